@@ -1,0 +1,70 @@
+"""saga_engine: an AI agent's plan of tool calls as one unit.
+
+The public names, imported when they are first used: ``saga --help`` and ``saga list`` need none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from saga_engine._version import __version__
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator, Handle, Outcome, run_sync
+    from saga_engine.errors import PlanInvalid, SagaError, ToolError
+    from saga_engine.plan.model import Plan
+    from saga_engine.plan.tooling import RetryPolicy
+    from saga_engine.ports import Question
+    from saga_engine.tools.context import ToolContext
+    from saga_engine.tools.decorator import Tool, tool
+    from saga_engine.tools.registry import ToolRegistry
+
+_HOMES = {
+    "Coordinator": "saga_engine.api",
+    "Handle": "saga_engine.api",
+    "Outcome": "saga_engine.api",
+    "Plan": "saga_engine.plan.model",
+    "PlanInvalid": "saga_engine.errors",
+    "Question": "saga_engine.ports",
+    "RetryPolicy": "saga_engine.plan.tooling",
+    "SagaError": "saga_engine.errors",
+    "Tool": "saga_engine.tools.decorator",
+    "ToolContext": "saga_engine.tools.context",
+    "ToolError": "saga_engine.errors",
+    "ToolRegistry": "saga_engine.tools.registry",
+    "run_sync": "saga_engine.api",
+    "tool": "saga_engine.tools.decorator",
+}
+
+__all__ = [
+    "Coordinator",
+    "Handle",
+    "Outcome",
+    "Plan",
+    "PlanInvalid",
+    "Question",
+    "RetryPolicy",
+    "SagaError",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolRegistry",
+    "__version__",
+    "run_sync",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'saga_engine' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,98 @@
+"""The command line: one file per command, put together here.
+
+Only typer is imported at start-up; a command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from saga_engine._version import __version__
+from saga_engine.cli import exit_codes
+from saga_engine.cli.cancel import cancel
+from saga_engine.cli.check import check
+from saga_engine.cli.command import command
+from saga_engine.cli.doctor import doctor
+from saga_engine.cli.graph import graph
+from saga_engine.cli.history import history
+from saga_engine.cli.listing import list_sagas
+from saga_engine.cli.resolve import resolve
+from saga_engine.cli.resume import resume
+from saga_engine.cli.schema import schema
+from saga_engine.cli.show import show
+from saga_engine.cli.submit import submit
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="saga",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain help: it is read by people, by pipes and by models alike
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, body, words in (
+    ("submit", submit, "Journal a plan and drive it to its end."),
+    ("resume", resume, "Go on with a saga, or with all that can."),
+    ("list", list_sagas, "List sagas, the last changed first."),
+    ("show", show, "Show where a saga stands."),
+    ("history", history, "Print a saga's journal."),
+    ("cancel", cancel, "Have a saga undone."),
+    ("resolve", resolve, "Answer a question that a saga asks."),
+    ("check", check, "Check a plan; nothing runs."),
+    ("schema", schema, "Print the JSON Schema of a plan."),
+    ("graph", graph, "Draw a plan or a saga."),
+    ("doctor", doctor, "Look at store, tools and settings."),
+):
+    app.command(name, short_help=words)(command(body))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"saga_engine {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _saga(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Make an agent's plan of tool calls one unit: all of it happens, or it is undone, or you are told what is left.
+
+    Results go to stdout, progress and hints to stderr. Every command takes --json.
+
+    Exit codes: 0 completed, 1 error, 2 usage, 3 failed and compensated, 4 needs a person, 5 not found, 6 conflict,
+    7 plan invalid, 8 still running, 130 interrupted.
+    """
+
+
+def main() -> None:
+    """The entry point ``saga``; never returns."""
+    sys.exit(_run(sys.argv[1:]))
+
+
+def _run(args: Sequence[str]) -> int:
+    try:
+        code = app(args=list(args), prog_name="saga", standalone_mode=False)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        return _misused(error, args)
+    return code if isinstance(code, int) else exit_codes.COMPLETED
+
+
+def _misused(error: Exception, args: Sequence[str]) -> int:
+    """The command line itself is wrong: said by typer, or as JSON where that was asked for."""
+    if "--json" in args:
+        from saga_engine.cli.output import document
+
+        document({"error": {"code": "usage", "message": error.format_message(), "verdict": "fix"}})  # type: ignore[attr-defined]
+    elif hasattr(error, "show"):
+        error.show()
+    return int(getattr(error, "exit_code", exit_codes.USAGE))

@@ -1,0 +1,46 @@
+"""``saga cancel``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saga_engine.cli.options import (
+    ByOption,
+    DebugOption,
+    JsonOption,
+    NoteOption,
+    SagaArgument,
+    StoreOption,
+    ToolsOption,
+)
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator, Outcome
+
+
+def cancel(
+    saga_id: SagaArgument,
+    *,
+    by: ByOption = None,
+    note: NoteOption = "",
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Have a saga undone.
+
+    If a live process drives the saga, that process acts and the exit code is 8; else the saga is undone here, which
+    needs its tools. A saga that has ended, is being undone already or has passed its pivot cannot be cancelled
+    (exit code 6).
+
+    Example:
+      saga cancel trip-42 --note "the meeting is off" --tools tools.py
+    """
+    from saga_engine.cli.answering import answer
+    from saga_engine.cli.options import person, settings_for
+
+    async def post(coordinator: Coordinator) -> Outcome:
+        return await coordinator.cancel(saga_id, by=person(by), note=note)
+
+    return answer(saga_id, post, settings_for(store, tools), what="the cancel", as_json=as_json)

@@ -1,0 +1,70 @@
+"""``saga check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.errors import Problem
+    from saga_engine.settings import Settings
+
+
+def check(
+    plan: PlanArgument,
+    *,
+    tools: ToolsOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Check a plan and print all its problems at once. Nothing runs.
+
+    Without tools only the plan's structure is checked: its form, bindings and order. Exit code 7 if there are problems.
+
+    Examples:
+      saga check trip.json --tools tools.py
+      my-planner | saga check - --json
+    """
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import data, document, note, problems_table
+    from saga_engine.errors import PlanInvalid
+
+    settings = settings_for(None, tools)
+    steps: int | None = None
+    problems: list[Problem] = []
+    try:
+        steps, problems = _examine(plan, settings)
+    except PlanInvalid as error:
+        problems = error.problems
+    if as_json:
+        document(
+            {
+                "valid": not problems,
+                "problems": [problem.to_dict() for problem in problems],
+                "tools_checked": bool(settings.tools),
+            }
+        )
+    elif problems:
+        data(problems_table(problems))
+        note(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}; nothing was run")
+    else:
+        data(f"the plan is valid: {steps} step{'s' if steps != 1 else ''}")
+    if not settings.tools:
+        note("hint: no tools were given, so only the structure was checked; --tools checks names and params too")
+    return exit_codes.PLAN_INVALID if problems else exit_codes.COMPLETED
+
+
+def _examine(plan: str, settings: Settings) -> tuple[int, list[Problem]]:
+    """The number of steps, and what is wrong. Raises ``PlanInvalid`` if the form is, and ``ToolInvalid``."""
+    from saga_engine.cli.options import plan_source, registry_for
+    from saga_engine.plan.checks import check_plan
+    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.model import load_plan
+
+    loaded = load_plan(plan_source(plan))
+    if not settings.tools:
+        compile_plan(loaded, None)
+        return len(loaded.steps), []
+    return len(loaded.steps), check_plan(loaded, registry_for(settings))

@@ -1,0 +1,81 @@
+"""What every command has in common: how it ends."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from saga_engine.cli import exit_codes
+
+
+def command(body: Callable[..., int]) -> Callable[..., None]:
+    """Make a function that returns its exit code into a command.
+
+    A ``SagaError`` becomes its report and its exit code, an interrupt 130, anything else a short message and 1.
+    ``as_json`` and ``debug`` are read from the function's own options.
+    """
+
+    @functools.wraps(body)
+    def run(*args: Any, **options: Any) -> None:
+        as_json = bool(options.get("as_json"))
+        try:
+            code = body(*args, **options)
+        except KeyboardInterrupt:
+            code = _interrupted(as_json=as_json)
+        except BrokenPipeError:
+            code = _nobody_reads()
+        except Exception as error:  # noqa: BLE001 - the last place where an error can be told
+            code = report(error, as_json=as_json, debug=bool(options.get("debug")))
+        raise typer.Exit(code)
+
+    # The backspace is typer's mark for lines that stay as they are.
+    run.__doc__ = inspect.cleandoc(body.__doc__ or "").replace("\n\nExample", "\n\n\b\nExample")
+    return run
+
+
+def report(error: Exception, *, as_json: bool, debug: bool) -> int:
+    """Tell an error; returns the exit code. Typer's own errors (usage) are passed on."""
+    from saga_engine.cli.output import document, note, print_error, shown
+    from saga_engine.errors import SagaError
+
+    if isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message"):
+        raise error
+    debug = debug or os.environ.get("SAGA_DEBUG", "") not in ("", "0")
+    if debug:
+        import traceback
+
+        for line in "".join(traceback.format_exception(error)).rstrip().splitlines():
+            note(shown(line))
+    if isinstance(error, SagaError):
+        print_error(error, as_json=as_json)
+        return exit_codes.of_error(error)
+    message = f"{type(error).__name__}: {error}"
+    hint = "this is a defect in saga or in a tool's module; --debug shows the traceback"
+    if as_json:
+        document({"error": {"code": "unexpected", "message": message, "hint": hint}})
+    else:
+        note(f"error: {shown(message)}")
+        if not debug:
+            note(f"hint: {hint}")
+    return exit_codes.ERROR
+
+
+def _interrupted(*, as_json: bool) -> int:
+    """Ctrl-C where no saga was being driven."""
+    from saga_engine.cli.output import print_error
+    from saga_engine.errors import Interrupted
+
+    print_error(Interrupted("interrupted; nothing was begun"), as_json=as_json)
+    return exit_codes.INTERRUPTED
+
+
+def _nobody_reads() -> int:
+    """The reader of stdout has gone (``saga list | head -1``): end quietly, also when Python flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_codes.ERROR

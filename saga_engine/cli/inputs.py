@@ -1,0 +1,77 @@
+"""Values that people type: JSON, read strictly."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import typer
+
+from saga_engine.errors import ValueNotJson
+from saga_engine.plan.values import plain
+
+
+def strict_json(text: str) -> Any:
+    """One JSON value.
+
+    Raises ``json.JSONDecodeError`` for what is no JSON, and ``ValueNotJson`` for what cannot be journalled: a key that
+    stands twice, NaN, an infinity, an integer out of range, too much depth.
+    """
+    try:
+        return plain(json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant, parse_int=_integer))
+    except RecursionError as error:
+        raise ValueNotJson("the value is nested too deeply") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueNotJson(f"the key {twice[:64]!r} stands twice", hint="keep one of the two")
+    return made
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueNotJson(f"{name} is not a JSON number", hint="use null or a text instead")
+
+
+def _integer(digits: str) -> int:
+    # What is longer than 2**64 is out of range anyway, and turning it into a number would be slow.
+    return int(digits) if len(digits) <= 21 else 2**64
+
+
+def input_values(pairs: list[str]) -> dict[str, Any]:
+    """``--input K=V``: V is JSON if it is JSON, else a text."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{pair!r} is not K=V", param_hint="--input")
+        if key in values:
+            raise typer.BadParameter(f"{key!r} is given twice", param_hint="--input")
+        values[key] = _json_or_text(key, text)
+    return values
+
+
+def _json_or_text(key: str, text: str) -> Any:
+    if text.strip() in ("NaN", "Infinity", "-Infinity"):
+        return plain(text)  # no JSON, whatever Python's reader says
+    try:
+        return strict_json(text)
+    except json.JSONDecodeError:
+        return plain(text)
+    except ValueNotJson as error:
+        raise typer.BadParameter(f"the value of {key!r}: {error.message}", param_hint="--input") from error
+
+
+def output_value(text: str | None) -> Any:
+    """``--output JSON``."""
+    if text is None:
+        return None
+    try:
+        return strict_json(text)
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(f"{error.msg} at column {error.colno}", param_hint="--output") from error
+    except ValueNotJson as error:
+        raise typer.BadParameter(error.message, param_hint="--output") from error

@@ -1,0 +1,129 @@
+"""``saga list``: from the heads alone; no journal is read and no state machine is loaded."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.exit_codes import SagaStatus
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
+
+if TYPE_CHECKING:
+    from saga_engine.ports import Head
+    from saga_engine.settings import Settings
+
+
+def list_sagas(
+    *,
+    status: Annotated[
+        SagaStatus | None,
+        typer.Option(
+            "--status", metavar="S", case_sensitive=False, help="Only sagas of this status, such as escalated."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """List sagas, the one that changed last first.
+
+    Examples:
+      saga list
+      saga list --status escalated --json
+    """
+    import asyncio
+
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import data, document, note
+
+    settings = settings_for(store)
+    # One more than asked for tells whether there are more.
+    heads = asyncio.run(_heads(settings, None if status is None else status.value, limit + 1))
+    more = len(heads) > limit
+    heads = heads[:limit]
+    if as_json:
+        document({"sagas": [_body(head) for head in heads], "has_more": more})
+    elif heads:
+        data(_table(heads))
+    else:
+        note("there are no sagas here" if status is None else f"no saga is {status.value}")
+    if more and not as_json:
+        note(f"hint: there are more; --limit shows more than {limit}")
+    return exit_codes.COMPLETED
+
+
+async def _heads(settings: Settings, status: str | None, limit: int) -> list[Head]:
+    from saga_engine.stores import open_store
+
+    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
+    try:
+        await store.open()
+        return list(await store.list(status, limit))
+    finally:
+        await store.close()
+
+
+def _summary(head: Head) -> dict[str, Any]:
+    try:
+        summary = json.loads(head.summary or b"{}")
+    except ValueError:
+        return {}  # the journal is what counts; `saga show` reads it
+    return summary if isinstance(summary, dict) else {}
+
+
+def _body(head: Head) -> dict[str, Any]:
+    return {
+        "saga_id": head.saga_id,
+        "status": head.status,
+        "created_ms": head.created_ms,
+        "changed_ms": head.changed_ms,
+        "owner": head.owner if head.owner_ttl_ms > 0 else None,
+        "records": head.length,
+        "waiting_messages": head.inbox,
+        "summary": _summary(head),
+    }
+
+
+def _table(heads: list[Head]) -> str:
+    from saga_engine.cli import times
+    from saga_engine.cli.output import table
+
+    rows = []
+    for head in heads:
+        summary = _summary(head)
+        rows.append(
+            [head.saga_id, head.status, times.local(head.changed_ms), _steps(head, summary), _about(head, summary)]
+        )
+    return table(["SAGA", "STATUS", "CHANGED", "STEPS", "ABOUT"], rows, limit_chars=128)
+
+
+def _steps(head: Head, summary: dict[str, Any]) -> str:
+    """The steps, and how many of them stand where the head can know: it is written when the status changes."""
+    total = str(summary.get("steps", ""))
+    return f"{summary.get('done', '?')}/{total}" if head.status in ("COMPLETED", "ESCALATED") else total
+
+
+def _about(head: Head, summary: dict[str, Any]) -> str:
+    """What a person should know first: mail, questions, the remainder, the reason, the goal."""
+    parts = []
+    if head.inbox:
+        parts.append(f"{head.inbox} message{'s' if head.inbox != 1 else ''} waiting: resume it")
+    questions = summary.get("questions")
+    if head.status == SagaStatus.ESCALATED.value and isinstance(questions, list):
+        parts += [
+            f"step {question.get('step_id')}: {question.get('kind')}?"
+            for question in questions
+            if isinstance(question, dict)
+        ]
+    if summary.get("clean") is False:
+        parts.append("not clean")
+    error = summary.get("error")
+    if isinstance(error, dict) and not questions:
+        parts.append(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)))
+    if summary.get("goal"):
+        parts.append(str(summary["goal"]))
+    return " · ".join(parts)

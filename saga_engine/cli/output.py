@@ -1,0 +1,169 @@
+"""Data to stdout, chatter to stderr, and nothing raw.
+
+Names, messages and outputs come from models and from the network. Every text that is not ours passes through ``shown``
+or ``document``: a terminal would act on control characters in it, and right-to-left marks would make it look like
+something else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, Final, TextIO
+from unicodedata import combining, east_asian_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from saga_engine.errors import Problem, SagaError
+
+_CELL_CHARS: Final = 60
+_TEXT_CHARS: Final = 4000
+_COLOURS: Final = {
+    "PENDING": "2",
+    "SKIPPED": "2",
+    "RUNNING": "36",
+    "SUCCEEDED": "32",
+    "COMPLETED": "32",
+    "COMPENSATING": "33",
+    "COMPENSATED": "33",
+    "IN_DOUBT": "35",
+    "FAILED": "31",
+    "COMPENSATION_FAILED": "31",
+    "ESCALATED": "1;31",
+    "ABANDONED": "31",
+    "RESOLVED": "34",
+    "error": "31",
+    "warning": "33",
+    "ok": "32",
+}
+
+
+def shown(value: Any, limit_chars: int = _TEXT_CHARS) -> str:
+    """A value as one line that is safe to print, cut to ``limit_chars``; what is no text shows as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > limit_chars:
+        text = text[: limit_chars - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match.group()
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else json.dumps(char)[1:-1]
+
+
+def json_text(value: Any, *, ascii_only: bool = False) -> str:
+    """JSON that is safe on a terminal: whatever is not printable is escaped, the rest is readable."""
+    text = json.dumps(value, indent=2, ensure_ascii=ascii_only, allow_nan=False)
+    # Such characters stand only inside texts, where JSON lets any character be escaped; json leaves DEL and C1 raw.
+    return re.sub(r"[^\n -~]", _escaped, text) if not ascii_only else text.replace("\x7f", "\\u007f")
+
+
+def document(value: Any) -> None:
+    """Print one JSON document."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "").replace("_", "")
+    data(json_text(value, ascii_only=encoding != "utf8"))
+
+
+def data(text: str) -> None:
+    """Print a text of ours, or one that was made safe, to stdout."""
+    _write(sys.stdout, text)
+
+
+def note(text: str) -> None:
+    """Say something to the person at the terminal. ``text`` is ours, or was made safe."""
+    _write(sys.stderr, text)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    line = text + "\n"
+    try:
+        stream.write(line)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def paint(word: str, text: str | None = None, stream: TextIO | None = None) -> str:
+    """``text`` in the colour of a status, where a person looks at a terminal that has colours."""
+    text = word if text is None else text
+    stream = sys.stdout if stream is None else stream
+    colour = _COLOURS.get(word)
+    if colour is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    limit_chars: int = _CELL_CHARS,
+    stream: TextIO | None = None,
+) -> str:
+    """Aligned columns. Every cell is made safe; a cell that is the name of a status is painted."""
+    cells = [[shown("" if cell is None else cell, limit_chars) for cell in row] for row in rows]
+    widths = [max([_width(title), *(_width(row[at]) for row in cells)]) for at, title in enumerate(titles)]
+    lines = [_line(list(titles), list(titles), widths)]
+    lines += [_line(row, [paint(cell, stream=stream) for cell in row], widths) for row in cells]
+    return "\n".join(lines)
+
+
+def _line(plain: list[str], painted: list[str], widths: list[int]) -> str:
+    last = max((at for at, cell in enumerate(plain) if cell), default=0)
+    parts = [painted[at] + (" " * (widths[at] - _width(plain[at])) if at < last else "") for at in range(last + 1)]
+    return "  ".join(parts)
+
+
+def problems_table(problems: Sequence[Problem], stream: TextIO | None = None) -> str:
+    """What is wrong with a plan: one row each."""
+    rows = [[problem.code, problem.path, problem.message, problem.hint] for problem in problems]
+    return table(["CODE", "PATH", "MESSAGE", "HINT"], rows, limit_chars=300, stream=stream)
+
+
+def print_error(error: SagaError, *, as_json: bool) -> None:
+    """An error: one document on stdout, or lines on stderr."""
+    if as_json:
+        document({"error": error.to_dict()})
+        return
+    problems: Sequence[Problem] = getattr(error, "problems", ())
+    note(f"{paint('error', 'error', sys.stderr)}: {shown(error.message)} [{error.code}]")
+    if problems:
+        note(problems_table(problems, sys.stderr))
+    elif error.hint:
+        note(f"hint: {shown(error.hint)}")
+
+
+@contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """While tools run here, whatever they or their children print goes to stderr: stdout is for the result alone."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:
+        kept = -1  # the caller closed it
+    try:
+        if kept >= 0:
+            with suppress(OSError):
+                os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept >= 0:
+            os.dup2(kept, 1)
+            os.close(kept)

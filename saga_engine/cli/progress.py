@@ -1,0 +1,296 @@
+"""Live progress on stderr, from the records as they become durable.
+
+On a terminal a small window follows what is under way; elsewhere there is a line for each change. Both stay small for
+a saga of ten thousand steps: the window has a fixed height, and the lines of a large saga are counts, plus whatever is
+not routine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.cli import times
+from saga_engine.cli.output import note, shown
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+    from saga_engine.core.records import Record
+    from saga_engine.plan.model import Plan
+
+#: Above so many steps, routine changes are counted instead of told.
+_TOLD_ONE_BY_ONE: Final = 100
+_WINDOW_ROWS: Final = 16
+_REFRESH_S: Final = 0.1
+_NAME_CHARS: Final = 40
+_NOTE_CHARS: Final = 80
+
+#: What a record makes of its step, forward and backward; the rest of the records speak of the saga.
+_STATES: Final = {
+    "StepIntended": ("running", "undoing"),
+    "StepSucceeded": ("done", "undone"),
+    "StepRetryScheduled": ("waits to try again", "waits to try again"),
+    "StepFailed": ("not done", "undo failed"),
+    "StepInDoubt": ("in doubt", "undo in doubt"),
+    "ProbeIntended": ("asking whether it happened", "asking whether it happened"),
+    "ProbeFailed": ("still in doubt", "still in doubt"),
+    "StepEscalated": ("needs a person", "undo needs a person"),
+    "DecisionMade": ("decided", "decided"),
+}
+_ENDED: Final = frozenset({"StepSucceeded", "StepFailed", "StepEscalated"})
+_ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded"})
+#: Records about people being told are told by what is printed at the end.
+_UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted"})
+_STYLES: Final = {"StepSucceeded": "green", "StepFailed": "red", "StepEscalated": "bold red", "StepInDoubt": "magenta"}
+
+
+class _Row:
+    """One step in one direction."""
+
+    __slots__ = ("attempt", "kind", "label", "note", "since_ms", "state", "took")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.kind = ""
+        self.state = ""
+        self.attempt = 1
+        self.since_ms = 0
+        self.took = ""
+        self.note = ""
+
+
+class Progress:
+    """What a command shows while sagas are driven. An observer; it must be cheap and must not fail."""
+
+    def __init__(self, title: str, names: Mapping[str, str], *, many: bool = False) -> None:
+        self._title = title
+        self._names = names
+        self._many = many
+        self._large = many or len(names) > _TOLD_ONE_BY_ONE
+        self._active: dict[tuple[str, str], _Row] = {}
+        self._ended: deque[_Row] = deque(maxlen=_WINDOW_ROWS)
+        self._done = 0
+        self._undone = 0
+        self._status = ""
+        self._now_ms = 0
+        self._live: Live | None = None
+
+    @classmethod
+    def of_plan(cls, saga_id: str, plan: Plan) -> Progress:
+        """Progress of a saga that is submitted here."""
+        return cls(f"saga {saga_id}", {step.key: step.title for step in plan.steps})
+
+    def start_from(self, body: Mapping[str, Any]) -> None:
+        """Take over how a saga stood before it was driven on here; ``body`` is the object of ``show``."""
+        self._names = {str(step["step_id"]): step["name"] for step in body["steps"]}
+        self._large = len(self._names) > _TOLD_ONE_BY_ONE
+        self._done = sum(step["status"] == "SUCCEEDED" for step in body["steps"])
+
+    @classmethod
+    def of_many(cls) -> Progress:
+        """Progress of many sagas at once: only what is not routine."""
+        return cls("all sagas", {}, many=True)
+
+    # --- listening -----------------------------------------------------------------------------------------------
+
+    def observe(self, saga_id: str, record: Record) -> None:
+        """Take note of a record that has become durable."""
+        kind = type(record).__name__
+        self._now_ms = record.at
+        if kind in _STATES:
+            self._step(saga_id, kind, record)
+        elif kind not in _UNTOLD:
+            self._saga(saga_id, kind, record)
+
+    def _step(self, saga_id: str, kind: str, record: Any) -> None:
+        if self._many and kind in _ROUTINE:
+            return
+        backward = record.direction != "forward"
+        place = (record.step, record.direction)
+        row = self._active.get(place)
+        if row is None:
+            row = self._active[place] = _Row(self._label(record.step, backward=backward))
+        row.kind = kind
+        row.state = _STATES[kind][backward]
+        row.note = _remark(kind, record)
+        if kind == "StepIntended":
+            row.attempt = record.attempt
+            row.since_ms = record.at
+        row.took = times.between(row.since_ms, record.at) if kind != "StepIntended" else ""
+        decided = kind == "DecisionMade" and record.decision != "retry"
+        if kind in _ENDED or decided:
+            del self._active[place]
+            self._ended.append(row)
+            if kind == "StepSucceeded" or (decided and record.decision in ("happened", "undone")):
+                self._done += not backward
+                self._undone += backward
+        if self._many:
+            self._active.clear()
+        if self._live is None:
+            self._tell_step(saga_id, row, kind, record.at)
+
+    def _tell_step(self, saga_id: str, row: _Row, kind: str, at_ms: int) -> None:
+        if self._large and kind in _ROUTINE:
+            every = max(len(self._names) // 20, 1)
+            count = self._undone or self._done
+            if kind == "StepSucceeded" and count % every == 0:
+                note(f"{times.clock(at_ms)}  {self._counts()}")
+            return
+        prefix = f"saga {shown(saga_id)}: " if self._many else ""
+        note(f"{times.clock(at_ms)}  {prefix}{_plain(row)}")
+
+    def _saga(self, saga_id: str, kind: str, record: Any) -> None:
+        words = _saga_words(kind, record)
+        self._status = words
+        line = f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}"
+        if self._live is not None:
+            self._live.console.print(line)
+        else:
+            note(line)
+
+    def _label(self, step: str, *, backward: bool) -> str:
+        name = self._names.get(step, "")
+        about = f" {shown(name, _NAME_CHARS)}" if name and name != step else ""
+        return f"{'undo' if backward else 'step'} {shown(step)}{about}"
+
+    def _counts(self) -> str:
+        total = f" of {len(self._names)}" if self._names else ""
+        undone = f", {self._undone} undone" if self._undone else ""
+        return f"{self._done}{total} done{undone}, {len(self._active)} under way"
+
+    # --- saying --------------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """A line of our own, above the window."""
+        if self._live is not None:
+            self._live.console.print(text)
+        else:
+            note(text)
+
+    def waiting_for_owner(self, saga_id: str, owner: str, seconds: float) -> None:
+        """A resume has to wait for another owner's lease to end."""
+        self.say(
+            f"saga {shown(saga_id)} is owned by {shown(owner, 80)}; waiting up to {times.duration(seconds * 1000)} "
+            "for its lease to end"
+        )
+
+    @contextmanager
+    def reported_logs(self) -> Iterator[None]:
+        """The engine's warnings as lines of ours: what they quote comes from tools and is made safe first."""
+        handler = _Lines(self)
+        logger = logging.getLogger("saga_engine")
+        propagates = logger.propagate
+        logger.addHandler(handler)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagates
+
+    # --- the window ----------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def displayed(self) -> AsyncIterator[None]:
+        """Show the window for the time of the block, if a person looks at a terminal."""
+        if self._many or not sys.stderr.isatty():
+            yield
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        # Drawn from this loop and not from rich's thread, which would read the rows while they change.
+        with Live(console=console, auto_refresh=False, get_renderable=self._window) as live:
+            self._live = live
+            drawing = asyncio.create_task(self._draw(live), name="saga-progress")
+            try:
+                yield
+            finally:
+                drawing.cancel()
+                await asyncio.gather(drawing, return_exceptions=True)
+                live.refresh()
+                self._live = None
+
+    async def _draw(self, live: Live) -> None:
+        while True:
+            live.refresh()
+            await asyncio.sleep(_REFRESH_S)
+
+    def _window(self) -> RenderableType:
+        """The last steps that ended and the ones under way, newest below, in a fixed height."""
+        from rich.text import Text
+
+        room = max(4, min(_WINDOW_ROWS, (self._live.console.height if self._live else 24) - 4))
+        active = list(self._active.values())[-(room - 2) :]
+        ended = list(self._ended)[-(room - len(active)) :]
+        lines = [Text(f"{shown(self._title)}: {self._counts()}", style="bold", no_wrap=True, overflow="ellipsis")]
+        for row in ended + active:
+            style = _STYLES.get(row.kind, "" if row.kind != "StepIntended" else "cyan")
+            lines.append(Text("  " + _plain(row), style=style, no_wrap=True, overflow="ellipsis"))
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+
+
+class _Lines(logging.Handler):
+    """Warnings of the engine, one line each."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(logging.WARNING)
+        self._progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._progress.say(f"{record.levelname.lower()}: {shown(record.getMessage())}")
+
+
+def _plain(row: _Row) -> str:
+    parts = [row.state]
+    if row.attempt > 1:
+        parts.append(f"try {row.attempt}")
+    if row.took and row.took != "-":
+        parts.append(row.took)
+    return f"{row.label}: {', '.join(parts)}{f' ({row.note})' if row.note else ''}"
+
+
+def _remark(kind: str, record: Any) -> str:
+    """What else there is to say about a step."""
+    if kind == "DecisionMade":
+        return f"{shown(record.decision, 30)}{f' by {shown(record.by, 40)}' if record.by else ''}"
+    if kind == "StepEscalated":
+        return shown(record.kind, _NOTE_CHARS)
+    if kind == "StepSucceeded" and record.via != "call":
+        return f"known by {shown(record.via, 20)}"
+    error = getattr(record, "error", None)
+    if error is None:
+        return ""
+    delay = getattr(record, "delay_ms", 0)
+    wait = f"; next in {times.duration(delay)}" if delay else ""
+    return f"{shown(error.error_code, 40)}: {shown(error.message, _NOTE_CHARS)}{wait}"
+
+
+def _saga_words(kind: str, record: Any) -> str:
+    """A record about the saga as a whole, in words."""
+    if kind == "CompensationStarted":
+        return f"undoing what happened ({shown(record.reason, 40)})"
+    if kind == "SagaResumed":
+        return "resumed from its journal"
+    if kind == "CancelRequested":
+        return f"cancel requested{f' by {shown(record.by, 40)}' if record.by else ''}"
+    if kind == "MessageRefused":
+        return f"a message was refused: {shown(record.reason, 200)}"
+    return {
+        "DeadlinePassed": "the deadline has passed",
+        "CallLimitReached": "the limit of tool calls is reached",
+        "CompensationRefused": "the point of no return is behind: it can only go forward",
+        "AlertFailed": "people could not be told",
+        "SagaCompleted": "completed",
+        "SagaCompensated": "everything that happened was undone",
+        "SagaEscalated": "needs a person",
+        "SagaAbandoned": "ended; what is left was accepted",
+    }.get(kind, kind)

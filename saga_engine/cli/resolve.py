@@ -1,0 +1,74 @@
+"""``saga resolve``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saga_engine.cli.options import (
+    ByOption,
+    DebugOption,
+    JsonOption,
+    NoteOption,
+    SagaArgument,
+    StoreOption,
+    ToolsOption,
+)
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator, Outcome
+
+
+class Decision(StrEnum):
+    """The answers there are; which of them a question allows, ``saga show`` tells."""
+
+    HAPPENED = "happened"
+    NOT_HAPPENED = "not-happened"
+    RETRY = "retry"
+    UNDONE = "undone"
+    LEAVE = "leave"
+
+
+def resolve(
+    saga_id: SagaArgument,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The id of the step that is asked about.")],
+    decision: Annotated[
+        Decision,
+        typer.Argument(
+            metavar="DECISION",
+            help="happened | not-happened | retry | undone (I undid it by hand) | leave (accept what is left)",
+            case_sensitive=False,
+        ),
+    ],
+    *,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="JSON", help="With 'happened': what the call returned.")
+    ] = None,
+    by: ByOption = None,
+    note: NoteOption = "",
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Answer a question that a saga asks; it then goes on here, unless a live process drives it (exit code 8).
+
+    The answer is recorded first. If the saga's tools are not given, it is recorded all the same, the exit code is 1,
+    and `saga resume` goes on later.
+
+    Examples:
+      saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py
+      saga resolve trip-42 2 undone --by ada --note "refunded in the bank's portal" --tools tools.py
+    """
+    from saga_engine.cli.answering import answer
+    from saga_engine.cli.inputs import output_value
+    from saga_engine.cli.options import person, settings_for
+
+    value = output_value(output)
+
+    async def post(coordinator: Coordinator) -> Outcome:
+        return await coordinator.decide(saga_id, step, decision.value, output=value, by=person(by), note=note)
+
+    return answer(saga_id, post, settings_for(store, tools), what="the decision", as_json=as_json)

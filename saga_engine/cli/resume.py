@@ -1,0 +1,109 @@
+"""``saga resume``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.cli.running import Driven
+    from saga_engine.errors import SagaError
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+
+def resume(
+    saga_id: Annotated[str | None, typer.Argument(metavar="ID", help="The saga's id.")] = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every saga that can go on: not ended, and not waiting for an answer.")
+    ] = False,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Drive a saga on from its journal, after a crash, an interrupt or an answer.
+
+    A saga whose owner is provably dead is taken over at once, else when its lease ends. One that has ended is just
+    shown. If a tool is missing, the saga is left exactly as it is.
+
+    Examples:
+      saga resume trip-42 --tools tools.py
+      saga resume --all --json
+    """
+    from saga_engine.cli.options import registry_for, settings_for
+
+    if (saga_id is None) != everything:
+        raise typer.BadParameter("give the id of a saga, or --all", param_hint="ID")
+    settings = settings_for(store, tools)
+    registry = registry_for(settings)
+    if saga_id is None:
+        return _resume_all(settings, registry, as_json=as_json)
+    return resume_one(saga_id, settings, registry, as_json=as_json)
+
+
+def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_json: bool) -> int:
+    """Drive one saga on and print where it then stands."""
+    from saga_engine.cli.progress import Progress
+    from saga_engine.cli.running import drive, driven, finish, stands
+    from saga_engine.errors import Interrupted
+
+    progress = Progress(f"saga {saga_id}", {})
+
+    async def work(coordinator: Coordinator) -> Driven:
+        progress.start_from((await coordinator.show(saga_id)).body)
+        return await driven(coordinator, saga_id, coordinator.resume(saga_id))
+
+    try:
+        found = drive(settings, registry, work, progress)
+    except Interrupted as error:
+        raise stands(error, settings) from error
+    return finish(found, settings, as_json=as_json)
+
+
+def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool) -> int:
+    from saga_engine.cli.output import data, document, note, table
+    from saga_engine.cli.progress import Progress
+    from saga_engine.cli.running import drive
+
+    async def work(coordinator: Coordinator) -> list[tuple[dict[str, Any], int]]:
+        results = await coordinator.resume_all()
+        return [await _entry(coordinator, saga_id, result) for saga_id, result in results.items()]
+
+    entries = drive(settings, registry, work, Progress.of_many())
+    if as_json:
+        document({"sagas": [body for body, _ in entries]})
+    elif not entries:
+        note("there is no saga that can go on")
+    else:
+        data(table(["SAGA", "STATUS", "REPORT", "ERROR"], [_row(body) for body, _ in entries], limit_chars=200))
+        if any("status" not in body for body, _ in entries):
+            note("hint: a saga that could not be resumed stands as it was; `saga show ID` tells how")
+    return exit_codes.gravest(code for _, code in entries)
+
+
+async def _entry(coordinator: Coordinator, saga_id: str, result: Any) -> tuple[dict[str, Any], int]:
+    """One saga's part of the document, and its exit code. An entry without ``status`` could not be resumed."""
+    from saga_engine.errors import SagaError, SagaOwned
+
+    if isinstance(result, SagaOwned):
+        body = (await coordinator.show(saga_id)).to_dict()
+        return body, exit_codes.STILL_RUNNING
+    if isinstance(result, SagaError):
+        error: SagaError = result
+        return {"saga_id": saga_id, "error": error.to_dict()}, exit_codes.of_error(error)
+    return result.to_dict(), exit_codes.of_status(result.status)
+
+
+def _row(body: dict[str, Any]) -> list[Any]:
+    error = body["error"] or {}
+    said = ": ".join(str(error[name]) for name in ("code", "error_code", "message") if error.get(name))
+    if "status" not in body:
+        return [body["saga_id"], "error", "", said]
+    return [body["saga_id"], body["status"], "clean" if body["report"]["clean"] else "not clean", said]

@@ -1,0 +1,182 @@
+"""Driving sagas from the command line: the coordinator, Ctrl-C, and what is printed at the end.
+
+The first Ctrl-C (or SIGTERM) stops the waiting, not the work that is under way: nothing new starts, the calls in flight
+are awaited and journalled, the lease is given back. The second one ends the process at once; the journal then holds the
+intents of the calls in flight, and whoever resumes settles them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
+from saga_engine.errors import Interrupted, SagaError, SagaOwned
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator, Outcome
+    from saga_engine.cli.progress import Progress
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+_T = TypeVar("_T")
+
+
+class Driven:
+    """A saga as a command leaves it: its outcome, and whether another live process goes on with it."""
+
+    __slots__ = ("elsewhere", "outcome")
+
+    def __init__(self, outcome: Outcome, *, elsewhere: bool) -> None:
+        self.outcome = outcome
+        self.elsewhere = elsewhere
+
+    @property
+    def exit_code(self) -> int:
+        """8 while somebody else drives it, else by its status."""
+        return exit_codes.STILL_RUNNING if self.elsewhere else exit_codes.of_status(self.outcome.status)
+
+
+async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome]) -> Driven:
+    """The end of ``work``; for a saga that a live process drives elsewhere, where it stands now."""
+    try:
+        outcome = await work
+    except SagaOwned:
+        outcome = await coordinator.show(saga_id)
+    if outcome.ended:
+        return Driven(outcome, elsewhere=False)
+    # What was driven here has been released; an owner that is still alive is somebody else.
+    head = await coordinator.store.head(saga_id)
+    return Driven(outcome, elsewhere=head.owner_ttl_ms > 0)
+
+
+def drive(
+    settings: Settings,
+    tools: ToolRegistry,
+    work: Callable[[Coordinator], Awaitable[_T]],
+    progress: Progress,
+) -> _T:
+    """Run ``work`` with a coordinator, to its end or to Ctrl-C.
+
+    Raises what ``work`` raises, and ``Interrupted``.
+    """
+    with stdout_kept_clean(), progress.reported_logs():
+        return asyncio.run(_drive(settings, tools, work, progress))
+
+
+async def _drive(
+    settings: Settings,
+    tools: ToolRegistry,
+    work: Callable[[Coordinator], Awaitable[_T]],
+    progress: Progress,
+) -> _T:
+    from saga_engine.api import Coordinator
+
+    opened: list[Coordinator] = []
+
+    async def opened_and_done() -> _T:
+        async with Coordinator.open(
+            settings.store,
+            tools,
+            durability=settings.durability,
+            lease_s=settings.lease_s,
+            patience_s=settings.patience_s,
+            keep_finished_s=settings.keep_finished_s,
+            observers=[progress.observe],
+            on_wait=progress.waiting_for_owner,
+        ) as coordinator:
+            opened.append(coordinator)
+            return await work(coordinator)
+
+    stopped = asyncio.get_running_loop().create_future()
+    _on_signals(stopped, progress)
+    async with progress.displayed():
+        job = asyncio.create_task(opened_and_done(), name="saga-command")
+        await asyncio.wait([job, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            if opened:
+                await opened[0].close()
+            else:
+                job.cancel()  # it still waits for the store
+        try:
+            return await job
+        except asyncio.CancelledError:
+            raise Interrupted("interrupted before the store was reached; nothing was begun") from None
+        except SagaError as error:
+            if not stopped.done() or isinstance(error, Interrupted):
+                raise
+            progress.say(shown(str(error)))
+            raise Interrupted("interrupted", **error.context) from error
+
+
+def _on_signals(stopped: asyncio.Future[None], progress: Progress) -> None:
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stopped.done():
+            sys.stderr.flush()
+            # At once: not even threads that still run a tool are waited for. The journal has their intents.
+            os._exit(exit_codes.INTERRUPTED)
+        stopped.set_result(None)
+        progress.say("stopping: calls in flight are awaited and journalled, nothing new starts (again to end at once)")
+
+    for name in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(name, on_signal)
+        except NotImplementedError:  # an event loop of Windows
+            signal.signal(name, lambda *_: loop.call_soon_threadsafe(on_signal))
+
+
+def stands(error: Interrupted, settings: Settings) -> Interrupted:
+    """What an interrupted command says about its saga, if it had one already."""
+    saga_id = error.context.get("saga_id")
+    if saga_id is None:
+        return error
+    return Interrupted(
+        f"saga {saga_id} stands as its journal says",
+        hint=f"resume with: {resume_line(saga_id, settings)}",
+        saga_id=saga_id,
+    )
+
+
+def resume_line(saga_id: str, settings: Settings) -> str:
+    """The command that goes on with a saga, as it can be typed here."""
+    return " ".join(["saga", "resume", saga_id, *options_line(settings)])
+
+
+def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
+    """The options that a follow-up command needs: those that were given on this command line."""
+    import shlex
+
+    # What the environment or saga.toml says, they will say again.
+    given = sys.argv[1:]
+    line: list[str] = []
+    if tools and (_named("--tools", given) or not settings.tools):
+        references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
+        line += [part for reference in references for part in ("--tools", reference)]
+    if _named("--store", given):
+        line += ["--store", shlex.quote(shown(settings.store))]
+    return line
+
+
+def _named(option: str, given: list[str]) -> bool:
+    return any(part == option or part.startswith(f"{option}=") for part in given)
+
+
+def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None) -> int:
+    """Print where the saga stands; returns the exit code."""
+    from saga_engine.cli.saga_view import summary_lines
+
+    body: dict[str, Any] = found.outcome.to_dict()
+    if as_json:
+        document(body)
+    else:
+        data("\n".join(summary_lines(body, settings)))
+        if found.elsewhere:
+            note("hint: another live process drives this saga; `saga show` follows it")
+    return found.exit_code if code is None else code

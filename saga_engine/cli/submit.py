@@ -1,0 +1,78 @@
+"""``saga submit``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, StoreOption, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator, Outcome
+    from saga_engine.cli.running import Driven
+
+
+def submit(
+    plan: PlanArgument,
+    *,
+    tools: ToolsOption = None,
+    saga_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The saga's id. Default: the plan's task_id, or a new one.")
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."
+        ),
+    ] = None,
+    store: StoreOption = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Only journal the plan; `saga resume` drives it later.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Journal a plan, then drive it to its end, with live progress on stderr.
+
+    Submitting the same plan under the same id again is the same saga: it is driven on if nobody drives it. Ctrl-C stops
+    the waiting and loses nothing.
+
+    Examples:
+      saga submit trip.json --tools tools.py
+      saga submit trip.json --tools booking.tools:registry --input guest=Ada --input nights=2
+      saga submit - --tools tools.py --json < trip.json
+    """
+    from saga_engine.cli.inputs import input_values
+    from saga_engine.cli.options import plan_source, registry_for, settings_for
+    from saga_engine.cli.output import note
+    from saga_engine.cli.running import drive, driven, finish, resume_line, stands
+    from saga_engine.errors import Interrupted
+    from saga_engine.plan.model import load_plan
+    from saga_engine.runtime.ids import check_saga_id, new_saga_id
+
+    values = input_values(given or [])
+    settings = settings_for(store, tools)
+    loaded = load_plan(plan_source(plan))
+    # Chosen here, so that an interrupt can name it.
+    chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id())
+    registry = registry_for(settings)
+
+    from saga_engine.cli.progress import Progress
+
+    async def submitted(coordinator: Coordinator) -> Outcome:
+        handle = await coordinator.submit(loaded, saga_id=chosen, input=values or None, detach=detach)
+        return await handle.wait()
+
+    async def work(coordinator: Coordinator) -> Driven:
+        return await driven(coordinator, chosen, submitted(coordinator))
+
+    progress = Progress.of_plan(chosen, loaded)
+    try:
+        found = drive(settings, registry, work, progress)
+    except Interrupted as error:
+        raise stands(error, settings) from error
+    code = finish(found, settings, as_json=as_json, code=0 if detach else None)
+    if detach and not found.outcome.ended:
+        note(f"hint: it is journalled and nobody drives it yet: {resume_line(chosen, settings)}")
+    return code

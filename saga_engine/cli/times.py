@@ -1,0 +1,44 @@
+"""Times and durations as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def local(at_ms: float | None) -> str:
+    """Unix milliseconds as ISO 8601 in local time, to the second; ``-`` for none."""
+    if not at_ms:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"  # no calendar reaches there; a damaged journal may
+
+
+def clock(at_ms: float) -> str:
+    """Unix milliseconds as a local time of day."""
+    return local(at_ms)[11:19] or "-"
+
+
+def duration(ms: float) -> str:
+    """Milliseconds in the two units that matter."""
+    if ms < 0:
+        return "-"
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def between(start_ms: float | None, end_ms: float | None) -> str:
+    """How long something took; ``-`` unless it has begun and ended."""
+    return duration(end_ms - start_ms) if start_ms and end_ms else "-"

@@ -1,0 +1,93 @@
+"""Records to bytes and back.
+
+A record is one JSON object: ``k`` its kind, then its fields. Kinds and fields only ever grow (``records``). A record
+larger than 32 KiB gives up its largest values: they are stored once, by digest, and the record keeps a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from saga_engine.core.records import AnyRecord, Record, ValueRef
+from saga_engine.errors import JournalUnreadable
+
+#: The format of the journal. A reader refuses a greater one (the store keeps it in its meta key).
+FORMAT: Final = 1
+#: The greatest version of a record's meaning that this engine knows.
+VERSION: Final = 1
+#: Values over this many bytes of JSON are stored beside the journal.
+INLINE_LIMIT: Final = 32 * 1024
+_SUMMARY_CHARS: Final = 240
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(AnyRecord)
+_LARGE_FIELDS: Final = ("plan", "output", "params", "input")
+
+
+def encode(record: Record, values: dict[str, bytes]) -> bytes:
+    """The bytes of a record; values too large for it are added to ``values`` by digest."""
+    data = _encode(record)
+    if len(data) <= INLINE_LIMIT:
+        return data
+    return _encode(_offload(record, values))
+
+
+def _offload(record: Record, values: dict[str, bytes]) -> Record:
+    refs: dict[str, ValueRef] = {}
+    changes: dict[str, Any] = {}
+    for name in _LARGE_FIELDS:
+        value = getattr(record, name, None)
+        if value is None:
+            continue
+        data = _encode(value)
+        if len(data) > INLINE_LIMIT // 8:
+            digest = sha256(data).hexdigest()
+            values[digest] = data
+            refs[name] = ValueRef(digest=digest, bytes=len(data), summary=_summary(data))
+            changes[name] = None
+    return msgspec.structs.replace(record, refs=refs, **changes) if refs else record
+
+
+def _summary(data: bytes) -> str:
+    return data[:_SUMMARY_CHARS].decode(errors="ignore") + "…"
+
+
+def decode(data: bytes) -> AnyRecord:
+    """A record from its bytes. Unknown fields are passed over.
+
+    Raises ``JournalUnreadable`` for an unknown kind (a newer engine wrote it) or a damaged record.
+    """
+    try:
+        record = _decoder.decode(data)
+        if record.v > VERSION:
+            raise msgspec.ValidationError(f"its version is {record.v}, this engine knows {VERSION}")
+        return record
+    except msgspec.MsgspecError as error:
+        raise JournalUnreadable(
+            f"a journal record cannot be read: {error}",
+            hint="it was written by a newer saga_engine, or the store was changed by hand; upgrade before resuming",
+            record=data[:200].decode(errors="replace"),
+        ) from error
+
+
+def refs_of(record: Record) -> Mapping[str, ValueRef]:
+    """The references a record holds, by field."""
+    return getattr(record, "refs", None) or {}
+
+
+def inflate(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
+    """The record with its large values in place."""
+    refs = refs_of(record)
+    if not refs:
+        return record
+    found: dict[str, Any] = {}
+    for name, ref in refs.items():
+        data = values[ref.digest]
+        if sha256(data).hexdigest() != ref.digest:
+            raise JournalUnreadable(f"the stored value {ref.digest[:12]} does not fit its digest", hint="the store was changed")
+        found[name] = msgspec.json.decode(data)
+    return msgspec.structs.replace(record, refs={}, **found)  # type: ignore[return-value]

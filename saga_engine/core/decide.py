@@ -1,0 +1,297 @@
+"""``decide(state, now_ms) -> records``: what is to be settled next.
+
+Pure, and incremental: it looks only at the sets of what can go on. It returns one round of records; the caller evolves
+them and asks again until there are none, then appends all of them at once. Effects follow from records, never from here:
+
+* an intent orders its call (``effects_of``);
+* whatever has no record has not been decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Final
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, AnyEffect, CallTool, Direction, ErrorInfo, Probe
+from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+
+#: How often a probe that cannot tell is asked again before the next way to settle a doubt is taken.
+MAX_PROBES: Final = 3
+
+OPTIONS: Final = {
+    "in-doubt": ("happened", "not-happened", "retry", "leave"),
+    "step-failed": ("retry", "happened", "not-happened", "leave"),
+    "tool-changed": ("retry", "happened", "not-happened", "leave"),
+    "undo-failed": ("undone", "retry", "leave"),
+    "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "leave"),
+}
+
+Records = Sequence[r.AnyRecord]
+_NONE: Records = ()
+
+
+def decide(state: State, now_ms: int, *, alerting: bool = True) -> Records:
+    """One round of records that follow from the state at ``now_ms`` (Unix ms on the store's clock).
+
+    ``alerting``: whether there is anybody to tell about open questions.
+    """
+    if state.status in t.SAGA_FINAL:
+        return _NONE
+    if state.to_escalate:
+        return [
+            escalate(state, index, direction, kind, now_ms) for (index, direction), kind in state.to_escalate.items()
+        ]
+    if state.alerts and alerting:
+        due = [(question, alert) for question, alert in state.alerts.items() if not alert.in_flight and alert.due <= now_ms]
+        if due:
+            return [r.AlertIntended(at=now_ms, question=question, attempt=alert.attempt + 1) for question, alert in due]
+    return _backward(state, now_ms) if state.backward else _forward(state, now_ms)
+
+
+def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
+    """The effect that a record orders, if it orders one."""
+    kind = type(record)
+    if kind is r.StepIntended:
+        return CallTool(state.plan.by_key[record.step], record.direction, record.attempt)  # type: ignore[union-attr]
+    if kind is r.ProbeIntended:
+        return Probe(state.plan.by_key[record.step], record.direction, record.attempt)  # type: ignore[union-attr]
+    if kind is r.AlertIntended:
+        return Alert(record.question, record.attempt)  # type: ignore[union-attr]
+    return None
+
+
+# --- forward -----------------------------------------------------------------------------------------------------
+
+
+def _forward(state: State, now: int) -> Records:
+    if state.failing is not None:
+        return _turn_around(state, now)
+    if (state.ready or state.waiting) and not state.past_pivot:
+        deadline = state.deadline_ms
+        if deadline is not None and now >= deadline:
+            return [r.DeadlinePassed(at=now)]
+        limit = state.plan.max_tool_calls
+        if limit is not None and state.calls >= limit and _wants_to_call(state, now):
+            return [r.CallLimitReached(at=now)]
+    out = _due(state, now)
+    for place in state.doubts:
+        _settle(state, place[0], place[1], now, out)
+    if state.ready:
+        room = MAX_PARALLEL - len(state.in_flight) - len(state.waiting)
+        limit = state.plan.max_tool_calls
+        if limit is not None and not state.past_pivot:
+            room = min(room, limit - state.calls - len(out))
+        for index in islice(state.ready, max(room, 0)):
+            out.append(_intend(state, index, FORWARD, now))
+    if out:
+        return out
+    if not state.remaining:
+        # Alerts still under way belong to questions that have been answered since.
+        return [r.SagaCompleted(at=now)]
+    return _rest(state, now)
+
+
+def _wants_to_call(state: State, now: int) -> bool:
+    return bool(state.ready) or bool(state.doubts) or any(due <= now for due in state.waiting.values())
+
+
+def _turn_around(state: State, now: int) -> Records:
+    """No new forward call starts; those in flight are awaited; then the way back begins, unless the pivot happened."""
+    if any(direction == FORWARD for _, direction in state.in_flight):
+        return _NONE
+    reason = state.failing or ""
+    pivot = state.plan.pivot
+    if pivot is not None:
+        status = state.steps[pivot].status
+        if status == t.SUCCEEDED:
+            return [r.CompensationRefused(at=now, reason=reason)]
+        if status == t.IN_DOUBT or (status == t.ESCALATED and state.steps[pivot].forward.doubtful):
+            # Whether there is a way back at all depends on the pivot: settle it first.
+            out = _due(state, now, only=(pivot, FORWARD))
+            if (pivot, FORWARD) in state.doubts:
+                _settle(state, pivot, FORWARD, now, out)
+            return out or _rest(state, now)
+    step = state.plan.steps[state.failed[0]].key if state.failed and reason == "step-failed" else ""
+    return [r.CompensationStarted(at=now, reason=reason, step=step)]
+
+
+# --- backward ----------------------------------------------------------------------------------------------------
+
+
+def _backward(state: State, now: int) -> Records:
+    out = _due(state, now)
+    for place in state.doubts:
+        _settle(state, place[0], place[1], now, out)
+    if state.undo_ready:
+        room = MAX_PARALLEL - len(state.in_flight)
+        for index in islice(state.undo_ready, max(room, 0)):
+            out.append(_intend(state, index, COMPENSATE, now))
+    if out:
+        return out
+    if not state.undo_open:
+        return [r.SagaAbandoned(at=now) if state.left_any else r.SagaCompensated(at=now)]
+    return _rest(state, now)
+
+
+def _rest(state: State, now: int) -> Records:
+    """Nothing can be started. Wait for what is under way; else for a person; else it is over."""
+    # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
+    if state.in_flight or any(due > now for due in state.waiting.values()):
+        return _NONE
+    if any(alert.in_flight for alert in state.alerts.values()):
+        return _NONE
+    if state.questions:
+        return _NONE if state.status == t.ESCALATED else [r.SagaEscalated(at=now)]
+    if not state.backward and state.left_any:
+        return [r.SagaAbandoned(at=now)]  # past the pivot a person left a step out: what depends on it cannot run
+    return _NONE
+
+
+# --- one call ----------------------------------------------------------------------------------------------------
+
+
+def _due(state: State, now: int, only: tuple[int, Direction] | None = None) -> list[r.AnyRecord]:
+    out: list[r.AnyRecord] = []
+    if not state.waiting:
+        return out
+    for place, due in state.waiting.items():
+        if due > now or (only is not None and place != only):
+            continue
+        index, direction = place
+        call = state.steps[index].call(direction)
+        if call.approved or not call.doubtful:
+            out.append(_intend(state, index, direction, now))
+        else:
+            _settle(state, index, direction, now, out)
+    return out
+
+
+def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, RetryPolicy]:
+    """The declaration and the retry policy of the tool that serves a step in one direction."""
+    step = state.plan.steps[index]
+    if direction == FORWARD:
+        spec, retry = step.spec, step.retry
+    else:
+        rollback = state.rollback(index)
+        spec, retry = rollback.spec, rollback.retry
+    assert spec is not None, "a saga is driven only with its tools at hand"
+    return spec, retry
+
+
+def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRecord:
+    step = state.plan.steps[index]
+    spec, _ = facts(state, index, direction)
+    template = step.params if direction == FORWARD else state.rollback(index).params
+    changed = state.changed(spec.name, spec.digest)
+    call = state.steps[index].call(direction)
+    params: Any = None
+    if template.bound or changed:
+        try:
+            params = template.resolve(StateScope(state))
+        except BindingUnresolved as error:
+            return _cannot_call(state, index, direction, now, "binding-unresolved", error.message, changed=False)
+        problems = spec.check_params(params)
+        if problems:
+            path, message = problems[0]
+            where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+            return _cannot_call(state, index, direction, now, "params-invalid", f"${where}: {message}", changed=changed)
+    return r.StepIntended(
+        at=now,
+        step=step.key,
+        direction=direction,
+        attempt=call.attempt + 1,
+        params=params if template.bound else None,
+    )
+
+
+def _cannot_call(
+    state: State, index: int, direction: Direction, now: int, code: str, message: str, *, changed: bool
+) -> r.AnyRecord:
+    """The params do not fit. That is the step's failure, unless the tool changed, or an earlier attempt is in doubt."""
+    error = ErrorInfo(error_code=code, message=message, retryable=False)
+    call = state.steps[index].call(direction)
+    if changed or call.doubtful:
+        kind = "tool-changed" if changed else "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        return escalate(state, index, direction, kind, now, error)
+    return r.StepFailed(at=now, step=state.plan.steps[index].key, direction=direction, error=error)
+
+
+def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
+    """The next way to find out whether a call happened, in the order of DESIGN §5.
+
+    Ask the probe; call again with the same key while the other side remembers it; call a read again; undo blindly if that
+    is safe; else ask a person. A write without key and probe is never repeated.
+    """
+    spec, retry = facts(state, index, direction)
+    call = state.steps[index].call(direction)
+    key = state.plan.steps[index].key
+    if spec.probe is not None and call.probes < MAX_PROBES:
+        out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
+    elif call.tries < retry.max_attempts and _repeatable(spec, call, direction, now, _timeout_s(state, index, direction)):
+        out.append(_intend(state, index, direction, now))
+    elif spec.effect == "read":
+        error = call.error or ErrorInfo(error_code="no-answer", message="the read never answered")
+        out.append(r.StepFailed(at=now, step=key, direction=direction, error=error))
+    elif direction == FORWARD and state.backward and _blind_undo(state, index):
+        if not state.steps[index].undo_waits:
+            out.append(_intend(state, index, COMPENSATE, now))
+    else:
+        kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        out.append(escalate(state, index, direction, kind, now))
+
+
+def _timeout_s(state: State, index: int, direction: Direction) -> float:
+    step = state.plan.steps[index]
+    return step.timeout_s if direction == FORWARD else state.rollback(index).timeout_s
+
+
+def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int, timeout_s: float) -> bool:
+    if spec.effect == "read" or (direction == COMPENSATE and spec.tolerates_absence):
+        return True
+    if not spec.keyed:
+        return False
+    # The repeat must arrive while the key is still remembered, however slow the line is.
+    return spec.key_ttl_s is None or now - call.first_at + timeout_s * 1000 < spec.key_ttl_s * 1000
+
+
+def _blind_undo(state: State, index: int) -> bool:
+    rollback = state.plan.steps[index].rollback
+    if rollback is None or rollback.needs_output or rollback.spec is None:
+        return False
+    return rollback.spec.tolerates_absence
+
+
+# --- people ------------------------------------------------------------------------------------------------------
+
+
+def escalate(
+    state: State,
+    index: int,
+    direction: Direction,
+    kind: str,
+    now: int,
+    error: ErrorInfo | None = None,
+) -> r.StepEscalated:
+    """The record that asks a person about a step."""
+    options = OPTIONS[kind]
+    if kind in ("step-failed", "tool-changed") and direction == COMPENSATE:
+        options = OPTIONS["undo-failed"]
+    elif kind == "step-failed" and state.past_pivot:
+        options = tuple(option for option in options if option != "not-happened")
+    call = state.steps[index].call(direction)
+    key = state.plan.steps[index].key
+    return r.StepEscalated(
+        at=now,
+        step=key,
+        direction=direction,
+        # Stable for de-duplication, and another one each time the same call is asked about.
+        question=f"{key}:{'f' if direction == FORWARD else 'c'}:{call.asked + 1}",
+        kind=kind,
+        options=list(options),
+        error=error or call.error,
+    )

@@ -1,0 +1,15 @@
+"""Idempotency keys: the same for every attempt of one step in one direction, and for nothing else.
+
+``SAGA:STEP:f:SEED``. Saga and step ids hold no colon, so two different calls never share a key; the seed keeps
+a purged and resubmitted id, or the same id in another store, from being taken for the first one by a tool that
+remembers keys. Why it is not derived from the arguments: two identical calls are two calls (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+from saga_engine.core.effects import FORWARD, Direction
+
+
+def idempotency_key(saga_id: str, step_key: str, direction: Direction, seed: str) -> str:
+    """The key of one step in one direction; at most 230 characters of visible ASCII."""
+    return f"{saga_id}:{step_key}:{'f' if direction == FORWARD else 'c'}:{seed}"

@@ -1,0 +1,130 @@
+"""Messages from other processes: a cancel, or a person's answer. They reach a saga through its inbox.
+
+A message is checked twice: by the sender against the journal as it reads it, so that a person gets a clear error, and by
+the owner against the state as it is when the record is made. What no longer fits becomes ``MessageRefused``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import FORWARD
+from saga_engine.core.state import OpenQuestion, State
+from saga_engine.errors import CancelRefused, DecisionRefused, JournalUnreadable
+
+DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave")
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message. ``id`` is unique; it makes posting it twice the same as posting it once."""
+
+    id: str
+    kind: Literal["cancel", "decide"]
+    by: str = ""
+    note: str = ""
+    step: str = ""
+    decision: str = ""
+    output: Any = None
+    question: str = ""
+
+
+_decoder = msgspec.json.Decoder(Message)
+
+
+def encode_message(message: Message) -> bytes:
+    """The message as it lies in the inbox."""
+    return msgspec.json.encode(message)
+
+
+def decode_message(data: bytes) -> Message:
+    """A message from the inbox; raises ``JournalUnreadable``."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise JournalUnreadable(f"a message in the inbox cannot be read: {error}", hint="a newer engine wrote it") from error
+
+
+def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
+    """The record that a message makes of the state as it is."""
+    try:
+        if message.kind == "cancel":
+            check_cancel(state)
+            return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
+        question = check_decision(state, message)
+    except (CancelRefused, DecisionRefused) as error:
+        return r.MessageRefused(at=now_ms, message=message.id, code=error.code, reason=error.message)
+    return r.DecisionMade(
+        at=now_ms,
+        question=question.id,
+        step=state.plan.steps[question.step].key,
+        direction=question.direction,
+        decision=message.decision,
+        output=message.output,
+        by=message.by,
+        note=message.note,
+        message=message.id,
+    )
+
+
+def check_cancel(state: State) -> None:
+    """Raises ``CancelRefused`` if the saga cannot be cancelled (any more)."""
+    if state.status in t.SAGA_FINAL:
+        raise CancelRefused(f"saga {state.saga_id} has ended: {state.status}", hint="see `saga show`")
+    if state.backward or state.failing is not None:
+        raise CancelRefused(f"saga {state.saga_id} is already being undone", hint="see `saga show`")
+    if state.past_pivot:
+        pivot = state.plan.steps[state.plan.pivot or 0].key
+        raise CancelRefused(
+            f"saga {state.saga_id} has passed its pivot (step {pivot}): it can only go forward",
+            hint="let it finish, or answer its open questions with `saga resolve`",
+        )
+
+
+def check_decision(state: State, message: Message) -> OpenQuestion:
+    """The open question that the answer fits; raises ``DecisionRefused``."""
+    open_steps = sorted({state.plan.steps[question.step].key for question in state.questions.values()})
+    hint = f"open questions: step {', '.join(open_steps)}" if open_steps else "the saga has no open question"
+    index = state.plan.by_key.get(message.step)
+    if index is None:
+        raise DecisionRefused(f"saga {state.saga_id} has no step {message.step}", hint=hint)
+    found = [question for question in state.questions.values() if question.step == index]
+    if message.question:
+        found = [question for question in found if question.id == message.question]
+    if not found:
+        raise DecisionRefused(f"nothing is asked about step {message.step}", hint=hint)
+    question = found[0]
+    if message.decision not in question.options:
+        raise DecisionRefused(
+            f"'{message.decision}' is no answer to '{question.kind}' about step {message.step}",
+            hint=f"legal answers: {', '.join(question.options)}",
+        )
+    happened = message.decision == "happened" and question.direction == FORWARD
+    if message.output is not None and not happened:
+        raise DecisionRefused("an output belongs only to 'happened' of a forward step", hint="leave --output out")
+    if happened:
+        _check_output(state, index, message.output)
+    return question
+
+
+def _check_output(state: State, index: int, output: Any) -> None:
+    """Later steps and the undo bind to the output, so a person has to give one that fits."""
+    step = state.plan.steps[index]
+    needed = step.rollback is not None and step.rollback.needs_output
+    needed = needed or any(step.key in state.plan.steps[other].params.outputs for other in step.dependents)
+    if output is None and needed:
+        raise DecisionRefused(
+            f"step {step.key} needs an output: other calls bind to it",
+            hint='give it with --output JSON, e.g. --output \'{"order_id": "…"}\'',
+        )
+    schema = step.spec.output_schema if step.spec else None
+    if schema is not None and output is not None:
+        problems = step.spec.check_output(output) if step.spec else ()
+        if problems:
+            raise DecisionRefused(
+                f"the output does not fit the tool's schema: {problems[0][1]}",
+                hint="see `saga show --json` and the tool's output_schema",
+            )

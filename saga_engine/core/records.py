@@ -1,0 +1,245 @@
+"""The facts of one saga, as its journal holds them.
+
+A record says what is settled, never what should be done. Every record carries ``at``, Unix milliseconds on the store's
+clock. Fields may be added with a default; none is ever renamed, retyped or given another meaning, so a journal written
+by an older engine stays readable, and an older engine passes over fields that it does not know (``codec``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
+
+
+class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stands for a large value that is stored once, by digest, beside the journal."""
+
+    digest: str
+    bytes: int
+    summary: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", kw_only=True):
+    """The base of all records. ``v`` is the version of the record's meaning; it is left out while it is 1."""
+
+    at: int
+    v: int = 1
+
+
+class SagaStarted(Record, frozen=True, tag=True):
+    """A plan was accepted. Everything that must stay as it was on that day is in here.
+
+    ``seed`` makes the idempotency keys of this saga unlike those of any other with the same id. ``undos`` and ``reads``
+    are what the tools' registrations said where the plan is silent; ``tools`` are the digests of their declarations.
+    """
+
+    saga_id: str
+    plan: Any
+    digest: str
+    seed: str
+    input: dict[str, Any] | None = None
+    undos: dict[str, str] = {}
+    reads: list[str] = []
+    tools: dict[str, str] = {}
+    engine: str = ""
+    refs: dict[str, ValueRef] = {}
+
+
+class SagaResumed(Record, frozen=True, tag=True):
+    """Another owner took over. Calls that were in flight are in doubt from here on."""
+
+    owner: str
+    epoch: int
+
+
+class StepIntended(Record, frozen=True, tag=True):
+    """The intent of one attempt; nothing is called without it. ``params`` only where bindings made them."""
+
+    step: str
+    direction: Direction = FORWARD
+    attempt: int = 1
+    params: Any = None
+    refs: dict[str, ValueRef] = {}
+
+
+class StepSucceeded(Record, frozen=True, tag=True):
+    """The step happened in this direction. ``via``: its own answer, a probe's, or a person's."""
+
+    step: str
+    direction: Direction = FORWARD
+    output: Any = None
+    via: str = "call"
+    refs: dict[str, ValueRef] = {}
+
+
+class StepRetryScheduled(Record, frozen=True, tag=True):
+    """An attempt was not done; the next one is due ``delay_ms`` after ``at``."""
+
+    step: str
+    error: ErrorInfo
+    delay_ms: int
+    direction: Direction = FORWARD
+
+
+class StepFailed(Record, frozen=True, tag=True):
+    """The step was not done and will not be tried again by itself."""
+
+    step: str
+    error: ErrorInfo
+    direction: Direction = FORWARD
+
+
+class StepInDoubt(Record, frozen=True, tag=True):
+    """It is not known whether the call happened. The next way to find out is due ``delay_ms`` after ``at``."""
+
+    step: str
+    error: ErrorInfo
+    delay_ms: int = 0
+    direction: Direction = FORWARD
+
+
+class ProbeIntended(Record, frozen=True, tag=True):
+    """The tool's owner is going to be asked whether the call happened."""
+
+    step: str
+    direction: Direction = FORWARD
+    attempt: int = 1
+
+
+class ProbeFailed(Record, frozen=True, tag=True):
+    """The probe could not tell; the next way is due ``delay_ms`` after ``at``."""
+
+    step: str
+    error: ErrorInfo
+    delay_ms: int = 0
+    direction: Direction = FORWARD
+
+
+class StepEscalated(Record, frozen=True, tag=True):
+    """A person is asked about the step. ``kind``: in-doubt, step-failed, undo-failed, undo-in-doubt, tool-changed."""
+
+    step: str
+    question: str
+    kind: str
+    options: list[str]
+    direction: Direction = FORWARD
+    error: ErrorInfo | None = None
+
+
+class DecisionMade(Record, frozen=True, tag=True):
+    """A person answered an open question, once. ``message`` is the id of the inbox message that brought it."""
+
+    question: str
+    step: str
+    decision: str
+    direction: Direction = FORWARD
+    output: Any = None
+    by: str = ""
+    note: str = ""
+    message: str = ""
+    refs: dict[str, ValueRef] = {}
+
+
+class CancelRequested(Record, frozen=True, tag=True):
+    """Somebody wants the saga undone."""
+
+    by: str = ""
+    note: str = ""
+    message: str = ""
+
+
+class MessageRefused(Record, frozen=True, tag=True):
+    """A message from the inbox did not fit the saga any more and changed nothing."""
+
+    message: str
+    code: str
+    reason: str
+
+
+class DeadlinePassed(Record, frozen=True, tag=True):
+    """The saga's deadline went by before all steps were done."""
+
+
+class CallLimitReached(Record, frozen=True, tag=True):
+    """The saga has made as many forward calls as its plan allows."""
+
+
+class CompensationStarted(Record, frozen=True, tag=True):
+    """No forward call is in flight any more; what happened is undone from here on. ``reason``: see ``State.failing``."""
+
+    reason: str
+    step: str = ""
+
+
+class CompensationRefused(Record, frozen=True, tag=True):
+    """The pivot turned out to have happened, so there is no way back; a failed step becomes a question."""
+
+    reason: str
+
+
+class AlertIntended(Record, frozen=True, tag=True):
+    """People are going to be told about a question."""
+
+    question: str
+    attempt: int = 1
+
+
+class AlertSent(Record, frozen=True, tag=True):
+    """People were told."""
+
+    question: str
+
+
+class AlertFailed(Record, frozen=True, tag=True):
+    """People could not be told; the next try is due ``delay_ms`` after ``at``, or there is none (-1)."""
+
+    question: str
+    error: ErrorInfo
+    delay_ms: int = -1
+
+
+class SagaCompleted(Record, frozen=True, tag=True):
+    """Every step happened."""
+
+
+class SagaCompensated(Record, frozen=True, tag=True):
+    """Everything that happened was undone."""
+
+
+class SagaEscalated(Record, frozen=True, tag=True):
+    """Nothing can go on before a person answers."""
+
+
+class SagaAbandoned(Record, frozen=True, tag=True):
+    """The saga is over and a person accepted what is left in the world."""
+
+
+AnyRecord = (
+    SagaStarted
+    | SagaResumed
+    | StepIntended
+    | StepSucceeded
+    | StepRetryScheduled
+    | StepFailed
+    | StepInDoubt
+    | ProbeIntended
+    | ProbeFailed
+    | StepEscalated
+    | DecisionMade
+    | CancelRequested
+    | MessageRefused
+    | DeadlinePassed
+    | CallLimitReached
+    | CompensationStarted
+    | CompensationRefused
+    | AlertIntended
+    | AlertSent
+    | AlertFailed
+    | SagaCompleted
+    | SagaCompensated
+    | SagaEscalated
+    | SagaAbandoned
+)

@@ -1,0 +1,242 @@
+"""What a saga's journal adds up to.
+
+The state is owned by whoever folds the journal and is changed only by ``evolve``. It keeps small sets of what can go on
+(``ready``, ``waiting``, ``doubts``, ``undo_ready``), so that neither ``decide`` nor ``evolve`` ever looks at all steps:
+the cost of a step does not grow with the saga.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
+from saga_engine.core.keys import idempotency_key
+from saga_engine.core.records import SagaStarted
+from saga_engine.core.transitions import PENDING, SUCCEEDED
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep
+
+#: How many calls of one saga may be in flight or waiting for their next attempt at the same time.
+MAX_PARALLEL: Final = 64
+
+#: Where a call stands: nothing asked for; in flight; its probe in flight; waiting for ``due``; in doubt.
+Phase = Literal["idle", "in_flight", "probing", "waiting", "doubt"]
+
+Place = tuple[int, Direction]
+
+
+class CallState:
+    """One step in one direction: its attempts, and what is known of them.
+
+    ``attempt`` counts all attempts, ``tries`` those since the budget was last filled. ``doubtful``: some attempt may have
+    happened although no answer says so. ``approved``: a person wants it called again, whatever the tool declares.
+    """
+
+    __slots__ = ("approved", "asked", "attempt", "doubtful", "ended_at", "error", "first_at", "phase", "probes", "tries")
+
+    def __init__(self) -> None:
+        self.attempt = 0
+        self.tries = 0
+        self.probes = 0
+        self.asked = 0  # how often a person was asked about it
+        self.phase: Phase = "idle"
+        self.doubtful = False
+        self.approved = False
+        self.first_at = 0
+        self.ended_at = 0
+        self.error: ErrorInfo | None = None
+
+
+class StepState:
+    """One step: its status, its output, and what it still waits for in either direction."""
+
+    __slots__ = ("by_hand", "forward", "left", "output", "released", "status", "undo", "undo_output", "undo_waits", "via", "waits")
+
+    def __init__(self, waits: int) -> None:
+        self.status: str = PENDING
+        self.forward = CallState()
+        self.undo: CallState | None = None
+        self.output: Any = None
+        self.undo_output: Any = None
+        self.via = ""  # how it is known to have happened: call, probe or decision
+        self.waits = waits  # dependencies that have not succeeded yet
+        self.undo_waits = 0  # dependents whose undo has not ended yet
+        self.released = False  # a failed undo let the steps go that it only follows in the list
+        self.left = False  # a person accepted that it stands
+        self.by_hand = False  # a person undid it
+
+    def call(self, direction: Direction) -> CallState:
+        """The call of one direction."""
+        if direction == FORWARD:
+            return self.forward
+        if self.undo is None:
+            self.undo = CallState()
+        return self.undo
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A person is asked about a step; ``options`` are the legal answers. ``at`` is Unix ms."""
+
+    id: str
+    step: int
+    direction: Direction
+    kind: str
+    options: tuple[str, ...]
+    error: ErrorInfo | None
+    at: int
+
+
+class Alerting(NamedTuple):
+    """Telling people about a question: in flight, or due at ``due`` (Unix ms)."""
+
+    attempt: int
+    due: int
+    in_flight: bool
+
+
+class State:
+    """One saga. See the module's docstring for who may change it."""
+
+    __slots__ = (
+        "alerts",
+        "at",
+        "backward",
+        "calls",
+        "digest",
+        "doubts",
+        "ended_at",
+        "epoch",
+        "failed",
+        "failing",
+        "in_flight",
+        "input",
+        "left_any",
+        "plan",
+        "questions",
+        "ready",
+        "remaining",
+        "saga_id",
+        "seed",
+        "started_at",
+        "status",
+        "steps",
+        "to_escalate",
+        "tools",
+        "undo_open",
+        "undo_ready",
+        "waiting",
+    )
+
+    def __init__(self, started: SagaStarted, plan: CompiledPlan) -> None:
+        self.saga_id = started.saga_id
+        self.plan = plan
+        self.input: Mapping[str, Any] = plan.input
+        self.seed = started.seed
+        self.digest = started.digest
+        self.tools: Mapping[str, str] = started.tools
+        self.started_at = self.at = started.at
+        self.ended_at = 0
+        self.epoch = 1
+        self.status: str = PENDING
+        #: Why the saga turns or turned around: step-failed, cancelled, deadline, call-limit, left; None: it does not.
+        self.failing: str | None = None
+        #: Steps that were not done and will not be, in the order of their failing.
+        self.failed: list[int] = []
+        self.backward = False
+        self.steps = [StepState(len(step.deps)) for step in plan.steps]
+        self.remaining = len(plan.steps)
+        self.calls = 0
+        # Dicts serve as ordered sets: what came first goes first.
+        self.ready: dict[int, None] = {step.index: None for step in plan.steps if not step.deps}
+        self.in_flight: dict[Place, None] = {}
+        self.waiting: dict[Place, int] = {}
+        self.doubts: dict[Place, None] = {}
+        self.undo_ready: dict[int, None] = {}
+        self.undo_open = 0
+        self.to_escalate: dict[Place, str] = {}
+        self.questions: dict[str, OpenQuestion] = {}
+        self.alerts: dict[str, Alerting] = {}
+        self.left_any = False
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When forward work must end, in Unix ms on the store's clock."""
+        return None if self.plan.deadline_s is None else self.started_at + round(self.plan.deadline_s * 1000)
+
+    @property
+    def past_pivot(self) -> bool:
+        """Whether the point of no return is behind."""
+        pivot = self.plan.pivot
+        return pivot is not None and self.steps[pivot].status == SUCCEEDED
+
+    def rollback(self, index: int) -> CompiledRollback:
+        """How a step is undone; the step must have a rollback."""
+        rollback = self.plan.steps[index].rollback
+        assert rollback is not None
+        return rollback
+
+    def key(self, index: int, direction: Direction) -> str:
+        """The idempotency key of a step in one direction."""
+        return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed)
+
+    def changed(self, tool: str, digest: str) -> bool:
+        """Whether a tool's declaration is another one than on the day the saga was submitted."""
+        return self.tools.get(tool, digest) != digest
+
+    def alerts_pending(self, *, alerting: bool) -> bool:
+        """Whether somebody is still to be told about an open question."""
+        return alerting and bool(self.alerts)
+
+    def next_due(self, now_ms: int) -> int | None:
+        """When, in Unix ms after ``now_ms``, something falls due without anybody's doing; None: nothing will.
+
+        Ask after ``decide`` has nothing more to say at ``now_ms``: what is overdue then waits for others, not for time.
+        """
+        if not (self.waiting or self.alerts or self.plan.deadline_s):
+            return None
+        dues = [due for due in self.waiting.values() if due > now_ms]
+        dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
+        if not self.backward and self.failing is None and (self.ready or self.waiting or self.in_flight):
+            deadline = self.deadline_ms
+            if deadline is not None and deadline > now_ms and not self.past_pivot:
+                dues.append(deadline)
+        return min(dues) if dues else None
+
+
+class StateScope:
+    """The values that a saga's bindings find. Secrets show as their marker: their values are never journalled."""
+
+    __slots__ = ("_state", "input", "saga_id")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.saga_id = state.saga_id
+        self.input = state.input
+
+    def output(self, step_key: str) -> Any:
+        """The output of a step that happened; raises ``BindingUnresolved``."""
+        step = self._step(step_key)
+        if not step.via:
+            raise BindingUnresolved(f"step {step_key} has no output", step=step_key)
+        return step.output
+
+    def params(self, step_key: str) -> Any:
+        """The resolved forward params of a step."""
+        return self._compiled(step_key).params.resolve(self)
+
+    def key(self, step_key: str) -> str:
+        """The forward idempotency key of a step."""
+        return self._state.key(self._state.plan.by_key[step_key], FORWARD)
+
+    def secret(self, name: str) -> str:
+        """The marker that stands for a secret in the journal."""
+        return f"$secret.{name}"
+
+    def _step(self, step_key: str) -> StepState:
+        return self._state.steps[self._state.plan.by_key[step_key]]
+
+    def _compiled(self, step_key: str) -> CompiledStep:
+        return self._state.plan.steps[self._state.plan.by_key[step_key]]

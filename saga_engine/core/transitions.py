@@ -1,0 +1,134 @@
+"""The two machines, as tables: what may happen to a saga, and to a step of it.
+
+The rules, in words:
+
+* A saga runs forward until every step has happened (COMPLETED), or until a failure, a cancel, the deadline or the call
+  limit turns it around (COMPENSATING). It never turns around again.
+* It rests (ESCALATED) only when nothing can go on before a person answers; an answer puts it back on the way it was.
+* It ends COMPENSATED only if everything that happened was undone; if a person accepted a remainder, it is ABANDONED.
+* A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
+  known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, a person.
+* What an undo achieved is never guessed: COMPENSATED needs its answer, RESOLVED needs a person.
+
+The tables are in the form that ``transitions.Machine`` takes. One shared machine per table is built at import, with no
+model and no callbacks; ``SAGA_MOVES`` and ``STEP_MOVES``, the look-ups of the hot path, are compiled from these machines,
+and so are the diagrams in the docs. (Never ``AsyncMachine``: 0.9.3 swallows cancellation.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from transitions import Machine
+
+# --- the saga ----------------------------------------------------------------------------------------------------
+
+PENDING: Final = "PENDING"
+RUNNING: Final = "RUNNING"
+COMPENSATING: Final = "COMPENSATING"
+ESCALATED: Final = "ESCALATED"
+COMPLETED: Final = "COMPLETED"
+COMPENSATED: Final = "COMPENSATED"
+ABANDONED: Final = "ABANDONED"
+
+SAGA_STATES: Final = (PENDING, RUNNING, COMPENSATING, ESCALATED, COMPLETED, COMPENSATED, ABANDONED)
+#: A saga in one of these has ended and never changes again.
+SAGA_FINAL: Final = frozenset({COMPLETED, COMPENSATED, ABANDONED})
+#: A saga in one of these goes on by itself as soon as somebody owns it.
+SAGA_ACTIVE: Final = frozenset({PENDING, RUNNING, COMPENSATING})
+
+SAGA_TRANSITIONS: Final = (
+    # trigger, sources, destination
+    ("go", [PENDING, RUNNING], RUNNING),
+    ("compensate", [PENDING, RUNNING], COMPENSATING),
+    ("escalate", [PENDING, RUNNING, COMPENSATING], ESCALATED),
+    ("answer_forward", [PENDING, ESCALATED, RUNNING], RUNNING),
+    ("answer_backward", [ESCALATED, COMPENSATING], COMPENSATING),
+    ("complete", [RUNNING], COMPLETED),
+    ("compensated", [COMPENSATING], COMPENSATED),
+    ("abandon", [RUNNING, COMPENSATING, ESCALATED], ABANDONED),
+)
+
+# --- a step ------------------------------------------------------------------------------------------------------
+
+SUCCEEDED: Final = "SUCCEEDED"
+FAILED: Final = "FAILED"
+IN_DOUBT: Final = "IN_DOUBT"
+COMPENSATION_FAILED: Final = "COMPENSATION_FAILED"
+RESOLVED: Final = "RESOLVED"
+SKIPPED: Final = "SKIPPED"
+
+STEP_STATES: Final = (
+    PENDING,
+    RUNNING,
+    SUCCEEDED,
+    FAILED,
+    IN_DOUBT,
+    COMPENSATING,
+    COMPENSATED,
+    COMPENSATION_FAILED,
+    ESCALATED,
+    RESOLVED,
+    SKIPPED,
+)
+#: Where a step can stay when its saga has ended.
+STEP_REST: Final = frozenset({SUCCEEDED, FAILED, COMPENSATED, RESOLVED, SKIPPED})
+
+STEP_TRANSITIONS: Final = (
+    # forward
+    ("intend", [PENDING, RUNNING, IN_DOUBT, ESCALATED], RUNNING),
+    ("succeed", [RUNNING, IN_DOUBT, ESCALATED], SUCCEEDED),
+    ("fail", [PENDING, RUNNING, IN_DOUBT, ESCALATED], FAILED),
+    ("doubt", [RUNNING, IN_DOUBT, ESCALATED], IN_DOUBT),
+    ("skip", [PENDING], SKIPPED),
+    # backward: a blind undo starts from IN_DOUBT, an undo after an answer from ESCALATED
+    ("undo", [SUCCEEDED, IN_DOUBT, COMPENSATING, ESCALATED], COMPENSATING),
+    ("undone", [COMPENSATING], COMPENSATED),
+    ("undo_failed", [SUCCEEDED, COMPENSATING], COMPENSATION_FAILED),
+    # people
+    ("escalate", [PENDING, FAILED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED], ESCALATED),
+    ("resolve", [ESCALATED], RESOLVED),
+)
+
+Table = Sequence[tuple[str, Sequence[str], str]]
+Moves = Mapping[tuple[str, str], str]
+
+
+def machine(states: Sequence[str], table: Table) -> Machine:
+    """One shared, synchronous machine without a model: the table, checked by the library."""
+    return Machine(
+        model=None,
+        states=list(states),
+        transitions=[[trigger, list(sources), dest] for trigger, sources, dest in table],
+        initial=PENDING,
+        auto_transitions=False,
+    )
+
+
+def compile_moves(of: Machine) -> dict[tuple[str, str], str]:
+    """The look-up ``(state, trigger) -> state`` of a machine. An absent pair is an error, never a default."""
+    return {
+        (source, trigger): transition.dest
+        for trigger, event in of.events.items()
+        for source, transitions in event.transitions.items()
+        for transition in transitions
+    }
+
+
+SAGA_MACHINE: Final = machine(SAGA_STATES, SAGA_TRANSITIONS)
+STEP_MACHINE: Final = machine(STEP_STATES, STEP_TRANSITIONS)
+SAGA_MOVES: Final[Moves] = compile_moves(SAGA_MACHINE)
+STEP_MOVES: Final[Moves] = compile_moves(STEP_MACHINE)
+
+
+def mermaid(of: Machine, final: Sequence[str] | frozenset[str]) -> str:
+    """The machine as a Mermaid state diagram; edges between the same two states share a line."""
+    edges: dict[tuple[str, str], list[str]] = {}
+    for (source, trigger), dest in compile_moves(of).items():
+        if source != dest:
+            edges.setdefault((source, dest), []).append(trigger)
+    lines = ["stateDiagram-v2", f"    [*] --> {of.initial}"]
+    lines += [f"    {source} --> {dest}: {', '.join(sorted(names))}" for (source, dest), names in sorted(edges.items())]
+    lines += [f"    {state} --> [*]" for state in of.states if state in final]
+    return "\n".join(lines)

@@ -1,0 +1,239 @@
+"""Every error of the engine: a stable code, a message, the context it happened in, and a hint.
+
+An error's *verdict* says what its receiver can do about it:
+
+``fix``
+    the input is wrong; the same call will fail again until somebody changes it;
+``retry``
+    nothing is wrong with the input; the same call may succeed later, and nothing was lost;
+``resume``
+    a saga stands as its journal says; resume it once the cause is mended;
+``conflict``
+    somebody else holds what was asked for.
+
+Codes are part of the public surface: a test compares them with ``docs/errors.md``.
+This module imports nothing of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+Verdict = Literal["fix", "retry", "resume", "conflict"]
+
+
+class SagaError(Exception):
+    """The base of all errors that the engine raises on purpose.
+
+    ``code`` is stable and machine-readable, ``hint`` tells a person what to do next, and ``context``
+    holds the values that the message speaks of.
+    """
+
+    code: ClassVar[str] = "saga-error"
+    verdict: ClassVar[Verdict] = "fix"
+
+    def __init__(self, message: str, *, hint: str | None = None, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.context: Mapping[str, Any] = context
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as one JSON object, as ``--json`` prints it."""
+        body: dict[str, Any] = {"code": self.code, "message": self.message, "verdict": self.verdict}
+        if self.hint:
+            body["hint"] = self.hint
+        if self.context:
+            body["context"] = {key: _printable(value) for key, value in self.context.items()}
+        return body
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]" + (f" — {self.hint}" if self.hint else "")
+
+
+def _printable(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a plan: what (``code``, ``message``), where (JSON path) and what to do."""
+
+    code: str
+    path: str
+    message: str
+    hint: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """The problem as one JSON object."""
+        return {"code": self.code, "path": self.path, "message": self.message, "hint": self.hint}
+
+
+class PlanInvalid(SagaError):
+    """A plan was refused before anything ran; ``problems`` lists everything that is wrong with it."""
+
+    code = "plan-invalid"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        count = len(problems)
+        first = problems[0]
+        super().__init__(
+            f"the plan has {count} problem{'s' if count != 1 else ''}; the first: {first.message} at {first.path}",
+            hint=first.hint or None,
+        )
+        self.problems = list(problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error with all its problems."""
+        return super().to_dict() | {"problems": [problem.to_dict() for problem in self.problems]}
+
+
+class BindingUnresolved(SagaError):
+    """A binding has no value, or more than one, when the call that needs it is about to be made."""
+
+    code = "binding-unresolved"
+
+
+class ValueNotJson(SagaError):
+    """A value cannot be journalled: it is not finite JSON, or it is larger or deeper than the limits."""
+
+    code = "value-not-json"
+
+
+class SecretMissing(SagaError):
+    """A plan needs ``$secret.NAME`` and the environment has no such variable. The saga is left as it is."""
+
+    code = "secret-missing"
+    verdict = "resume"
+
+
+class ToolMissing(SagaError):
+    """A saga needs a tool that is not registered here. The saga is left exactly as it is."""
+
+    code = "tool-missing"
+    verdict = "resume"
+
+
+class ToolInvalid(SagaError):
+    """A tool's declaration contradicts itself, or its module cannot be loaded."""
+
+    code = "tool-invalid"
+
+
+class SagaNotFound(SagaError):
+    """No saga has this id in this store."""
+
+    code = "saga-not-found"
+
+
+class SagaExists(SagaError):
+    """This id belongs to a saga with another plan or other input."""
+
+    code = "saga-exists"
+    verdict = "conflict"
+
+
+class SagaOwned(SagaError):
+    """Another live process owns the saga."""
+
+    code = "saga-owned"
+    verdict = "conflict"
+
+
+class LeaseLost(SagaError):
+    """This process no longer has the right to write the saga's journal; it stopped before the next effect."""
+
+    code = "lease-lost"
+    verdict = "resume"
+
+
+class JournalConflict(SagaError):
+    """The journal does not continue where this process left it: somebody else wrote. Nothing was added."""
+
+    code = "journal-conflict"
+    verdict = "resume"
+
+
+class JournalUnreadable(SagaError):
+    """A record cannot be understood by this version of the engine, or the journal contradicts itself."""
+
+    code = "journal-unreadable"
+
+
+class DecisionRefused(SagaError):
+    """A person's answer does not fit the open question: wrong step, not asked, or not among the legal answers."""
+
+    code = "decision-refused"
+    verdict = "conflict"
+
+
+class CancelRefused(SagaError):
+    """The saga has passed its pivot or has ended: it cannot be cancelled any more."""
+
+    code = "cancel-refused"
+    verdict = "conflict"
+
+
+class StoreUnavailable(SagaError):
+    """The store cannot be reached. No effect was started that is not journalled; nothing is lost."""
+
+    code = "store-unavailable"
+    verdict = "resume"
+
+
+class StoreRefused(SagaError):
+    """The store answered with an error (out of memory, read only, no permission). Nothing was added."""
+
+    code = "store-refused"
+    verdict = "resume"
+
+
+class StoreTooWeak(SagaError):
+    """The server promises less durability than the configured level asks for."""
+
+    code = "store-too-weak"
+
+
+class StoreUrlInvalid(SagaError):
+    """The store's URL cannot be understood, or what it needs is not installed."""
+
+    code = "store-url-invalid"
+
+
+class SettingInvalid(SagaError):
+    """A flag, an environment variable or an entry of ``saga.toml`` has no meaning here."""
+
+    code = "setting-invalid"
+
+
+class Interrupted(SagaError):
+    """Waiting for a saga was interrupted. The saga stands as its journal says."""
+
+    code = "interrupted"
+    verdict = "resume"
+
+
+class ToolError(Exception):
+    """Raised by a tool to say: *it was not done*.
+
+    ``retryable`` tells whether the same call may succeed later; ``suggestion`` tells the model or the
+    person what to do instead; ``retry_after_s`` is the least wait in seconds before the next attempt.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_code: str = "tool_error",
+        retryable: bool = False,
+        suggestion: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.error_code = error_code
+        self.retryable = retryable
+        self.suggestion = suggestion
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,107 @@
+"""A plan made ready to run: the graph, the templates of all params, and each tool's declaration at its step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+
+Kind = Literal["compensatable", "pivot", "retriable", "read"]
+OnFailure = Literal["compensate", "pause"]
+
+
+class Scope(Protocol):
+    """Where a template finds the values of its bindings."""
+
+    saga_id: str
+    input: Mapping[str, Any]
+
+    def output(self, step_key: str) -> Any:
+        """The output of a step; raises ``BindingUnresolved`` if it has none."""
+        ...
+
+    def params(self, step_key: str) -> Any:
+        """The resolved forward params of a step, without secrets."""
+        ...
+
+    def key(self, step_key: str) -> str:
+        """The forward idempotency key of a step."""
+        ...
+
+    def secret(self, name: str) -> str:
+        """The secret's value, or its marker where the value must not appear."""
+        ...
+
+
+class Params(Protocol):
+    """A template of params, compiled once; values from bindings are data and are never looked into again."""
+
+    #: Whether any binding stands in it; if not, ``resolve`` always gives the same params.
+    bound: bool
+    #: Names of the secrets it needs.
+    secrets: frozenset[str]
+    #: Keys of the steps whose outputs it needs.
+    outputs: frozenset[str]
+
+    def resolve(self, scope: Scope) -> dict[str, Any]:
+        """The params of a call; raises ``BindingUnresolved``."""
+        ...
+
+
+@dataclass(slots=True)
+class CompiledRollback:
+    """How a step is undone. ``needs_output``: not possible without the step's own output."""
+
+    tool: str
+    spec: ToolSpec | None
+    params: Params
+    retry: RetryPolicy
+    timeout_s: float
+    needs_output: bool
+
+
+@dataclass(slots=True)
+class CompiledStep:
+    """One node of the graph.
+
+    ``key`` is the step's id as text, unique in the plan. ``deps`` are all steps that must have succeeded before it;
+    ``data_deps`` those of them that it names itself, by a binding or in ``depends_on`` (the rest is only list order).
+    ``dependents`` is the reverse of ``deps``. All are indexes into ``CompiledPlan.steps``.
+    """
+
+    index: int
+    step_id: int | str
+    key: str
+    name: str
+    kind: Kind
+    tool: str
+    spec: ToolSpec | None
+    params: Params
+    rollback: CompiledRollback | None
+    retry: RetryPolicy
+    timeout_s: float
+    deps: tuple[int, ...]
+    data_deps: frozenset[int]
+    dependents: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class CompiledPlan:
+    """A checked plan. Immutable by convention: many sagas share one."""
+
+    goal: str
+    input: Mapping[str, Any]
+    steps: list[CompiledStep]
+    by_key: dict[str, int]
+    pivot: int | None = None
+    deadline_s: float | None = None
+    max_tool_calls: int | None = None
+    on_failure: OnFailure = "compensate"
+    #: Undo tools that come from a tool's registration, by step key: journalled, so that a resume undoes the same way.
+    undos: dict[str, str] = field(default_factory=dict)
+    #: Keys of the steps that only read: journalled for the same reason.
+    reads: frozenset[str] = frozenset()
+    #: Digests of the tools the plan may call, by name.
+    tool_digests: dict[str, str] = field(default_factory=dict)

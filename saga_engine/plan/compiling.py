@@ -1,0 +1,114 @@
+"""From a plan to what the engine runs: checked, ordered, and with every template and declaration in its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.plan import graph
+from saga_engine.plan.checks import examine
+from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep
+from saga_engine.plan.draft import draft
+from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from saga_engine.plan.draft import Draft, DraftStep
+    from saga_engine.plan.model import Plan
+    from saga_engine.plan.tooling import ToolCatalog
+
+#: What is not said anywhere: the defaults of a tool's declaration.
+_DEFAULT = ToolSpec(name="")
+#: An undo is tried at least so often, and twice as often as its tool says.
+_LEAST_UNDO_ATTEMPTS = 8
+
+
+def compile_plan(
+    plan: Plan,
+    catalog: ToolCatalog | None,
+    *,
+    input: Mapping[str, Any] | None = None,  # noqa: A002
+    undos: Mapping[str, str] | None = None,
+    reads: Collection[str] | None = None,
+) -> CompiledPlan:
+    """Check a plan and make it ready to run. ``input`` adds to the plan's own by key.
+
+    Without a catalog only the structure is checked, and the declarations stay empty: enough to show a saga, not to
+    run it. ``undos`` (step key to undo tool) and ``reads`` (step keys) are what was journalled when the saga began:
+    they count, whatever the catalog says now, and since the plan was accepted then, its tools are not judged again.
+    A tool that is missing now leaves an empty ``spec``.
+
+    Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
+    """
+    made = draft(plan, catalog, input, undos, reads)
+    examine(made)
+    if made.problems:
+        made.problems.refuse()
+    dependents = graph.dependents([step.deps for step in made.steps])
+    steps = [_step(step, tuple(dependents[step.index])) for step in made.steps]
+    return CompiledPlan(
+        goal=plan.goal,
+        input=made.input,
+        steps=steps,
+        by_key=made.by_key,
+        pivot=next((step.index for step in steps if step.kind == "pivot"), None),
+        deadline_s=plan.deadline_s,
+        max_tool_calls=plan.max_tool_calls,
+        on_failure=plan.on_failure,
+        undos={
+            step.key: step.rollback.tool
+            for step in made.steps
+            if step.rollback is not None and step.rollback.registered
+        },
+        reads=frozenset(step.key for step in steps if step.kind == "read"),
+        tool_digests=_digests(made),
+    )
+
+
+def _step(made: DraftStep, dependents: tuple[int, ...]) -> CompiledStep:
+    step, spec = made.step, made.spec or _DEFAULT
+    return CompiledStep(
+        index=made.index,
+        step_id=step.step_id,
+        key=made.key,
+        name=step.title,
+        kind=made.kind,
+        tool=step.tool,
+        spec=made.spec,
+        params=made.params,
+        rollback=_rollback(made),
+        retry=step.retry.policy(spec.retry) if step.retry is not None else spec.retry,
+        timeout_s=spec.timeout_s if step.timeout_s is None else step.timeout_s,
+        deps=made.deps,
+        data_deps=frozenset(made.waits),
+        dependents=dependents,
+    )
+
+
+def _rollback(made: DraftStep) -> CompiledRollback | None:
+    if made.rollback is None:
+        return None
+    given, rollback = made.step.rollback, made.rollback
+    spec = rollback.spec or _DEFAULT
+    # An undo that is given up leaves a mess for a person: it gets more patience than the call that it undoes.
+    retry: RetryPolicy = replace(spec.retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * spec.retry.max_attempts))
+    if given is not None and given.retry is not None:
+        retry = given.retry.policy(retry)
+    return CompiledRollback(
+        tool=rollback.tool,
+        spec=rollback.spec,
+        params=rollback.params,
+        retry=retry,
+        timeout_s=given.timeout_s if given is not None and given.timeout_s is not None else spec.timeout_s,
+        needs_output=made.key in rollback.params.outputs,
+    )
+
+
+def _digests(made: Draft) -> dict[str, str]:
+    specs: dict[str, ToolSpec | None] = {}
+    for step in made.steps:
+        specs[step.step.tool] = step.spec
+        if step.rollback is not None:
+            specs[step.rollback.tool] = step.rollback.spec
+    return {name: spec.digest for name, spec in specs.items() if spec is not None}

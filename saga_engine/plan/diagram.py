@@ -1,0 +1,113 @@
+"""A plan as a diagram in text: Mermaid for documents, DOT for graphviz. Pure.
+
+Labels come from language models. Nothing of a plan stands in a diagram outside a quoted label, and within it every
+character that either language gives a meaning to is escaped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from saga_engine.plan.values import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+
+_LABEL_CHARS: Final = 60
+#: Fill and border by status; the border alone must tell, too, where colours are not seen.
+_COLOURS: Final[Mapping[str, tuple[str, str]]] = {
+    "PENDING": ("#f6f8fa", "#8c959f"),
+    "RUNNING": ("#ddf4ff", "#0969da"),
+    "SUCCEEDED": ("#dafbe1", "#1a7f37"),
+    "FAILED": ("#ffebe9", "#cf222e"),
+    "IN_DOUBT": ("#fbefff", "#8250df"),
+    "COMPENSATING": ("#fff8c5", "#9a6700"),
+    "COMPENSATED": ("#fff1e5", "#bc4c00"),
+    "COMPENSATION_FAILED": ("#ffcecb", "#a40e26"),
+    "ESCALATED": ("#ffd8d3", "#82071e"),
+    "RESOLVED": ("#d8dee4", "#424a53"),
+    "SKIPPED": ("#ffffff", "#d0d7de"),
+}
+#: The outline of a step by its kind: Mermaid's brackets and graphviz's shape.
+_SHAPES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "compensatable": ("[", "]", "box"),
+    "pivot": ("{{", "}}", "hexagon"),
+    "retriable": ("[[", "]]", "box3d"),
+    "read": ("([", "])", "ellipse"),
+}
+
+
+def mermaid(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> str:
+    """A Mermaid flowchart. ``statuses`` by step key colours the steps.
+
+    A solid arrow is a dependency that the step names itself, a dotted one is only the order of the list.
+    """
+    lines = ["flowchart TD"]
+    for step in plan.steps:
+        opening, closing, _ = _SHAPES[step.kind]
+        label = "<br/>".join(_mermaid_text(line) for line in _label(step, statuses))
+        lines.append(f'    s{step.index}{opening}"{label}"{closing}')
+    for step in plan.steps:
+        for before in step.deps:
+            arrow = "-->" if before in step.data_deps else "-.->"
+            lines.append(f"    s{before} {arrow} s{step.index}")
+    for status, members in _by_status(plan, statuses).items():
+        fill, border = _COLOURS[status]
+        lines.append(f"    classDef {status} fill:{fill},stroke:{border},color:#1f2328")
+        lines.append(f"    class {','.join(f's{index}' for index in members)} {status}")
+    return "\n".join(lines)
+
+
+def dot(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> str:
+    """The same as a graphviz digraph."""
+    lines = [
+        "digraph saga {",
+        "    rankdir=TB",
+        '    node [fontname="sans-serif", fontsize=11, style=filled, fillcolor="#f6f8fa", color="#8c959f"]',
+        '    edge [color="#57606a"]',
+    ]
+    for step in plan.steps:
+        label = "\\n".join(_dot_text(line) for line in _label(step, statuses))
+        colour = _COLOURS.get(_status(step, statuses))
+        paint = f', fillcolor="{colour[0]}", color="{colour[1]}"' if colour else ""
+        lines.append(f'    s{step.index} [label="{label}", shape={_SHAPES[step.kind][2]}{paint}]')
+    for step in plan.steps:
+        for before in step.deps:
+            style = "" if before in step.data_deps else " [style=dotted]"
+            lines.append(f"    s{before} -> s{step.index}{style}")
+    return "\n".join([*lines, "}"])
+
+
+def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
+    lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, step.tool]
+    if step.rollback is not None:
+        lines.append(f"undo: {step.rollback.tool}")
+    status = _status(step, statuses)
+    if status:
+        lines.append(status)
+    return [printable(line, _LABEL_CHARS) for line in lines]
+
+
+def _status(step: CompiledStep, statuses: Mapping[str, str] | None) -> str:
+    return statuses.get(step.key, "") if statuses else ""
+
+
+def _by_status(plan: CompiledPlan, statuses: Mapping[str, str] | None) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for step in plan.steps:
+        status = _status(step, statuses)
+        if status in _COLOURS:
+            found.setdefault(status, []).append(step.index)
+    return found
+
+
+def _mermaid_text(text: str) -> str:
+    # Mermaid has no escape within quotes but its character references: '#35;' is '#'.
+    return "".join(c if c.isalnum() or c in " _-.,:·…" or ord(c) > 127 else f"#{ord(c)};" for c in text)
+
+
+def _dot_text(text: str) -> str:
+    # Graphviz reads HTML references in labels, and a backslash begins one of its own.
+    return text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

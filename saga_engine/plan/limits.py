@@ -1,0 +1,37 @@
+"""How large a plan may be. A plan comes from a language model or from the network: every size has a bound."""
+
+from __future__ import annotations
+
+MAX_PLAN_BYTES = 8 * 1024 * 1024
+#: Nested objects and lists, the plan itself included.
+MAX_PLAN_DEPTH = 64
+#: Values of any kind, at any depth. It bounds the memory that a plan of the largest size can take.
+MAX_PLAN_NODES = 300_000
+MAX_STEPS = 10_000
+#: Problems that are listed; the others are counted.
+MAX_PROBLEMS = 100
+#: Problems that get a 'did you mean': the search for a near name is not free.
+MAX_SUGGESTIONS = 10
+#: Known names that are compared with a wrong one.
+MAX_CANDIDATES = 500
+#: Fields that an object of the format may have before it is refused without looking at them one by one.
+MAX_FIELDS = 100
+MAX_GOAL_CHARS = 10_000
+MAX_NAME_CHARS = 200
+#: Ten years.
+MAX_SECONDS = 315_360_000.0
+MAX_ATTEMPTS = 1000
+MAX_CALLS = 1_000_000_000
+
+#: The JSONPath after ``$output.step_<id>`` or ``$input``.
+MAX_TAIL_CHARS = 256
+#: Wildcards, slices, descendants and unions in one tail.
+MAX_TAIL_CHOICES = 2
+#: Bindings in all params of one plan.
+MAX_BINDINGS = 100_000
+#: Different tails in one plan that are more than a chain of fields and indexes.
+MAX_COMPLEX_TAILS = 200
+#: Values that one tail may look at while it searches for its one match.
+MAX_TAIL_VISITS = 200_000
+#: A text with embedded bindings, filled.
+MAX_TEXT_CHARS = 1024 * 1024

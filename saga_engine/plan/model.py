@@ -1,0 +1,298 @@
+"""The plan as it is written: pydantic models of version 1 of the format, and the one way to load it.
+
+Nothing is coerced (``"1"`` is no number, ``true`` is no 1) and nothing is ignored: a field that is not known is a
+problem. The meaning of the fields is in ``docs/plan-format.md``. Only this module of the room imports pydantic.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from saga_engine.errors import ValueNotJson
+from saga_engine.plan import limits
+from saga_engine.plan.problems import Path as ProblemPath
+from saga_engine.plan.problems import Problems
+from saga_engine.plan.reading import read_source
+from saga_engine.plan.tooling import RetryPolicy
+from saga_engine.plan.values import cut, digest, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def _listed(value: Any) -> Any:
+    # JSON has lists where a frozen model has tuples; the strict mode would refuse them.
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        checked: dict[str, Any] = plain(value, max_nodes=limits.MAX_PLAN_NODES)
+    except ValueNotJson as error:
+        raise PydanticCustomError("value_not_json", "{reason}", {"reason": error.message}) from error
+    return checked
+
+
+_Values = Annotated[dict[str, Any], AfterValidator(_finite)]
+_Number = Annotated[int, Field(ge=0, lt=2**63)]
+_Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+StepId = _Number | _Word
+_Tool = Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+_Seconds = Annotated[float, Field(gt=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
+_Wait = Annotated[float, Field(ge=0, le=limits.MAX_SECONDS, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+_M = TypeVar("_M", bound=_Model)
+
+
+class Retry(_Model):
+    """How often and how fast a call is tried again; what is left out is the tool's own."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)] | None = Field(
+        None, description="How many times the call is tried, the first time included."
+    )
+    base_s: _Wait | None = Field(None, description="The wait in seconds after the first try; it doubles each time.")
+    max_s: _Wait | None = Field(None, description="The longest wait in seconds.")
+    jitter: bool | None = Field(None, description="Whether a wait is shortened by chance, by up to a half.")
+
+    def policy(self, default: RetryPolicy) -> RetryPolicy:
+        """The policy to use: ``default`` with what this plan says instead."""
+        return RetryPolicy(
+            max_attempts=default.max_attempts if self.max_attempts is None else self.max_attempts,
+            base_s=default.base_s if self.base_s is None else self.base_s,
+            max_s=default.max_s if self.max_s is None else self.max_s,
+            jitter=default.jitter if self.jitter is None else self.jitter,
+        )
+
+
+class Rollback(_Model):
+    """The call that undoes a step."""
+
+    tool: _Tool = Field(description="The name of the tool that undoes the step.")
+    params: _Values = Field(
+        default_factory=dict,
+        description="The params of the undo; they may bind the output of this step and of those before it.",
+    )
+    retry: Retry | None = Field(None, description="How often and how fast the undo is tried again.")
+    timeout_s: _Seconds | None = Field(None, description="The longest time for one try, in seconds.")
+
+
+class Step(_Model):
+    """One call of a tool."""
+
+    step_id: StepId = Field(
+        description="A whole number from 0, or a text of letters, digits, '_' and '-'; unique in the plan."
+    )
+    name: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None, description="What people call the step; left out, the tool's name."
+    )
+    tool: _Tool = Field(description="The name of the tool to call.")
+    params: _Values = Field(
+        default_factory=dict,
+        description=(
+            "The params of the call. A text such as '$output.step_1.order_id' is replaced by what that step returned; "
+            "inside a longer text it stands in braces: 'order {$output.step_1.order_id}'."
+        ),
+    )
+    rollback: Rollback | None = Field(None, description="How the step is undone; left out, its tool's own undo.")
+    depends_on: Annotated[tuple[StepId, ...], BeforeValidator(_listed)] | None = Field(
+        None, description="Ids of the steps to wait for; left out, the step before it in the list."
+    )
+    kind: Literal["compensatable", "pivot", "retriable", "read"] | None = Field(
+        None,
+        description=(
+            "compensatable: it can be undone (the default). pivot: the point of no return. "
+            "retriable: after the pivot, never undone. read: it changes nothing."
+        ),
+    )
+    retry: Retry | None = Field(None, description="How often and how fast the call is tried again.")
+    timeout_s: _Seconds | None = Field(None, description="The longest time for one try, in seconds.")
+
+    @property
+    def key(self) -> str:
+        """The id as text."""
+        return str(self.step_id)
+
+    @property
+    def title(self) -> str:
+        """What people call the step: its name, or its tool's."""
+        return self.name or self.tool
+
+
+class Plan(_Model):
+    """A saga plan, version 1: steps that are all done, or all undone."""
+
+    task_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = Field(
+        None,
+        description="The saga's id: letters, digits, '.', '_' and '-', at most 128. Left out: a new one is made.",
+    )
+    goal: Annotated[str, Field(max_length=limits.MAX_GOAL_CHARS)] = Field(
+        "", description="What the plan is for, in a sentence."
+    )
+    input: _Values = Field(default_factory=dict, description="Values that params bind as '$input.name'.")
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=limits.MAX_STEPS), BeforeValidator(_listed)] = (
+        Field(description="The steps, in order.")
+    )
+    deadline_s: _Seconds | None = Field(None, description="The longest time for the whole saga, in seconds.")
+    max_tool_calls: Annotated[int, Field(ge=1, le=limits.MAX_CALLS)] | None = Field(
+        None, description="How many tool calls the saga may make, each try counted."
+    )
+    on_failure: Literal["compensate", "pause"] = Field(
+        "compensate", description="What a failure leads to: undo everything, or stop and ask a person."
+    )
+
+    @cached_property
+    def json_bytes(self) -> bytes:
+        """The plan as compact JSON, with the fields that were given and in their order."""
+        return msgspec.json.encode(self.model_dump(exclude_unset=True))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, in hex: the same for every order of keys."""
+        return digest(self.model_dump(exclude_unset=True))
+
+
+_NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry}
+#: Fields that the format knows and this version cannot carry out. Ignoring them would break what they promise.
+_UNSUPPORTED = {
+    "resource": "calls on the same resource are not yet put in a queue by the plan",
+    "fallback": "a step has no second tool yet",
+}
+#: In place of pydantic's words: by field, then by its type of error.
+_EXPECTED = {
+    "step_id": "a step's id is a whole number from 0 or a text of 1 to 64 letters, digits, '_' and '-'",
+    "depends_on": "the steps to wait for are a list of step ids",
+    "task_id": "a saga's id is a text of letters, digits, '.', '_' and '-', at most 128, a letter or digit first",
+    "too_short": "a plan has at least one step",
+    "tuple_type": "a list is expected",
+    "dict_type": "an object is expected",
+    "model_type": "an object is expected",
+    "int_type": "a whole number is expected",
+    "float_type": "a number is expected",
+    "string_type": "a text is expected",
+    "bool_type": "true or false is expected",
+}
+# Stands for the steps while the rest of a plan with faulty steps is looked at.
+_ANY_STEP = Step(step_id=0, tool="any")
+
+
+def load_plan(source: Plan | Mapping[str, Any] | str | bytes | Path) -> Plan:
+    """The plan from a dict, JSON text or bytes, or a file (a ``str`` is JSON if it starts with ``{``).
+
+    Only the form is judged here; :func:`saga_engine.plan.checks.check_plan` judges the meaning.
+    Raises ``PlanInvalid`` with everything that is wrong with the form.
+    """
+    if isinstance(source, Plan):
+        return source
+    data = read_source(source)
+    problems = Problems()
+    given = data.get("steps")
+    steps: tuple[Step, ...] | None = None
+    if isinstance(given, list) and len(given) > limits.MAX_STEPS:
+        message = f"the plan has {len(given)} steps; {limits.MAX_STEPS} are allowed"
+        problems.add("limit-steps", ("steps",), message, "split it into several sagas")
+        steps = (_ANY_STEP,)
+    elif isinstance(given, list) and given:
+        made = [_validated(Step, step, ("steps", index), problems) for index, step in enumerate(given)]
+        steps = tuple(step for step in made if step is not None) or (_ANY_STEP,)
+    plan = _validated(Plan, data if steps is None else {**data, "steps": steps}, (), problems)
+    if plan is None or problems:
+        problems.refuse()
+    return plan
+
+
+def _validated(kind: type[_M], data: Any, path: ProblemPath, problems: Problems) -> _M | None:
+    """One object of the format, or ``None`` and what is wrong with it."""
+    if _oversized(data, path, problems):
+        return None
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        if problems.full():
+            problems.skip(error.error_count())
+        else:
+            _translate(kind, data, path, error, problems)
+    return None
+
+
+def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
+    """Refuse what has so many faults that pydantic's report of them would be the attack."""
+    if not isinstance(data, dict):
+        return False
+    found = len(data) > limits.MAX_FIELDS
+    if found:
+        problems.add("field-unknown", path, f"an object with {len(data)} fields", "the format knows about ten")
+    waits = data.get("depends_on")
+    if isinstance(waits, list) and len(waits) > limits.MAX_STEPS:
+        message = f"it names {len(waits)} steps; a plan has at most {limits.MAX_STEPS}"
+        problems.add("limit-steps", (*path, "depends_on"), message, "name each step once")
+        found = True
+    for name in _NESTED:
+        found = _oversized(data.get(name), (*path, name), problems) or found
+    return found
+
+
+def _translate(kind: type[_Model], data: Any, path: ProblemPath, error: ValidationError, problems: Problems) -> None:
+    """Pydantic's findings as problems of ours, one for each place."""
+    seen: set[ProblemPath] = set()
+    for detail in error.errors(include_url=False):
+        inner = _place(data, detail)
+        if inner not in seen:
+            seen.add(inner)
+            _add(kind, path, inner, detail, problems)
+
+
+def _place(data: Any, detail: ErrorDetails) -> ProblemPath:
+    """Where in the data a finding is: pydantic's own path also has the branches of unions in it."""
+    place: list[str | int] = []
+    for part in detail["loc"]:
+        if isinstance(data, dict):
+            known = part in data
+        else:
+            known = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+        if known:
+            data = data[part]
+        elif detail["type"] != "missing":
+            break
+        place.append(part)
+    return tuple(place)
+
+
+def _add(kind: type[_Model], path: ProblemPath, inner: ProblemPath, detail: ErrorDetails, problems: Problems) -> None:
+    where = (*path, *inner)
+    owner = kind
+    for part in inner[:-1]:
+        owner = _NESTED.get(str(part), owner)
+    names = list(owner.model_fields)
+    name = next((str(part) for part in reversed(inner) if part in owner.model_fields), "")
+    about = (owner.model_fields[name].description or "") if name else ""
+    given = detail.get("input")
+    if detail["type"] == "missing":
+        problems.add("field-missing", where, f"'{name}' is missing", about)
+    elif detail["type"] == "extra_forbidden":
+        field = str(inner[-1])
+        if field in _UNSUPPORTED and owner is Step:
+            message = f"'{field}' is known but not yet supported: {_UNSUPPORTED[field]}"
+            problems.add("field-unsupported", where, message, "leave it out; a later release will read it")
+        else:
+            near = problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
+            problems.add("field-unknown", where, f"the field {cut(field, 64)} is not known", near)
+    elif name == "on_failure" and given == "replan":
+        message = "'replan' needs a planner, which this release does not have"
+        problems.add("replan-unsupported", where, message, "use 'compensate' or 'pause'")
+    elif not inner:
+        problems.add("field-invalid", where, f"a {kind.__name__.lower()} is an object, not {cut(given, 60)}")
+    else:
+        message = detail["msg"][:1].lower() + detail["msg"][1:]
+        expected = _EXPECTED.get(name) or _EXPECTED.get(detail["type"]) or message
+        problems.add("field-invalid", where, f"{expected}; it is {cut(given, 60)}", about)

@@ -1,0 +1,119 @@
+"""Collecting what is wrong with a plan: all of it, in order, but never more than a person can read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.plan.limits import MAX_CANDIDATES, MAX_PROBLEMS, MAX_SUGGESTIONS
+from saga_engine.plan.values import cut, json_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Every code that a plan can be refused with. ``docs/plan-format.md`` explains each; a test compares the two.
+CODES = frozenset(
+    {
+        "binding-filter",
+        "binding-input-missing",
+        "binding-malformed",
+        "binding-not-before",
+        "binding-path-absent",
+        "binding-type",
+        "binding-unknown-step",
+        "depends-on-unknown",
+        "field-invalid",
+        "field-missing",
+        "field-unknown",
+        "field-unsupported",
+        "graph-cycle",
+        "kind-contradiction",
+        "kind-retriable-before-pivot",
+        "limit-bindings",
+        "limit-depth",
+        "limit-nodes",
+        "limit-size",
+        "limit-steps",
+        "limit-tails",
+        "more-problems",
+        "params-invalid",
+        "pivot-not-last",
+        "pivot-second",
+        "plan-not-json",
+        "plan-unreadable",
+        "replan-unsupported",
+        "rollback-missing",
+        "rollback-needs-output",
+        "rollback-on-read",
+        "step-duplicate",
+        "tool-unknown",
+        "undo-unfillable",
+    }
+)
+
+Path = tuple[str | int, ...]
+
+
+class Problems:
+    """The problems found so far. Beyond the limit they are only counted, so that a hostile plan costs no memory."""
+
+    __slots__ = ("_listed", "_suggestions", "count")
+
+    def __init__(self) -> None:
+        self._listed: list[Problem] = []
+        self._suggestions = 0
+        self.count = 0
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def full(self) -> bool:
+        """Whether further problems are only counted: no need to put their words together."""
+        return len(self._listed) >= MAX_PROBLEMS
+
+    def add(self, code: str, path: Iterable[str | int], message: str, hint: str = "") -> None:
+        """Add one problem; ``path`` are the steps from the plan's root."""
+        self.count += 1
+        if not self.full():
+            assert code in CODES, code
+            self._listed.append(Problem(code, json_path(path), message, hint))
+
+    def skip(self, count: int) -> None:
+        """Count problems that are not listed."""
+        self.count += count
+
+    def listed(self) -> list[Problem]:
+        """The problems, at most ``MAX_PROBLEMS`` of them, and one more that says how many were left out."""
+        left_out = self.count - len(self._listed)
+        if left_out <= 0:
+            return list(self._listed)
+        more = Problem(
+            "more-problems",
+            "$",
+            f"{left_out} more problem{'s' if left_out != 1 else ''} not listed",
+            "mend these first and check again",
+        )
+        return [*self._listed, more]
+
+    def refuse(self) -> NoReturn:
+        """Raise ``PlanInvalid`` with what was collected."""
+        raise PlanInvalid(self.listed())
+
+    def did_you_mean(self, name: str, known: Sequence[str]) -> str:
+        """``did you mean 'x'?`` for a name that is near to a known one, else an empty text."""
+        if self.full() or self._suggestions >= MAX_SUGGESTIONS:
+            return ""
+        self._suggestions += 1
+        from difflib import get_close_matches
+
+        # The search is quadratic in the length of the names, hence the cut.
+        near = get_close_matches(name[:64], [candidate[:64] for candidate in known[:MAX_CANDIDATES]], n=1)
+        return f"did you mean '{near[0]}'?" if near else ""
+
+
+def known_names(names: Sequence[str], word: str) -> str:
+    """A hint that lists what there is, cut to a readable length."""
+    if not names:
+        return f"there are no {word}"
+    shown = ", ".join(cut(name, 64).strip('"') for name in names[:10])
+    return f"known {word}: {shown}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")

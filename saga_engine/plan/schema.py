@@ -1,0 +1,54 @@
+"""The plan's JSON Schema, made from the models: for editors, for people, and for models that write plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_EXAMPLE: dict[str, Any] = {
+    "task_id": "trip-42",
+    "goal": "Book a flight and a hotel for one night.",
+    "input": {"guest": "Ada"},
+    "steps": [
+        {
+            "step_id": 1,
+            "name": "book_flight",
+            "tool": "airline_api",
+            "params": {"flight": "CA1234", "passenger": "$input.guest"},
+            "rollback": {"tool": "airline_api_cancel", "params": {"order_id": "$output.step_1.order_id"}},
+        },
+        {
+            "step_id": 2,
+            "name": "book_hotel",
+            "tool": "hotel_api",
+            "params": {"hotel": "Hilton", "note": "arrives with order {$output.step_1.order_id}"},
+            "rollback": {"tool": "hotel_api_cancel", "params": {"booking_ref": "$output.step_2.booking_ref"}},
+        },
+    ],
+}
+
+
+def plan_schema() -> dict[str, Any]:
+    """The JSON Schema (Draft 2020-12) of a plan's form; the order of steps and the tools are checked apart."""
+    from saga_engine.plan.model import Plan
+
+    schema = Plan.model_json_schema()
+    _untitle(schema)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Saga plan, version 1",
+        **schema,
+        "examples": [_EXAMPLE],
+    }
+
+
+def _untitle(node: Any) -> None:
+    """Take out the titles that only repeat a field's name."""
+    if isinstance(node, dict):
+        # A title is a text; a property that happens to be called so is a schema.
+        if isinstance(node.get("title"), str):
+            del node["title"]
+        for value in node.values():
+            _untitle(value)
+    elif isinstance(node, list):
+        for value in node:
+            _untitle(value)

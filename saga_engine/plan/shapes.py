@@ -1,0 +1,157 @@
+"""What a JSON Schema says of one place in a value: is it there, and of which type. In doubt, it says nothing.
+
+This is not validation (the tool's own check does that); it lets a plan be judged where the values are not known yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Keywords by which the schema of a place further down may be another one than its parents say.
+_BRANCHING = frozenset(
+    {
+        "allOf",
+        "anyOf",
+        "dependentSchemas",
+        "if",
+        "not",
+        "oneOf",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "$dynamicRef",
+    }
+)
+#: Keywords by which a schema judges a value as a whole: a fault that they find may lie in any part of it.
+_WHOLE = _BRANCHING | {"const", "contains", "enum", "uniqueItems"}
+_MAX_HOPS = 32
+
+
+class Absent:
+    """The type of ``ABSENT``."""
+
+
+#: The schema excludes that the place exists.
+ABSENT: Final = Absent()
+
+
+def _target(root: dict[str, Any], node: Any) -> Any:
+    """The node itself, or what its local ``$ref`` leads to; ``None`` if that is not known."""
+    for _ in range(_MAX_HOPS):
+        if not isinstance(node, dict) or "$ref" not in node:
+            return node
+        reference = node["$ref"]
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        node = root
+        for part in reference[1:].split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(node, dict) or name not in node:
+                return None
+            node = node[name]
+    return None
+
+
+def _alone(node: Any) -> Any:
+    """``anyOf`` of one branch and null, which is how an optional value is written, is that branch."""
+    if isinstance(node, dict) and isinstance(node.get("anyOf"), list) and "properties" not in node:
+        branches = [branch for branch in node["anyOf"] if branch != {"type": "null"}]
+        if len(branches) == 1 and len(node["anyOf"]) == 2:
+            return branches[0]
+    return node
+
+
+def locate(root: dict[str, Any], path: Iterable[str | int]) -> Any:
+    """The schema of the place at ``path``: a dict, ``ABSENT``, or ``None`` where the schema leaves it open."""
+    node = _settled(root, root)
+    for part in path:
+        if node is None or isinstance(node, Absent):
+            return node
+        if _BRANCHING & node.keys():
+            return None
+        types = node.get("type")
+        wanted = "object" if isinstance(part, str) else "array"
+        if isinstance(types, str | list) and wanted not in ([types] if isinstance(types, str) else types):
+            return ABSENT
+        node = _settled(root, _property(node, part) if isinstance(part, str) else _item(node, part))
+    return node
+
+
+def _settled(root: dict[str, Any], node: Any) -> Any:
+    # An optional value may be a reference, and what it refers to optional again.
+    for _ in range(3):
+        node = _alone(_target(root, node))
+    if node is False:
+        return ABSENT
+    return node if isinstance(node, dict | Absent) else None
+
+
+def _property(node: dict[str, Any], name: str) -> Any:
+    properties = node.get("properties")
+    if isinstance(properties, dict) and name in properties:
+        return properties[name]
+    if node.get("patternProperties"):
+        return None
+    return node.get("additionalProperties")
+
+
+def _item(node: dict[str, Any], index: int) -> Any:
+    first = node.get("prefixItems")
+    if isinstance(first, list) and first:
+        if index < 0:
+            return None
+        if index < len(first):
+            return first[index]
+    return node.get("items")
+
+
+def types(root: dict[str, Any], node: Any, depth: int = 0) -> frozenset[str] | None:
+    """The JSON types that a schema allows, ``integer`` as ``number``; ``None`` if it does not say."""
+    for _ in range(_MAX_HOPS):
+        if not isinstance(node, dict) or "$ref" not in node:
+            break
+        node = _target(root, node)
+    if not isinstance(node, dict) or depth > 8:
+        return None
+    given = node.get("type")
+    if isinstance(given, str | list):
+        names = [given] if isinstance(given, str) else given
+        return frozenset("number" if name == "integer" else str(name) for name in names)
+    for keyword in ("anyOf", "oneOf"):
+        branches = node.get(keyword)
+        if isinstance(branches, list) and branches:
+            found: frozenset[str] = frozenset()
+            for branch in branches[:100]:
+                of_branch = types(root, branch, depth + 1)
+                if of_branch is None:
+                    return None
+                found |= of_branch
+            return found
+    if "const" in node:
+        return frozenset({type_of(node["const"])})
+    if isinstance(node.get("enum"), list):
+        return frozenset(type_of(value) for value in node["enum"])
+    return None
+
+
+def type_of(value: Any) -> str:
+    """The JSON type of a plain value, ``integer`` as ``number``."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def judges_whole(root: dict[str, Any], path: Iterable[str | int]) -> bool:
+    """Whether a fault found at ``path`` may be one of a value below it (also when the schema cannot tell)."""
+    node = _target(root, root)
+    for part in path:
+        if not isinstance(node, dict) or _BRANCHING & node.keys():
+            return True
+        node = _target(root, _property(node, part) if isinstance(part, str) else _item(node, part))
+    return not isinstance(node, dict) or bool(_WHOLE & node.keys())

@@ -1,0 +1,77 @@
+"""What the pure rooms know of a tool: its declaration, without the function behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Effect = Literal["read", "write"]
+
+#: Finds what is wrong with the params of a call: pairs of (path inside the params, message). Pure.
+ParamsCheck = Callable[[Any], Sequence[tuple[tuple[str | int, ...], str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how fast a call is tried again.
+
+    The wait before attempt *n+1* is ``base_s * 2**(n-1)`` seconds, at most ``max_s``; with ``jitter`` it is
+    drawn from the upper half of that (AWS Architecture Blog, *Exponential Backoff And Jitter*, 'equal jitter').
+    ``max_attempts`` counts the first attempt too.
+    """
+
+    max_attempts: int = 4
+    base_s: float = 1.0
+    max_s: float = 30.0
+    jitter: bool = True
+
+    def delay_ms(self, attempt: int, dice: float) -> int:
+        """The wait after the ``attempt``-th try, in milliseconds; ``dice`` is a number in [0, 1)."""
+        # The exponent is bounded so that a huge budget cannot overflow a float.
+        full = min(self.max_s, self.base_s * 2.0 ** min(attempt - 1, 62))
+        return round(full * (0.5 + dice / 2 if self.jitter else 1.0) * 1000)
+
+
+def _accept_any(_: Any) -> Sequence[tuple[tuple[str | int, ...], str]]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool's declaration: what the plan's checks and the saga's semantics may rely on.
+
+    ``keyed``: the tool honours an idempotency key, for ``key_ttl_s`` seconds (``None``: for ever).
+    ``tolerates_absence``: as an undo, it succeeds when there is nothing (left) to undo, so it may be called
+    when it is not known whether there is.
+    ``digest``: a short hash of name, schemas and effect; it tells that a tool changed under a running saga.
+    """
+
+    name: str
+    description: str = ""
+    effect: Effect = "write"
+    keyed: bool = False
+    key_ttl_s: float | None = None
+    undo: str | None = None
+    probe: str | None = None
+    timeout_s: float = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    compensates: bool = False
+    tolerates_absence: bool = False
+    input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
+    output_schema: dict[str, Any] | None = None
+    digest: str = ""
+    check_params: ParamsCheck = _accept_any
+    check_output: ParamsCheck = _accept_any
+
+
+class ToolCatalog(Protocol):
+    """Finds a tool's declaration by name."""
+
+    def spec(self, name: str) -> ToolSpec | None:
+        """The declaration of the tool called ``name``; ``None`` if there is none."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """The names of all tools, in order of registration."""
+        ...

@@ -1,0 +1,268 @@
+"""The doors of the engine: what the runtime asks of a store, of tools, of listeners and of people.
+
+Everything here is a protocol or a plain message; the rooms behind the doors never import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from saga_engine.core.effects import Direction, Outcome
+from saga_engine.core.records import Record
+from saga_engine.plan.tooling import ToolCatalog
+
+# --- the store -----------------------------------------------------------------------------------------------------
+
+
+class Creation(NamedTuple):
+    """What the head of a new saga starts with. ``owned``: the creator's session becomes its owner at epoch 1."""
+
+    digest: str
+    owned: bool
+
+
+class Entry(NamedTuple):
+    """One saga's share of a group commit: records to add, on condition of ``epoch`` and of ``seq``.
+
+    ``seq`` is the length that the journal must have before. ``status`` and ``summary`` (JSON) replace those of the
+    head when given. ``release`` gives up ownership in the same write. ``consumed`` messages leave the front of the inbox.
+    ``keep_ms`` (with a final status) is how long the finished saga is kept; 0 is for ever. ``values`` are stored once,
+    by digest, before the records that refer to them.
+    """
+
+    saga_id: str
+    seq: int
+    epoch: int
+    records: Sequence[bytes]
+    status: str | None = None
+    summary: bytes | None = None
+    release: bool = False
+    consumed: int = 0
+    keep_ms: int = 0
+    values: Mapping[str, bytes] | None = None
+    creation: Creation | None = None
+
+
+AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing"]
+
+
+class Ack(NamedTuple):
+    """What came of one entry.
+
+    ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
+    head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the id to
+    create is taken (``digest`` tells by which plan). ``missing``: no such saga. Whatever is not ``ok`` changed nothing.
+    ``inbox`` is the number of messages waiting.
+    """
+
+    verdict: AckVerdict
+    inbox: int = 0
+    digest: str = ""
+
+
+class AppendReply(NamedTuple):
+    """The store's answer to a group commit: its clock in Unix milliseconds and one ack for each entry, in order."""
+
+    now_ms: int
+    acks: Sequence[Ack]
+
+
+class Head(NamedTuple):
+    """A saga's summary, readable without its journal. Times are Unix milliseconds of the store's clock."""
+
+    saga_id: str
+    status: str
+    epoch: int
+    owner: str
+    owner_ttl_ms: int  # what is left of the owner's session; 0: it has ended or there is no owner
+    digest: str
+    created_ms: int
+    changed_ms: int
+    length: int
+    inbox: int
+    summary: bytes
+
+
+class Acquired(NamedTuple):
+    """The saga is ours: its new epoch, the length of its journal, and the messages waiting in its inbox."""
+
+    epoch: int
+    seq: int
+    inbox: Sequence[bytes]
+
+
+class Held(NamedTuple):
+    """Another session owns the saga for at least ``ttl_ms`` more."""
+
+    owner: str
+    ttl_ms: int
+
+
+class Renewal(NamedTuple):
+    """``alive`` is False when the session had already ended. ``wakes`` are owned sagas with a message waiting."""
+
+    now_ms: int
+    alive: bool
+    wakes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StorePromise:
+    """What a store says about its own durability, for the start-up check and for ``saga doctor``.
+
+    ``level`` is what it keeps: ``fsync`` (acknowledged means on disk) or ``relaxed`` (it may lose the last writes, or
+    everything). ``findings`` are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
+    """
+
+    url: str
+    server: str
+    level: Literal["fsync", "relaxed"]
+    findings: Sequence[tuple[str, str, str]] = field(default_factory=tuple)
+
+
+class Store(Protocol):
+    """Where journals are written. Every write is atomic for each saga, and durable (at the store's level) when it returns.
+
+    All methods raise ``StoreUnavailable`` when the server cannot be reached within the store's patience, and
+    ``StoreRefused`` when it answers with an error. A call that raised ``StoreUnavailable`` may or may not have been
+    applied; repeating it with the same arguments is always safe. Leases are judged on the server's clock only.
+    """
+
+    url: str
+
+    async def open(self) -> None:
+        """Connect, check the format version, and refuse a server that keeps less than the configured level."""
+
+    async def close(self) -> None:
+        """Give back connections. Sessions are not ended by this."""
+
+    async def promise(self) -> StorePromise:
+        """What the server promises, read from the server now."""
+        ...
+
+    async def open_session(self, owner: str, ttl_ms: int) -> int:
+        """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms. Idempotent."""
+        ...
+
+    async def renew(self, owner: str, ttl_ms: int) -> Renewal:
+        """Extend the lease, unless it has ended in any partition. One round trip."""
+        ...
+
+    async def close_session(self, owner: str) -> None:
+        """End the lease now: others may take over at once. Idempotent."""
+
+    async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
+        """Take the saga if nobody with a live session has it; each success makes a new, greater epoch.
+
+        ``dead_owner`` names an owner that is provably dead: its live session is no obstacle. Asked again by the owner
+        itself, it succeeds (with a new epoch). Raises ``SagaNotFound``.
+        """
+        ...
+
+    async def release(self, saga_id: str, epoch: int) -> None:
+        """Give the saga up, if ``epoch`` is still its epoch. Idempotent."""
+
+    async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
+        """Group commit: every entry stands or falls by itself, in one round trip and one fsync."""
+        ...
+
+    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
+        """The records from ``start`` on, in order. Raises ``SagaNotFound``."""
+        ...
+
+    async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """The large values of a saga by digest; a missing one raises ``JournalUnreadable``."""
+        ...
+
+    async def head(self, saga_id: str) -> Head:
+        """The summary of one saga. Raises ``SagaNotFound``."""
+        ...
+
+    async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
+        """Summaries, the one that changed last first; ``status`` None is all."""
+        ...
+
+    async def post(self, saga_id: str, message: bytes) -> Head:
+        """Put a message into the inbox and wake the owner; returns the head as it then was. Raises ``SagaNotFound``."""
+        ...
+
+    async def inbox(self, saga_id: str) -> Sequence[bytes]:
+        """The messages waiting, oldest first."""
+        ...
+
+
+# --- time ----------------------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """The store's clock as this process knows it."""
+
+    def now_ms(self) -> int:
+        """Unix milliseconds on the store's clock, never going back."""
+        ...
+
+
+# --- tools ---------------------------------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """All that a tool may know of the call it serves. ``deadline_ms`` is on the store's clock."""
+
+    saga_id: str
+    step_id: str
+    direction: Direction | Literal["probe"]
+    attempt: int
+    idempotency_key: str
+    epoch: int
+    deadline_ms: int | None
+    timeout_s: float
+
+
+class Tools(ToolCatalog, Protocol):
+    """The tools of a process: their declarations, and a way to call them."""
+
+    async def call(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make one call, bounded by ``call.timeout_s``. Every failure is an outcome; only cancellation is raised."""
+        ...
+
+    async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Ask whether the call of tool ``name`` with this key and these params happened.
+
+        ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: the probe cannot tell.
+        """
+        ...
+
+
+# --- people and listeners ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An escalation: what a person is asked, and which answers are legal."""
+
+    saga_id: str
+    question_id: str
+    step_id: str
+    step_name: str
+    tool: str
+    direction: Direction
+    kind: str
+    options: tuple[str, ...]
+    error: Mapping[str, Any] | None
+    goal: str
+
+
+class EscalationHook(Protocol):
+    """Told about each open question at least once; ``question_id`` with ``saga_id`` is stable for de-duplication."""
+
+    async def __call__(self, question: Question) -> None:
+        """Deliver the question; raising means it was not delivered, and it is tried again."""
+
+
+class Observer(Protocol):
+    """Listens to records after they are durable. It must not block; what it raises is logged, never passed on."""
+
+    def __call__(self, saga_id: str, record: Record) -> None:
+        """Called for each record, in the order of the journal."""

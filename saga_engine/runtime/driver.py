@@ -1,0 +1,287 @@
+"""Drives one saga: decide, append, perform, judge, and again, until it rests or ends.
+
+The order is the whole point. Records are evolved into the state, appended in one write, and only when that write is durable
+are the effects performed that they order. The result of one call and the intent of the next are one append. If the append
+fails, the state in memory is worthless and thrown away with the driver; the journal is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.codec import encode
+from saga_engine.core.decide import decide, effects_of
+from saga_engine.core.effects import Alert, AnyEffect, CallTool, ErrorInfo, Outcome, Unknown
+from saga_engine.core.evolve import evolve
+from saga_engine.core.judge import judge, judge_alert
+from saga_engine.core.messages import answer, decode_message
+from saga_engine.core.report import summary
+from saga_engine.core.state import State
+from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
+from saga_engine.ports import Clock, Creation, Entry, Observer, Store
+from saga_engine.runtime.performer import Performer
+from saga_engine.runtime.writer import JournalWriter
+
+_log = logging.getLogger("saga_engine.driver")
+
+Result = Outcome | ErrorInfo | None
+
+
+class SagaDriver:
+    """The only writer of one saga, as long as its epoch is the saga's.
+
+    ``on_durable`` is called after each append with the records that are durable from then on.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_creation",
+        "_head_status",
+        "_keep_ms",
+        "_mail",
+        "_observers",
+        "_outcomes",
+        "_performer",
+        "_released",
+        "_seq",
+        "_store",
+        "_tasks",
+        "_wake",
+        "_writer",
+        "journalled",
+        "state",
+        "stopping",
+    )
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        seq: int,
+        creation: Creation | None,
+        store: Store,
+        writer: JournalWriter,
+        performer: Performer,
+        clock: Clock,
+        observers: Sequence[Observer],
+        keep_ms: int,
+        journalled: Callable[[], None] | None = None,
+    ) -> None:
+        self.state = state
+        self.stopping = False
+        self.journalled = journalled
+        self._seq = seq
+        self._creation = creation
+        self._head_status = "" if creation else state.status
+        self._store = store
+        self._writer = writer
+        self._performer = performer
+        self._clock = clock
+        self._observers = observers
+        self._keep_ms = keep_ms
+        self._mail = creation is None  # a saga taken over may have mail
+        self._outcomes: list[tuple[AnyEffect, Result]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake: asyncio.Future[None] | None = None
+        self._released = False
+
+    def notify(self) -> None:
+        """There is mail for the saga."""
+        self._mail = True
+        self._rouse()
+
+    def stop(self) -> None:
+        """Start nothing more; journal what comes of the calls in flight; then give the saga up."""
+        self.stopping = True
+        self._rouse()
+
+    def _rouse(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def run(self, first: r.AnyRecord | None) -> None:
+        """Drive the saga until it ends, rests or is stopped; ``first`` is the record that begins or resumes it.
+
+        Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then stands as its journal says.
+        """
+        records: list[r.AnyRecord] = [] if first is None else [first]
+        try:
+            while True:
+                consumed = await self._read_mail(records) if self._mail and not self.stopping else 0
+                if not self.stopping:
+                    self._decide(records)
+                if records or consumed:
+                    await self._commit(records, consumed)
+                if self._released:
+                    return
+                if self.stopping and not self._tasks and not self._outcomes:
+                    await self._store.release(self.state.saga_id, self.state.epoch)
+                    return
+                effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
+                records = []
+                await self._perform(effects, records)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- deciding and writing ------------------------------------------------------------------------------------
+
+    def _decide(self, records: list[r.AnyRecord]) -> None:
+        """Follow the state until nothing more can be settled now. Each round is evolved before the next is asked for."""
+        state = self.state
+        now = max(self._clock.now_ms(), state.at)
+        alerting = self._performer.alerting
+        while found := decide(state, now, alerting=alerting):
+            for record in found:
+                evolve(state, record)
+            records.extend(found)
+
+    async def _read_mail(self, records: list[r.AnyRecord]) -> int:
+        """Answer the messages in the inbox; returns how many were answered. They leave it in the same append."""
+        self._mail = False
+        waiting = await self._store.inbox(self.state.saga_id)
+        now = max(self._clock.now_ms(), self.state.at)
+        for data in waiting:
+            record = answer(self.state, decode_message(data), now)
+            evolve(self.state, record)
+            records.append(record)
+        return len(waiting)
+
+    async def _commit(self, records: list[r.AnyRecord], consumed: int) -> None:
+        state = self.state
+        values: dict[str, bytes] = {}
+        data = [encode(record, values) for record in records]
+        status = state.status if state.status != self._head_status else None
+        final = state.status in t.SAGA_FINAL
+        resting = state.status == t.ESCALATED and not state.alerts_pending(alerting=self._performer.alerting)
+        release = final or (resting and not self._tasks)
+        entry = Entry(
+            saga_id=state.saga_id,
+            seq=self._seq,
+            epoch=state.epoch,
+            records=data,
+            status=status,
+            summary=msgspec.json.encode(summary(state)) if status is not None else None,
+            release=release,
+            consumed=consumed,
+            keep_ms=self._keep_ms if final else 0,
+            values=values or None,
+            creation=self._creation,
+        )
+        ack = await self._writer.append(entry)
+        if ack.verdict != "ok":
+            raise self._refusal(ack.verdict, ack.digest)
+        self._creation = None
+        self._seq += len(data)
+        if status is not None:
+            self._head_status = status
+        if ack.inbox and not final:
+            self._mail = True
+        # Mail that came in time keeps the saga here; the store releases it only with an empty inbox.
+        self._released = release and (final or not ack.inbox)
+        if self.journalled is not None:
+            self.journalled()
+            self.journalled = None
+        if self._observers:
+            self._observe(records)
+
+    def _refusal(self, verdict: str, digest: str) -> Exception:
+        saga_id = self.state.saga_id
+        if verdict == "fenced":
+            return LeaseLost(f"saga {saga_id} is no longer ours; nothing was added", hint="see `saga show`", saga_id=saga_id)
+        if verdict == "exists":
+            return SagaExists(f"there is a saga {saga_id} already", saga_id=saga_id, digest=digest)
+        if verdict == "missing":
+            return SagaNotFound(f"saga {saga_id} is not in the store any more", saga_id=saga_id)
+        return JournalConflict(
+            f"the journal of saga {saga_id} does not end where this process left it; nothing was added",
+            hint="resume the saga: it goes on from its journal",
+            saga_id=saga_id,
+        )
+
+    def _observe(self, records: Sequence[r.AnyRecord]) -> None:
+        for record in records:
+            for observer in self._observers:
+                try:
+                    observer(self.state.saga_id, record)
+                except Exception:
+                    _log.exception("an observer failed on %s", type(record).__name__)
+
+    # --- doing ---------------------------------------------------------------------------------------------------
+
+    async def _perform(self, effects: Sequence[AnyEffect], records: list[r.AnyRecord]) -> None:
+        """Start the effects, wait until something has come of any, and turn that into records.
+
+        A lone effect runs right here, with no task of its own; that is the hot path of a sequential saga.
+        """
+        state = self.state
+        if len(effects) == 1 and not self._tasks and not state.waiting and not self._outcomes:
+            effect = effects[0]
+            self._judge(effect, await self._result(effect), records)
+            return
+        for effect in effects:
+            task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {state.saga_id}")
+            self._tasks.add(task)
+        if not self._outcomes and not self._mail and not (self.stopping and not self._tasks):
+            await self._wait()
+        outcomes, self._outcomes = self._outcomes, []
+        for effect, result in outcomes:
+            if isinstance(result, LeaseLost):
+                raise result
+            self._judge(effect, result, records)
+
+    async def _result(self, effect: AnyEffect) -> Result:
+        performer = self._performer
+        if type(effect) is CallTool:
+            return await performer.call(self.state, effect)
+        if type(effect) is Alert:
+            return await performer.alert(self.state, effect)
+        return await performer.probe(self.state, effect)  # type: ignore[arg-type]
+
+    async def _perform_apart(self, effect: AnyEffect) -> None:
+        result: Result | LeaseLost
+        try:
+            result = await self._result(effect)
+        except LeaseLost as lost:
+            result = lost
+        except Exception as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
+            _log.exception("an effect of saga %s failed inside the engine", self.state.saga_id)
+            result = Unknown(ErrorInfo(error_code="engine-defect", message=f"{type(error).__name__}: {error}"[:500]))
+        self._outcomes.append((effect, result))  # type: ignore[arg-type]
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.discard(task)  # here and not in a callback: the driver counts on it as soon as it wakes
+        self._rouse()
+
+    def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> None:
+        state = self.state
+        now = max(self._clock.now_ms(), state.at)
+        if type(effect) is Alert:
+            record = judge_alert(state, effect.question, result, now, random.random())  # type: ignore[arg-type]
+        else:
+            record = judge(state, effect, result, now, random.random())  # type: ignore[arg-type]
+        evolve(state, record)
+        records.append(record)
+
+    async def _wait(self) -> None:
+        """Until an outcome, a message, a stop, or the next due time."""
+        loop = asyncio.get_running_loop()
+        self._wake = loop.create_future()
+        now = self._clock.now_ms()
+        due = self.state.next_due(now)
+        timer = None if due is None else loop.call_later(max(due - now, 0) / 1000 + 0.001, self._rouse)
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+            if timer is not None:
+                timer.cancel()

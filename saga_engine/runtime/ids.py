@@ -1,0 +1,27 @@
+"""Saga ids: sortable by time, safe in keys, file names and headers."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from typing import Final
+
+from saga_engine.errors import Problem, PlanInvalid
+
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u
+_LEGAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def new_saga_id() -> str:
+    """A new id: 48 bits of Unix milliseconds, then 80 random bits, in the layout of ULID (github.com/ulid/spec)."""
+    number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -5, -5))
+
+
+def check_saga_id(saga_id: str) -> str:
+    """The id itself; raises ``PlanInvalid`` if it could not stand in a key."""
+    if not _LEGAL.fullmatch(saga_id):
+        hint = "1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        raise PlanInvalid([Problem("field-invalid", "$.task_id", f"{saga_id[:80]!r} cannot be a saga's id", hint)])
+    return saga_id

@@ -1,0 +1,68 @@
+"""From a journal to a state: reading records, putting large values back, and compiling the plan they speak of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from saga_engine.core.codec import decode, inflate, refs_of
+from saga_engine.core.evolve import fold
+from saga_engine.core.records import AnyRecord, SagaStarted
+from saga_engine.core.state import State
+from saga_engine.core.transitions import SAGA_FINAL
+from saga_engine.errors import JournalUnreadable, ToolMissing
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.ports import Store
+
+
+async def read_records(store: Store, saga_id: str, start: int = 0, *, whole: bool = True) -> list[AnyRecord]:
+    """The saga's records from ``start`` on; ``whole`` puts large values back in their place.
+
+    Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
+    """
+    records = [decode(data) for data in await store.read(saga_id, start)]
+    digests = sorted({ref.digest for record in records for ref in refs_of(record).values()}) if whole else []
+    if digests:
+        values = await store.values(saga_id, digests)
+        records = [inflate(record, values) for record in records]
+    return records
+
+
+def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) -> CompiledPlan:
+    """The plan of a journal; ``catalog`` None is enough to look at a saga, but not to drive it."""
+    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.model import load_plan
+
+    started = records[0] if records else None
+    if not isinstance(started, SagaStarted):
+        raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+    plan = load_plan(msgspec.to_builtins(started.plan))
+    return compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
+
+
+def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
+    """The state that the records add up to."""
+    return fold(records, compile_journalled(records, catalog))
+
+
+def missing_tools(records: list[AnyRecord], catalog: ToolCatalog) -> list[str]:
+    """Tools that the saga may still need and that are not registered here."""
+    state = state_of(records)
+    if state.status in SAGA_FINAL:
+        return []
+    needed = {step.tool for step in state.plan.steps}
+    needed |= {step.rollback.tool for step in state.plan.steps if step.rollback is not None}
+    return sorted(name for name in needed if catalog.spec(name) is None)
+
+
+def require_tools(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> None:
+    """Raises ``ToolMissing`` if the saga cannot be driven with these tools; nothing has been written then."""
+    missing = missing_tools(records, catalog)
+    if missing:
+        known = ", ".join(catalog.names()) or "none"
+        raise ToolMissing(
+            f"saga {saga_id} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not registered here",
+            hint=f"give the tools with --tools (as at submission) or in saga.toml; registered: {known}",
+            saga_id=saga_id,
+            tools=missing,
+        )

@@ -1,0 +1,138 @@
+"""The lease of this process: the right to write the journals of all the sagas it drives.
+
+One lease covers all sagas of a process (as in etcd, where many keys hang on one lease); each saga's epoch is its fence. The
+lease lives on the server's clock. Locally it is judged on a clock that goes on while the machine sleeps, from the moment
+*before* the renewal was sent, so this process always believes it ends no later than the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from saga_engine.errors import LeaseLost, SagaError, StoreUnavailable
+from saga_engine.ports import Store
+from saga_engine.runtime.owner import this_process
+
+_log = logging.getLogger("saga_engine.lease")
+
+#: CLOCK_MONOTONIC stands still while a laptop sleeps, and its lease runs out meanwhile; CLOCK_BOOTTIME does not.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def lease_clock_s() -> float:
+    """Seconds on a clock that never goes back and never pauses."""
+    return time.clock_gettime(_CLOCK)
+
+
+class StoreClock:
+    """The store's clock as this process knows it: the last answer's time plus what has passed here since."""
+
+    __slots__ = ("_base_ms", "_base_s", "_last_ms")
+
+    def __init__(self) -> None:
+        self._base_ms = time.time_ns() // 1_000_000  # until the store has spoken
+        self._base_s = time.monotonic()
+        self._last_ms = 0
+
+    def set(self, now_ms: int) -> None:
+        """The store has just said what time it is."""
+        self._base_ms = now_ms
+        self._base_s = time.monotonic()
+
+    def now_ms(self) -> int:
+        """Unix milliseconds; never less than the last answer."""
+        now = self._base_ms + int((time.monotonic() - self._base_s) * 1000)
+        if now > self._last_ms:
+            self._last_ms = now
+        return self._last_ms
+
+
+class Lease:
+    """A lease that is kept alive until it is closed or lost. Once lost, it stays lost: open another one."""
+
+    def __init__(self, store: Store, clock: StoreClock, ttl_s: float, *, on_wake: Callable[[str], None]) -> None:
+        self.owner = str(this_process())
+        self.lost = False
+        self._store = store
+        self._clock = clock
+        self._ttl_ms = round(ttl_s * 1000)
+        # Often enough that mail is seen within a second and that two renewals may be lost.
+        self._every_s = min(1.0, ttl_s / 3)
+        self._valid_until_s = 0.0
+        self._on_wake = on_wake
+        self._on_lost: list[Callable[[], None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Start the lease and its renewal."""
+        sent = lease_clock_s()
+        self._clock.set(await self._store.open_session(self.owner, self._ttl_ms))
+        self._valid_until_s = sent + self._ttl_ms / 1000
+        self._task = asyncio.create_task(self._keep(), name="saga-lease")
+
+    async def close(self) -> None:
+        """End the lease at once, so that others need not wait for it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if not self.lost:
+            self.lost = True
+            try:
+                await self._store.close_session(self.owner)
+            except SagaError as error:
+                # It ends by itself; whoever waits for a saga just waits a little longer.
+                _log.warning("the lease could not be closed and will run out by itself: %s", error)
+
+    def valid(self) -> bool:
+        """Whether a call may begin now."""
+        return not self.lost and lease_clock_s() < self._valid_until_s
+
+    def check(self) -> None:
+        """Raises ``LeaseLost`` unless a call may begin now."""
+        if not self.valid():
+            raise LeaseLost(
+                "the lease of this process has ended; nothing was started after it",
+                hint="another process may go on with the saga; `saga show` tells",
+                owner=self.owner,
+            )
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when the lease is lost (not when it is closed)."""
+        self._on_lost.append(callback)
+
+    def lose(self) -> None:
+        """The lease is gone: stop all that relies on it."""
+        if self.lost:
+            return
+        self.lost = True
+        _log.warning("lease lost: %s", self.owner)
+        for callback in self._on_lost:
+            callback()
+
+    async def _keep(self) -> None:
+        while not self.lost:
+            await asyncio.sleep(self._every_s)
+            sent = lease_clock_s()
+            if sent >= self._valid_until_s:
+                self.lose()  # this process was stopped or too busy; the server has not waited for it
+                return
+            try:
+                # Bounded by what is left: the store may be away for longer than the lease lasts.
+                async with asyncio.timeout(self._valid_until_s - sent):
+                    renewal = await self._store.renew(self.owner, self._ttl_ms)
+            except (TimeoutError, StoreUnavailable):
+                continue
+            except SagaError:
+                _log.exception("the lease could not be renewed")
+                continue
+            if not renewal.alive:
+                self.lose()
+                return
+            self._valid_until_s = sent + self._ttl_ms / 1000
+            self._clock.set(renewal.now_ms)
+            for saga_id in renewal.wakes:
+                self._on_wake(saga_id)

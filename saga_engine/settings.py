@@ -1,0 +1,132 @@
+"""Settings: a flag wins over the environment, that over ``saga.toml``, that over the default.
+
+``saga.toml`` is looked for in the working directory and the folders above it; paths in it are relative to its folder.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from saga_engine.errors import SettingInvalid
+
+FILE: Final = "saga.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How sagas are stored and driven. Durations carry their unit in their name.
+
+    ``store``: a store URL. ``tools``: modules or files with tools. ``durability``: ``fsync`` (acknowledged means on disk) or
+    ``relaxed``. ``lease_s``: how long a silent process keeps its sagas. ``patience_s``: how long an outage of the store is waited
+    out. ``keep_finished_s``: how long finished sagas are kept; 0 is for ever.
+    """
+
+    store: str = "embedded://.saga"
+    tools: tuple[str, ...] = ()
+    durability: str = "fsync"
+    lease_s: float = 15.0
+    patience_s: float = 10.0
+    keep_finished_s: float = 30 * 24 * 3600.0
+    base: Path = Path()
+
+    def __post_init__(self) -> None:
+        if self.durability not in ("fsync", "relaxed"):
+            raise SettingInvalid(f"durability cannot be '{self.durability}'", hint="fsync or relaxed")
+        for name, least, most in (("lease_s", 1.0, 3600.0), ("patience_s", 0.0, 86400.0), ("keep_finished_s", 0.0, 1e11)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+                raise SettingInvalid(f"{name} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
+
+
+def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings in force. ``flags`` that are None or empty were not given. Raises ``SettingInvalid``."""
+    start = cwd or Path.cwd()
+    settings = Settings(base=start)
+    path = _find(start, environ)
+    if path is not None:
+        settings = _apply(settings, _read(path), str(path), base=path.parent)
+    env: dict[str, Any] = {}
+    for name in _NAMES:
+        text = environ.get(f"SAGA_{name.upper()}")
+        if text:
+            env[name] = text if name in ("store", "durability") else _listed(text) if name == "tools" else _number(name, text)
+    settings = _apply(settings, env, "the environment", base=start)
+    given = {name: value for name, value in flags.items() if value not in (None, (), [])}
+    return _apply(settings, given, "the command line", base=start)
+
+
+_NAMES: Final = tuple(field.name for field in fields(Settings) if field.name != "base")
+
+
+def _find(start: Path, environ: Mapping[str, str]) -> Path | None:
+    named = environ.get("SAGA_CONFIG")
+    if named:
+        path = Path(named)
+        if not path.is_file():
+            raise SettingInvalid(f"SAGA_CONFIG names {named}, which is no file")
+        return path
+    for folder in (start, *start.parents):
+        path = folder / FILE
+        if path.is_file():
+            return path
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingInvalid(f"{path} cannot be read: {error}", hint="it must be TOML with a [saga] table") from error
+    table = data.get("saga", {})
+    if not isinstance(table, dict):
+        raise SettingInvalid(f"[saga] in {path} must be a table")
+    return table
+
+
+def _apply(settings: Settings, values: Mapping[str, Any], source: str, *, base: Path) -> Settings:
+    unknown = sorted(set(values) - set(_NAMES))
+    if unknown:
+        raise SettingInvalid(f"{source} sets {', '.join(unknown)}, which is no setting", hint=f"settings: {', '.join(_NAMES)}")
+    changes: dict[str, Any] = dict(values)
+    if "tools" in changes:
+        listed = changes["tools"]
+        names = [listed] if isinstance(listed, str) else list(listed)
+        if not all(isinstance(name, str) for name in names):
+            raise SettingInvalid(f"tools in {source} must be a list of texts")
+        changes["tools"] = tuple(_rooted(name, base) for name in names)
+    if "store" in changes:
+        if not isinstance(changes["store"], str):
+            raise SettingInvalid(f"store in {source} must be a text")
+        changes["store"] = _rooted_store(changes["store"], base)
+    return replace(settings, **changes)
+
+
+def _rooted(reference: str, base: Path) -> str:
+    """A file reference relative to where it was written; a module's name stays as it is."""
+    path, colon, name = reference.partition(":")
+    if path.endswith(".py") and not Path(path).is_absolute():
+        return str(base / path) + colon + name
+    return reference
+
+
+def _rooted_store(url: str, base: Path) -> str:
+    prefix = "embedded://"
+    if url.startswith(prefix) and not url.removeprefix(prefix).startswith("/"):
+        return prefix + str(base / (url.removeprefix(prefix) or ".saga"))
+    return url
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise SettingInvalid(f"SAGA_{name.upper()} must be a number of seconds, not '{text}'") from error

@@ -1,0 +1,117 @@
+"""WHERE IT IS WRITTEN: journals behind one door, ``open_store``.
+
+Nothing heavy is imported before a URL asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from saga_engine.errors import SettingInvalid, StoreUrlInvalid
+
+if TYPE_CHECKING:
+    from saga_engine.ports import Store
+
+__all__ = ["DEFAULT_URL", "open_store"]
+
+DEFAULT_URL: Final = "embedded://.saga"
+
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+#: What a URL may say beside the address. Retries, time-outs and decoding are the store's own business.
+_REMOTE_OPTIONS: Final = frozenset({"db", "username", "password", "client_name", "socket_keepalive"})
+_LATER: Final = ("redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster")
+_SCHEMES_HINT: Final = "use redis://HOST:PORT/DB, rediss://…, unix:///PATH, embedded://FOLDER or memory://"
+
+
+def open_store(
+    url: str = DEFAULT_URL, *, durability: str = "fsync", patience_s: float = 10.0, root: Path | str | None = None
+) -> Store:
+    """The store behind ``url``, not yet opened: nothing is read or written before ``Store.open``.
+
+    ``durability``: ``fsync`` (refuse a server that keeps less) or ``relaxed``. ``patience_s``: how long, in seconds, a
+    call is repeated while the server cannot be reached. ``root``: the folder that a relative ``embedded://`` path
+    starts from (default: the current one). Every URL takes ``?namespace=NAME``, the first part of all keys.
+
+    Raises ``StoreUrlInvalid`` for a URL that cannot be understood or whose extra is not installed, and
+    ``SettingInvalid`` for the other arguments.
+    """
+    if durability not in ("fsync", "relaxed"):
+        raise SettingInvalid(
+            f"{durability!r} is no level of durability", hint='use "fsync" or "relaxed"', durability=durability
+        )
+    if patience_s <= 0:
+        raise SettingInvalid("the store's patience must be more than 0 seconds", patience_s=patience_s)
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise StoreUrlInvalid("the store's address has no scheme", hint=_SCHEMES_HINT)
+    address, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    namespace = options.pop("namespace", "saga")
+    if not _NAMESPACE.fullmatch(namespace):
+        raise StoreUrlInvalid(
+            f"{namespace!r} is no namespace", hint="use 1 to 32 letters, digits, '-' and '_'", namespace=namespace
+        )
+    level = cast('Literal["fsync", "relaxed"]', durability)
+    shared: dict[str, Any] = {"namespace": namespace, "durability": level, "patience_s": patience_s}
+    if scheme in ("redis", "rediss", "unix"):
+        return _remote(f"{scheme}://{address}", options, shared)
+    if scheme in ("embedded", "memory"):
+        if options:
+            raise _unknown_option(sorted(options))
+        return _embedded(address, patience_s, root, shared) if scheme == "embedded" else _memory(address, shared)
+    if scheme in _LATER:
+        raise StoreUrlInvalid(f"{scheme}:// comes with a later release", hint=_SCHEMES_HINT, scheme=scheme)
+    raise StoreUrlInvalid(f"{scheme}:// is no store", hint=_SCHEMES_HINT, scheme=scheme)
+
+
+def _unknown_option(names: list[str]) -> StoreUrlInvalid:
+    return StoreUrlInvalid(
+        f"the store's address has an option that means nothing here: {', '.join(names)}",
+        hint="every address takes ?namespace=NAME; redis://, rediss:// and unix:// also db, username, password, ssl_…",
+    )
+
+
+def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> Store:
+    unknown = [name for name in options if name not in _REMOTE_OPTIONS and not name.startswith("ssl_")]
+    if unknown:
+        raise _unknown_option(sorted(unknown))
+    try:
+        # A port that is no number is found only when it is read.
+        _ = urlsplit(address).port
+    except ValueError as error:
+        raise StoreUrlInvalid(f"the store's address cannot be understood: {error}", hint=_SCHEMES_HINT) from error
+    from saga_engine.stores.redis import RedisStore
+    from saga_engine.stores.remote import RemoteConnector
+
+    connector = RemoteConnector(f"{address}?{urlencode(options)}" if options else address)
+    return RedisStore(connector, open_door=connector.open_door, **shared)
+
+
+def _embedded(path: str, patience_s: float, root: Path | str | None, shared: dict[str, Any]) -> Store:
+    if not path:
+        raise StoreUrlInvalid("embedded:// needs a folder", hint=f"for example {DEFAULT_URL}")
+    if importlib.util.find_spec("fcntl") is None:
+        raise StoreUrlInvalid(
+            "the embedded store does not run on this system", hint="run a server and use --store redis://HOST:PORT"
+        )
+    from saga_engine.stores.embedded import EmbeddedConnector, find_binary
+    from saga_engine.stores.redis import RedisStore
+
+    folder = Path(root or ".", Path(path).expanduser()).absolute()
+    connector = EmbeddedConnector(f"embedded://{path}", folder, find_binary(), patience_s)
+    return RedisStore(connector, **shared)
+
+
+def _memory(name: str, shared: dict[str, Any]) -> Store:
+    if importlib.util.find_spec("fakeredis") is None or importlib.util.find_spec("lupa") is None:
+        raise StoreUrlInvalid(
+            "memory:// needs an extra that is not installed", hint="pip install 'saga-engine[memory]'"
+        )
+    from saga_engine.stores.memory import MemoryConnector
+    from saga_engine.stores.redis import RedisStore
+
+    return RedisStore(MemoryConnector(name), **shared)

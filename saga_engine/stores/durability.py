@@ -1,0 +1,117 @@
+"""What a server promises, read from the server itself, and whether that is enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from saga_engine.errors import StoreTooWeak
+from saga_engine.ports import StorePromise
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Level = Literal["fsync", "relaxed"]
+Finding = tuple[str, str, str]
+
+#: The settings that the promise rests on.
+SETTINGS: Final = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
+
+_OLDEST: Final = (6, 2)
+_TESTED: Final = (7, 0)
+_UNREADABLE_HINT: Final = (
+    'ask the operator for append-only file, fsync "always" and no eviction; to go on without proof, '
+    'say durability = "relaxed"'
+)
+
+
+class ServerFacts(NamedTuple):
+    """What was read: ``INFO`` by field, and ``CONFIG GET`` by name (None: the server does not let us look)."""
+
+    info: Mapping[str, str]
+    settings: Mapping[str, str] | None
+    open_door: bool = False  # reached over TCP, beyond this machine, with no password
+
+
+def judge(url: str, facts: ServerFacts) -> StorePromise:
+    """The promise that follows from the facts. Errors among the findings lower the level to ``relaxed``."""
+    findings = [*_disk(facts), *_memory(facts), *_role(facts), *_rest(facts)]
+    level: Level = "relaxed" if any(severity == "error" for severity, _, _ in findings) else "fsync"
+    if level == "fsync":
+        findings.insert(0, ("ok", "acknowledged means on disk: append-only file, fsync always, no eviction", ""))
+    return StorePromise(url, _server(facts.info), level, tuple(findings))
+
+
+def demand(promise: StorePromise) -> None:
+    """Refuse a server that keeps less than ``fsync``: raises ``StoreTooWeak`` with everything that is missing."""
+    errors = [finding for finding in promise.findings if finding[0] == "error"]
+    if not errors:
+        return
+    hints = dict.fromkeys(hint for _, _, hint in errors)
+    raise StoreTooWeak(
+        f"the store at {promise.url} keeps less than it is asked to: " + "; ".join(text for _, text, _ in errors),
+        hint="; ".join(hints)
+        + ('; or accept less with durability = "relaxed"' if _UNREADABLE_HINT not in hints else ""),
+        url=promise.url,
+        server=promise.server,
+    )
+
+
+def _server(info: Mapping[str, str]) -> str:
+    if info.get("server_name") == "valkey":
+        return f"Valkey {info.get('valkey_version', '?')}"
+    return f"Redis {info.get('redis_version', '?')}"
+
+
+def _disk(facts: ServerFacts) -> list[Finding]:
+    settings = facts.settings
+    if settings is None:
+        return [("error", "its durability cannot be verified, because CONFIG GET is not allowed", _UNREADABLE_HINT)]
+    findings: list[Finding] = []
+    if settings.get("appendonly") != "yes":
+        findings.append(("error", "the append-only file is off", "on the server: CONFIG SET appendonly yes"))
+    if settings.get("appendfsync") != "always":
+        found = settings.get("appendfsync", "unknown")
+        findings.append(("error", f"appendfsync is {found}", "on the server: CONFIG SET appendfsync always"))
+    if settings.get("no-appendfsync-on-rewrite", "no") != "no":
+        text = "nothing is synced while the append-only file is rewritten"
+        findings.append(("error", text, "on the server: CONFIG SET no-appendfsync-on-rewrite no"))
+    if facts.info.get("aof_last_write_status", "ok") != "ok":
+        findings.append(("error", "the last write to the append-only file failed", "see the server's log; make room"))
+    return findings
+
+
+def _memory(facts: ServerFacts) -> list[Finding]:
+    if facts.settings is None:
+        return []
+    limit = int(facts.settings.get("maxmemory") or 0)
+    if limit == 0:
+        return []
+    policy = facts.settings.get("maxmemory-policy", "unknown")
+    if policy != "noeviction":
+        text = f"the server drops keys when it is full (maxmemory-policy {policy})"
+        return [("error", text, "on the server: CONFIG SET maxmemory-policy noeviction")]
+    used = int(facts.info.get("used_memory", "0"))
+    if used > 0.8 * limit:
+        text = f"{100 * used // limit} % of maxmemory is used; at 100 % every write is refused"
+        return [("warning", text, "raise maxmemory, or keep finished sagas for a shorter time")]
+    return []
+
+
+def _role(facts: ServerFacts) -> list[Finding]:
+    if facts.info.get("role", "master") == "master":
+        return []
+    return [("error", "the server is a replica", "give the address of the primary")]
+
+
+def _rest(facts: ServerFacts) -> list[Finding]:
+    findings: list[Finding] = []
+    text = facts.info.get("redis_version", "")
+    numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if numbers and numbers < _OLDEST:
+        findings.append(("error", f"version {text} is too old", "use Redis 7.0 or newer, or Valkey"))
+    elif numbers and numbers < _TESTED:
+        findings.append(("warning", f"version {text} is not tested", "use Redis 7.0 or newer, or Valkey"))
+    if facts.open_door:
+        text = "anybody who reaches its port can read and change journals: it asks for no password"
+        findings.append(("warning", text, "set requirepass or an ACL user, and rediss:// between machines"))
+    return findings

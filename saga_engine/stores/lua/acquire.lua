@@ -1,0 +1,34 @@
+-- Take a saga, if nobody with a live session has it.
+--
+-- KEYS  journal and head
+-- ARGV  owner, dead_owner ('' for none)
+-- Reply {1, epoch, seq, message...} taken; {0, owner, ttl} held by another; {-1} no such saga; {-2} our session has ended
+--
+-- LAW  Each success makes a new, greater epoch, so a repeat after a lost reply merely makes one more.
+
+local journal, head = KEYS[1], KEYS[2]
+local owner, dead_owner = ARGV[1], ARGV[2]
+local tag, id = parts(head)
+
+local holder = redis.call('HGET', head, 'owner')
+if not holder then
+  return {-1}
+end
+if ttl_of(tag, owner) == 0 then
+  return {-2}
+end
+if holder ~= owner and holder ~= dead_owner then
+  local ttl = ttl_of(tag, holder)
+  if ttl > 0 then
+    return {0, holder, ttl}
+  end
+end
+if holder ~= '' and holder ~= owner then
+  redis.call('SREM', tag .. 'wake:' .. holder, id)
+end
+redis.call('HSET', head, 'owner', owner)
+local reply = {1, redis.call('HINCRBY', head, 'epoch', 1), redis.call('LLEN', journal)}
+for _, message in ipairs(redis.call('LRANGE', tag .. 'inbox:' .. id, 0, -1)) do
+  reply[#reply + 1] = message
+end
+return reply

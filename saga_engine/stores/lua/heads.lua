@@ -1,0 +1,17 @@
+-- The heads of sagas, false for one that is not there.
+--
+-- KEYS  heads
+-- ARGV  for each, the status under whose index it was found, or '' when it was asked for by name
+--
+-- LAW  An index entry whose saga is gone, or has another status by now, is wrong: it is removed by whoever finds it.
+
+local reply = {}
+for k, head in ipairs(KEYS) do
+  local found = describe(head)
+  if ARGV[k] ~= '' and (not found or found[1] ~= ARGV[k]) then
+    local tag, id = parts(head)
+    redis.call('ZREM', tag .. 'index:' .. ARGV[k], id)
+  end
+  reply[k] = found
+end
+return reply

@@ -1,0 +1,9 @@
+-- The format of the store and its number of partitions, written by whoever uses it first and never changed after.
+--
+-- KEYS  meta
+-- ARGV  format and partitions of a new store
+-- Reply {format, partitions}
+
+redis.call('HSETNX', KEYS[1], 'format', ARGV[1])
+redis.call('HSETNX', KEYS[1], 'partitions', ARGV[2])
+return redis.call('HMGET', KEYS[1], 'format', 'partitions')

@@ -1,0 +1,32 @@
+-- Put a message into the inbox and wake the owner. Replies the head as it then is, or false for no such saga.
+--
+-- KEYS  head
+-- ARGV  message
+--
+-- LAWS
+-- 1. The same bytes never wait twice: a post that is repeated after a lost reply changes nothing. (A message carries an
+--    id of its own, so equal bytes are the same message.)
+-- 2. A finished saga that will expire takes its inbox with it.
+
+local head, message = KEYS[1], ARGV[1]
+local owner = redis.call('HGET', head, 'owner')
+if not owner then
+  return false
+end
+local tag, id = parts(head)
+local inbox = tag .. 'inbox:' .. id
+local waiting = false
+for _, other in ipairs(redis.call('LRANGE', inbox, 0, -1)) do
+  waiting = waiting or other == message
+end
+if not waiting then
+  redis.call('RPUSH', inbox, message)
+  local ttl = redis.call('PTTL', head)
+  if ttl > 0 then
+    redis.call('PEXPIRE', inbox, ttl)
+  end
+end
+if owner ~= '' then
+  redis.call('SADD', tag .. 'wake:' .. owner, id)
+end
+return describe(head)

@@ -1,0 +1,34 @@
+-- Put in front of every script. Time is the server's; keys are derived from a head key, so that everything a script
+-- touches for one saga carries that saga's hash tag: <namespace>:{pNN}:head:<id>.
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- A head key cut into its tag ('saga:{p07}:') and the id. A namespace has no brace, so the first match is the tag's.
+local function parts(head)
+  local at = string.find(head, '}:head:', 1, true)
+  return string.sub(head, 1, at + 1), string.sub(head, at + 7)
+end
+
+-- What is left of a session in milliseconds; 0 when it has ended.
+local function ttl_of(tag, owner)
+  if owner == '' then
+    return 0
+  end
+  return math.max(redis.call('PTTL', tag .. 'session:' .. owner), 0)
+end
+
+-- The head as a flat list in the order of the client's `Head`, or false when there is no such saga.
+local function describe(head)
+  local found = redis.call('HMGET', head, 'status', 'epoch', 'owner', 'digest', 'created_ms', 'changed_ms', 'summary')
+  if not found[1] then
+    return false
+  end
+  local tag, id = parts(head)
+  return {
+    found[1], found[2], found[3], ttl_of(tag, found[3]), found[4], found[5], found[6],
+    redis.call('LLEN', tag .. 'journal:' .. id), redis.call('LLEN', tag .. 'inbox:' .. id), found[7] or ''
+  }
+end

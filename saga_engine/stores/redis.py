@@ -1,0 +1,410 @@
+"""The store: journals in Redis or Valkey, written by scripts that check epoch and place before they add anything.
+
+One class for every server; a remote, an embedded and a fake one differ only in their ``Connector``. All keys of a saga
+carry the hash tag of its partition, so everything a script changes together lives in one slot::
+
+    saga:{p07}:journal:<id>     list    the records
+    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary
+    saga:{p07}:values:<id>      hash    large values by digest
+    saga:{p07}:inbox:<id>       list    messages waiting
+    saga:{p07}:index:<STATUS>   zset    id by changed_ms
+    saga:{p07}:expiry           zset    id of a finished saga by the time it goes
+    saga:{p07}:session:<owner>  string  with a TTL: the lease of a process, which covers all its sagas
+    saga:{p07}:wake:<owner>     set     ids of its sagas with mail
+    saga:meta                   hash    format, partitions
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+
+from saga_engine.core.transitions import SAGA_FINAL, SAGA_STATES
+from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
+from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
+from saga_engine.stores.durability import SETTINGS, Level, ServerFacts, demand, judge
+from saga_engine.stores.scripts import Script, script
+from saga_engine.stores.wire import Argument, Connector, Line, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+FORMAT: Final = 1
+PARTITIONS: Final = 16
+
+#: No single call carries more than this, unless one entry alone does.
+_CALL_BYTES: Final = 16 * 1024 * 1024
+_RECORDS_PER_READ: Final = 1000
+_HEADS_PER_READ: Final = 500
+
+_LOOKS: Final = 5
+
+#: (changed_ms, saga_id, the status under whose index it was found)
+_Candidate = tuple[int, str, str]
+_Arguments = list[Argument]
+_Keys = list[str]
+_Records = list[bytes]
+
+_OK: Final = Ack("ok")
+_VERDICTS: Final[Sequence[AckVerdict]] = ("ok", "fenced", "conflict", "missing")
+
+
+class RedisStore:
+    """A ``Store`` (see ``ports``) on any server that a ``Connector`` reaches."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        namespace: str = "saga",
+        durability: Level = "fsync",
+        patience_s: float = 10.0,
+        open_door: bool = False,
+    ) -> None:
+        self.url = connector.url
+        self._connector = connector
+        self._namespace = namespace
+        self._durability = durability
+        self._open_door = open_door
+        # A long list or a large value must not stand between the journal and the disk: appends have their own line.
+        self._appends = Line(connector, patience_s=patience_s, width=2)
+        self._others = Line(connector, patience_s=patience_s, width=8)
+        self._tags = self._make_tags(PARTITIONS)
+
+    # --- opening and closing ---
+
+    async def open(self) -> None:
+        """Connect, refuse a server that keeps too little, and agree on the format."""
+        if self._durability == "fsync" and not self._connector.promise():
+            demand(await self.promise())
+        found = await self._run("meta", [f"{self._namespace}:meta"], [FORMAT, PARTITIONS])
+        written, partitions = int(found[0]), int(found[1])
+        if written > FORMAT:
+            raise JournalUnreadable(
+                f"the store at {self.url} has format {written}; this engine understands {FORMAT}",
+                hint="upgrade the engine",
+                url=self.url,
+            )
+        self._tags = self._make_tags(partitions)
+
+    async def close(self) -> None:
+        """Give back connections. An embedded server stops when its last client has left."""
+        await self._appends.close()
+        await self._others.close()
+        await self._connector.close()
+
+    async def promise(self) -> StorePromise:
+        """What the server promises, read from the server now."""
+        known = self._connector.promise()
+        if known:
+            return known
+        settings = await self._settings()
+        try:
+            info = _info(await self._others.call(["INFO"]))
+        except ResponseError:
+            # Left out by some managed services; what cannot be read is judged by what can.
+            info = {}
+        return judge(self.url, ServerFacts(info, settings, self._open_door))
+
+    async def _settings(self) -> Mapping[str, str] | None:
+        settings: dict[str, str] = {}
+        for name in SETTINGS:
+            found = await self._setting(name)
+            if found is None:
+                return None
+            settings[name] = found
+        return settings
+
+    async def _setting(self, name: str) -> str | None:
+        try:
+            found = await self._others.call(["CONFIG", "GET", name])
+        except NoPermissionError:
+            return None
+        except ResponseError as error:
+            if "unknown" in str(error).lower():
+                return None
+            raise refusal(error, self.url) from error
+        return str(found[1], "utf-8") if found else ""
+
+    # --- leases ---
+
+    async def open_session(self, owner: str, ttl_ms: int) -> int:
+        """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms."""
+        return int(await self._run("open_session", [f"{tag}session:{owner}" for tag in self._tags], [ttl_ms]))
+
+    async def renew(self, owner: str, ttl_ms: int) -> Renewal:
+        """Extend the lease, unless it has ended in any partition."""
+        keys = [key for tag in self._tags for key in (f"{tag}session:{owner}", f"{tag}wake:{owner}")]
+        now_ms, alive, *wakes = await self._run("renew", keys, [ttl_ms])
+        return Renewal(now_ms, alive == 1, [str(wake, "utf-8") for wake in wakes])
+
+    async def close_session(self, owner: str) -> None:
+        """End the lease now."""
+        await self._plain(
+            "DEL", *(key for tag in self._tags for key in (f"{tag}session:{owner}", f"{tag}wake:{owner}"))
+        )
+
+    async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
+        """Take the saga if nobody with a live session has it.
+
+        Raises ``SagaNotFound``, and ``LeaseLost`` when the session of ``owner`` itself has ended.
+        """
+        reply = await self._run("acquire", self._journal_and_head(saga_id), [owner, dead_owner or ""])
+        outcome = reply[0]
+        if outcome == -1:
+            raise self._not_found(saga_id)
+        if outcome == -2:
+            raise LeaseLost(
+                f"the session of {owner} has ended, so it cannot take saga {saga_id}",
+                hint="open a new session",
+                saga_id=saga_id,
+                owner=owner,
+            )
+        if outcome == 0:
+            return Held(str(reply[1], "utf-8"), reply[2])
+        return Acquired(reply[1], reply[2], reply[3:])
+
+    async def release(self, saga_id: str, epoch: int) -> None:
+        """Give the saga up, if ``epoch`` is still its epoch."""
+        await self._run("release", [self._key("head", saga_id)], [epoch])
+
+    # --- the journal ---
+
+    async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
+        """Group commit. Raises ``ValueError`` for an entry that contradicts itself."""
+        now_ms = 0
+        acks: list[Ack] = []
+        for keys, args in self._calls(owner, entries):
+            now_ms, *codes = await self._run("append", keys, args, self._appends)
+            acks += [_OK if code == 0 else _ack(code) for code in codes]
+        return AppendReply(now_ms, acks)
+
+    def _calls(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
+        """Cut a group commit into script calls: keys and arguments of each.
+
+        Cut only by size here; a cluster would also cut by partition, and nothing else would change.
+        """
+        tags = self._tags
+        partitions = len(tags)
+        keys: _Keys = []
+        args: _Arguments = [owner]
+        size = 0
+        for entry in entries:
+            saga_id, seq, epoch, records, status, summary, release, consumed, keep_ms, values, creation = entry
+            more = sum(map(len, records))
+            if values or summary:
+                more += sum(map(len, (values or {}).values())) + len(summary or b"")
+            if keys and size + more > _CALL_BYTES:
+                yield keys, args
+                keys, args, size = [], [owner], 0
+            size += more
+            tag = tags[crc32(saga_id.encode()) % partitions]
+            keys += (f"{tag}journal:{saga_id}", f"{tag}head:{saga_id}")
+            if status or summary is not None or release or consumed or keep_ms or values or creation:
+                args += (epoch, seq, len(records), *_options(entry))
+            else:
+                args += (epoch, seq, len(records), b"")
+            args += records
+        yield keys, args
+
+    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
+        """The records from ``start`` on. Raises ``JournalUnreadable`` for a saga whose journal is gone."""
+        keys = self._journal_and_head(saga_id)
+        records: _Records = []
+        while True:
+            first = start + len(records)
+            piece = await self._run("read", keys, [first, first + _RECORDS_PER_READ - 1])
+            if piece is None:
+                raise self._not_found(saga_id)
+            records += piece
+            if len(piece) < _RECORDS_PER_READ:
+                break
+        if not records and start == 0:
+            raise JournalUnreadable(
+                f"saga {saga_id} has a head but no journal",
+                hint="something outside the engine removed its keys; restore them from a backup",
+                saga_id=saga_id,
+            )
+        return records
+
+    async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """The large values of a saga by digest."""
+        found: dict[str, bytes] = {}
+        # One by one: each may be large, and an answer that holds them all might not fit anybody's time-out.
+        for digest in dict.fromkeys(digests):
+            value = await self._plain("HGET", self._key("values", saga_id), digest)
+            if value is None:
+                raise JournalUnreadable(
+                    f"a value of saga {saga_id} is missing from the store",
+                    hint="something outside the engine removed it; restore it from a backup",
+                    saga_id=saga_id,
+                    digest=digest,
+                )
+            found[digest] = value
+        return found
+
+    # --- looking ---
+
+    async def head(self, saga_id: str) -> Head:
+        """The summary of one saga."""
+        (found,) = await self._run("heads", [self._key("head", saga_id)], [""])
+        if found is None:
+            raise self._not_found(saga_id)
+        return _head(saga_id, found)
+
+    async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
+        """Summaries, the one that changed last first."""
+        wanted = (status,) if status else SAGA_STATES
+        heads: dict[str, Head] = {}
+        # An entry that turns out wrong is removed by the look at it, and may have hidden a right one: look again. A few
+        # times only, because sagas go on changing while they are listed.
+        for _ in range(_LOOKS):
+            heads.clear()
+            candidates = await self._candidates(wanted, limit)
+            for start in range(0, len(candidates), _HEADS_PER_READ):
+                piece = candidates[start : start + _HEADS_PER_READ]
+                keys = [self._key("head", saga_id) for _, saga_id, _ in piece]
+                found = await self._run("heads", keys, [listed for _, _, listed in piece])
+                for (_, saga_id, _), fields in zip(piece, found, strict=True):
+                    if fields is not None and (status is None or str(fields[0], "utf-8") == status):
+                        heads[saga_id] = _head(saga_id, fields)
+            if len(heads) == len(candidates):
+                break
+        return sorted(heads.values(), key=lambda head: (-head.changed_ms, head.saga_id))
+
+    async def _candidates(self, statuses: Sequence[str], limit: int) -> Sequence[_Candidate]:
+        merged: Sequence[_Candidate] = ()
+        for status in statuses:
+            flat = await self._run("index", [f"{tag}index:{status}" for tag in self._tags], [limit])
+            ids = (str(saga_id, "utf-8") for saga_id in flat[::2])
+            found = [(int(score), saga_id, status) for score, saga_id in zip(flat[1::2], ids, strict=True)]
+            merged = heapq.nlargest(limit, [*merged, *found])
+        return merged
+
+    # --- mail ---
+
+    async def post(self, saga_id: str, message: bytes) -> Head:
+        """Put a message into the inbox and wake the owner. The same bytes never wait twice."""
+        found = await self._run("post", [self._key("head", saga_id)], [message])
+        if found is None:
+            raise self._not_found(saga_id)
+        return _head(saga_id, found)
+
+    async def inbox(self, saga_id: str) -> Sequence[bytes]:
+        """The messages waiting, oldest first; none for a saga that does not exist."""
+        waiting: Sequence[bytes] = await self._plain("LRANGE", self._key("inbox", saga_id), 0, -1)
+        return waiting
+
+    # --- the ways to the server ---
+
+    async def _run(
+        self, name: str, keys: Sequence[Argument], args: Sequence[Argument], line: Line | None = None
+    ) -> Any:
+        line = line or self._others
+        chosen: Script = script(name)
+        try:
+            try:
+                return await line.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args])
+            except NoScriptError:
+                # The server was restarted, or has never seen it; EVAL also loads.
+                return await line.call([b"EVAL", chosen.body, len(keys), *keys, *args])
+        except ResponseError as error:
+            raise refusal(error, self.url) from error
+
+    async def _plain(self, *args: Argument) -> Any:
+        try:
+            return await self._others.call(args)
+        except ResponseError as error:
+            raise refusal(error, self.url) from error
+
+    # --- keys ---
+
+    def _make_tags(self, partitions: int) -> Sequence[str]:
+        width = max(2, len(str(partitions - 1)))
+        return [f"{self._namespace}:{{p{number:0{width}}}}:" for number in range(partitions)]
+
+    def _key(self, kind: str, saga_id: str) -> str:
+        return f"{self._tags[crc32(saga_id.encode()) % len(self._tags)]}{kind}:{saga_id}"
+
+    def _journal_and_head(self, saga_id: str) -> Sequence[str]:
+        return [self._key("journal", saga_id), self._key("head", saga_id)]
+
+    def _not_found(self, saga_id: str) -> SagaNotFound:
+        return SagaNotFound(
+            f"no saga {saga_id} in the store at {self.url}",
+            hint="`saga list` shows those that are there",
+            saga_id=saga_id,
+        )
+
+
+def _options(entry: Entry) -> list[Argument]:
+    """The flags of an entry and their arguments, in the order that ``append.lua`` reads them."""
+    _check(entry)
+    flags = ""
+    args: list[Argument] = []
+    if entry.creation:
+        flags += "co" if entry.creation.owned else "c"
+        args.append(entry.creation.digest)
+    if entry.values:
+        flags += "v"
+        args.append(len(entry.values))
+        for digest, value in entry.values.items():
+            args += (digest, value)
+    if entry.status:
+        flags += "s"
+        args.append(entry.status)
+    if entry.summary is not None:
+        flags += "m"
+        args.append(entry.summary)
+    if entry.release:
+        flags += "r"
+    if entry.consumed:
+        flags += "i"
+        args.append(entry.consumed)
+    if entry.keep_ms:
+        flags += "k"
+        args.append(entry.keep_ms)
+    return [flags, *args]
+
+
+def _check(entry: Entry) -> None:
+    """Refuse what would break a law of the store: a fault of the caller, found before anything is sent."""
+    if entry.creation and (entry.seq != 0 or not entry.records):
+        raise ValueError(f"{entry.saga_id}: a creation starts a journal at 0 with at least one record")
+    if entry.consumed and not entry.records:
+        raise ValueError(f"{entry.saga_id}: what consumes a message must bring the records that say so")
+    if entry.status and entry.status not in SAGA_STATES:
+        raise ValueError(f"{entry.saga_id}: {entry.status!r} is no status of a saga")
+    if entry.keep_ms and entry.status not in SAGA_FINAL:
+        raise ValueError(f"{entry.saga_id}: only a finished saga expires")
+
+
+def _ack(code: int | bytes) -> Ack:
+    if isinstance(code, bytes):
+        return Ack("exists", 0, str(code, "utf-8"))
+    return Ack(_VERDICTS[code % 4], code // 4)
+
+
+def _head(saga_id: str, fields: Sequence[Any]) -> Head:
+    status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, inbox, summary = fields
+    return Head(
+        saga_id=saga_id,
+        status=str(status, "utf-8"),
+        epoch=int(epoch),
+        owner=str(owner, "utf-8"),
+        owner_ttl_ms=owner_ttl_ms,
+        digest=str(digest, "utf-8"),
+        created_ms=int(created_ms),
+        changed_ms=int(changed_ms),
+        length=length,
+        inbox=inbox,
+        summary=summary,
+    )
+
+
+def _info(raw: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in raw.decode("utf-8", "replace").splitlines() if ":" in line)
+    return {name: value.strip() for name, _, value in lines}

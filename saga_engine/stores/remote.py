@@ -1,0 +1,59 @@
+"""A server somebody else runs, by URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from redis.asyncio.connection import ConnectionPool
+
+from saga_engine.errors import StoreUrlInvalid
+from saga_engine.stores.wire import RedisWire, connection_options, open_wire
+
+if TYPE_CHECKING:
+    from saga_engine.ports import StorePromise
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", None})
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown: the password, wherever it stands, is replaced."""
+    parsed = urlsplit(url)
+    user, at, host = parsed.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    query = "&".join("password=***" if part.startswith("password=") else part for part in parsed.query.split("&"))
+    netloc = f"{name}{colon}{'***' if colon else ''}{at}{host}"
+    return f"{parsed.scheme}://{netloc}{parsed.path}" + (f"?{query}" if query else "")
+
+
+class RemoteConnector:
+    """Connections to ``redis://``, ``rediss://`` and ``unix://``. Raises ``StoreUrlInvalid`` for any other."""
+
+    hint = (
+        "check that the server runs and that the address is right; the sagas go on from where they are once it is back"
+    )
+
+    def __init__(self, url: str) -> None:
+        try:
+            # An explicit timeout of none in the options; the URL may name neither (see open_store).
+            self._pool = ConnectionPool.from_url(url, **connection_options())
+            options = self._pool.connection_kwargs
+            self.url = without_password(url)
+            self.open_door = not options.get("password") and options.get("host") not in _LOOPBACK
+            if url.startswith("unix:") and not options.get("path"):
+                raise ValueError("a unix:// address needs an absolute path: unix:///run/redis.sock")
+        except ValueError as error:
+            raise StoreUrlInvalid(
+                f"the store's address cannot be understood: {error}", hint="for example redis://localhost:6379/0"
+            ) from error
+
+    async def connect(self) -> RedisWire:
+        """Open a connection."""
+        return await open_wire(self._pool)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def promise(self) -> StorePromise | None:
+        """Only the server knows."""
+        return None

@@ -1,0 +1,516 @@
+"""What every ``Store`` must do, as tests.
+
+Shipped, so that a store of your own is proved in a few lines::
+
+    from saga_engine.testing.conformance import StoreConformance
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        async def store(self):
+            store = MyStore(...)
+            await store.open()
+            yield store          # opened, and empty
+            await store.close()
+
+It needs pytest and pytest-asyncio. Call ``pytest.register_assert_rewrite("saga_engine.testing.conformance")`` in a
+``conftest.py`` for readable failures. Nothing here waits for a fixed time: a lease that must end is polled for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from saga_engine.core.transitions import SAGA_STATES
+from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
+from saga_engine.ports import Ack, Acquired, Creation, Entry, Head, Held, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LONG_MS = 600_000
+DAY_MS = 86_400_000
+EVERY_BYTE = bytes(range(256))
+
+
+async def begin(store: Store, saga_id: str = "s1", owner: str = "A", records: Sequence[bytes] = (b"r0",)) -> None:
+    """A running saga at epoch 1, owned by a session that lasts."""
+    await store.open_session(owner, LONG_MS)
+    ack = await one(store, owner, Entry(saga_id, 0, 0, records, "RUNNING", b"{}", creation=Creation("d", owned=True)))
+    assert ack == Ack("ok")
+
+
+async def one(store: Store, owner: str, entry: Entry) -> Ack:
+    """Append a single entry."""
+    (ack,) = (await store.append(owner, [entry])).acks
+    return ack
+
+
+async def journal(store: Store, saga_id: str = "s1") -> list[bytes]:
+    """The whole journal."""
+    return list(await store.read(saga_id))
+
+
+async def until_ended(store: Store, saga_id: str = "s1") -> None:
+    """Wait until the server says that the session of the saga's owner has ended."""
+    async with asyncio.timeout(30):
+        while (await store.head(saga_id)).owner_ttl_ms > 0:  # noqa: ASYNC110 -- it is the server's clock that decides
+            await asyncio.sleep(0.005)
+
+
+class _Journal:
+    """Appending and reading."""
+
+    async def test_creation_makes_head_and_journal(self, store: Store) -> None:
+        """A new saga has its records, epoch 1 for its owner, and times of the store's clock."""
+        before = await store.open_session("A", LONG_MS)
+        await begin(store, records=[b"r0", b"r1"])
+        head = await store.head("s1")
+        assert await journal(store) == [b"r0", b"r1"]
+        assert (head.status, head.epoch, head.owner, head.digest) == ("RUNNING", 1, "A", "d")
+        assert (head.length, head.inbox, head.summary) == (2, 0, b"{}")
+        assert head.created_ms == head.changed_ms >= before
+        assert 0 < head.owner_ttl_ms <= LONG_MS
+
+    async def test_creation_without_owner(self, store: Store) -> None:
+        """A saga left to workers has epoch 0 and no owner; nobody writes to it before taking it."""
+        await store.open_session("A", LONG_MS)
+        entry = Entry("s1", 0, 0, [b"r0"], "PENDING", creation=Creation("d", owned=False))
+        assert await one(store, "A", entry) == Ack("ok")
+        head = await store.head("s1")
+        assert (head.epoch, head.owner, head.owner_ttl_ms, head.status) == (0, "", 0, "PENDING")
+        assert (await one(store, "A", Entry("s1", 1, 0, [b"r1"]))).verdict == "fenced"
+        assert await journal(store) == [b"r0"]
+
+    async def test_creation_asked_again_is_ok(self, store: Store) -> None:
+        """The same creation is recognised, even when the journal has grown since."""
+        await begin(store)
+        await one(store, "A", Entry("s1", 1, 1, [b"r1"], "COMPENSATING"))
+        await begin(store)
+        assert await journal(store) == [b"r0", b"r1"]
+        assert (await store.head("s1")).status == "COMPENSATING"
+
+    async def test_creation_of_a_taken_id(self, store: Store) -> None:
+        """Another saga of the same name is told which plan has it, and changes nothing."""
+        await begin(store)
+        entry = Entry("s1", 0, 0, [b"other"], "RUNNING", creation=Creation("e", owned=True))
+        assert await one(store, "A", entry) == Ack("exists", 0, "d")
+        assert await journal(store) == [b"r0"]
+        assert (await store.head("s1")).digest == "d"
+
+    async def test_creation_by_an_ended_session(self, store: Store) -> None:
+        """Nobody can create a saga for a lease that is over."""
+        entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
+        assert (await one(store, "nobody", entry)).verdict == "fenced"
+        with pytest.raises(SagaNotFound):
+            await store.head("s1")
+
+    async def test_append_continues_the_journal(self, store: Store) -> None:
+        """Records come back in order, from any place on."""
+        await begin(store)
+        assert await one(store, "A", Entry("s1", 1, 1, [b"r1", b"r2"])) == Ack("ok")
+        assert await one(store, "A", Entry("s1", 3, 1, [b"r3"])) == Ack("ok")
+        assert await journal(store) == [b"r0", b"r1", b"r2", b"r3"]
+        assert list(await store.read("s1", 2)) == [b"r2", b"r3"]
+        assert list(await store.read("s1", 9)) == []
+
+    async def test_append_elsewhere_is_a_conflict(self, store: Store) -> None:
+        """A journal that does not continue at ``seq`` is left as it is: too early, too late, other records."""
+        await begin(store, records=[b"r0", b"r1"])
+        for seq, records in ((1, [b"x"]), (3, [b"x"]), (0, [b"r0"]), (1, [b"r1", b"x"])):
+            assert (await one(store, "A", Entry("s1", seq, 1, records, "COMPENSATING"))).verdict == "conflict"
+        assert await journal(store) == [b"r0", b"r1"]
+        assert (await store.head("s1")).status == "RUNNING"
+
+    async def test_append_asked_again_is_ok_and_applied_once(self, store: Store) -> None:
+        """A repeat of an append that consumed a message, changed the status and released is acknowledged, no more."""
+        await begin(store)
+        await store.post("s1", b"m1")
+        await store.post("s1", b"m2")
+        entry = Entry("s1", 1, 1, [b"r1"], "ESCALATED", b"sum", release=True, consumed=1)
+        first = await store.append("A", [entry])
+        head = await store.head("s1")
+        again = await store.append("A", [entry])
+        assert first.acks == again.acks == [Ack("ok", 1)]
+        assert await store.head("s1") == head
+        assert list(await store.inbox("s1")) == [b"m2"]
+        assert await journal(store) == [b"r0", b"r1"]
+
+    async def test_release_alone_asked_again_is_ok(self, store: Store) -> None:
+        """Giving up without a record can be repeated too."""
+        await begin(store)
+        for _ in range(2):
+            assert await one(store, "A", Entry("s1", 1, 1, [], release=True)) == Ack("ok")
+        assert (await store.head("s1")).owner == ""
+
+    async def test_append_to_nothing(self, store: Store) -> None:
+        """A saga that does not exist is missing, and does not come into being."""
+        await store.open_session("A", LONG_MS)
+        assert await one(store, "A", Entry("s1", 0, 1, [b"r0"])) == Ack("missing")
+        for look in (store.read("s1"), store.head("s1"), store.acquire("s1", "A"), store.post("s1", b"m")):
+            with pytest.raises(SagaNotFound):
+                await look
+
+    async def test_every_entry_stands_by_itself(self, store: Store) -> None:
+        """One bad entry does not harm its neighbours; answers come in the order of the entries."""
+        for saga_id in ("s1", "s2", "s3"):
+            await begin(store, saga_id)
+        reply = await store.append(
+            "A",
+            [
+                Entry("s1", 1, 1, [b"r1"]),
+                Entry("none", 1, 1, [b"r1"]),
+                Entry("s2", 7, 1, [b"r1"]),
+                Entry("s4", 0, 0, [b"r0"], "RUNNING", creation=Creation("d4", owned=True)),
+                Entry("s3", 1, 9, [b"r1"]),
+                Entry("s2", 0, 0, [b"x"], "RUNNING", creation=Creation("e", owned=True)),
+            ],
+        )
+        verdicts = [ack.verdict for ack in reply.acks]
+        assert verdicts == ["ok", "missing", "conflict", "ok", "fenced", "exists"]
+        assert reply.acks[5].digest == "d"
+        assert [len(await journal(store, saga_id)) for saga_id in ("s1", "s2", "s3", "s4")] == [2, 1, 1, 1]
+
+    async def test_512_entries(self, store: Store) -> None:
+        """A full group commit: every saga has its own records afterwards."""
+        await store.open_session("A", LONG_MS)
+        ids = [f"saga-{number}" for number in range(512)]
+        creations = [Entry(i, 0, 0, [i.encode()], "RUNNING", creation=Creation("d", owned=True)) for i in ids]
+        assert set((await store.append("A", creations)).acks) == {Ack("ok")}
+        more = [Entry(saga_id, 1, 1, [EVERY_BYTE, b"end"]) for saga_id in ids]
+        assert set((await store.append("A", more)).acks) == {Ack("ok")}
+        for saga_id in ids[::100]:
+            assert await journal(store, saga_id) == [saga_id.encode(), EVERY_BYTE, b"end"]
+
+    async def test_many_records_at_once(self, store: Store) -> None:
+        """One entry may bring thousands of records."""
+        records = [b"%d" % number for number in range(20_000)]
+        await begin(store, records=records)
+        await begin(store, records=records)
+        assert await journal(store) == records
+
+    async def test_nothing_to_append(self, store: Store) -> None:
+        """An empty group commit still tells the time."""
+        now_ms = await store.open_session("A", LONG_MS)
+        reply = await store.append("A", [])
+        assert list(reply.acks) == []
+        assert reply.now_ms >= now_ms
+
+    async def test_bytes_are_kept_as_they_are(self, store: Store) -> None:
+        """Records, summaries, messages and values are any bytes."""
+        await begin(store, records=[EVERY_BYTE, b"", b"\r\n"])
+        await one(store, "A", Entry("s1", 3, 1, [b"x"], summary=EVERY_BYTE, values={"v": EVERY_BYTE}))
+        await store.post("s1", EVERY_BYTE)
+        assert await journal(store) == [EVERY_BYTE, b"", b"\r\n", b"x"]
+        assert (await store.head("s1")).summary == EVERY_BYTE
+        assert (await store.values("s1", ["v"]))["v"] == EVERY_BYTE
+        assert list(await store.inbox("s1")) == [EVERY_BYTE]
+
+    async def test_values_by_digest(self, store: Store) -> None:
+        """A value is stored once, the first bytes stay, and a missing one is an error, never an empty answer."""
+        await begin(store)
+        large = EVERY_BYTE * 40_960
+        await one(store, "A", Entry("s1", 1, 1, [b"r1"], values={"big": large, "small": b"1"}))
+        await one(store, "A", Entry("s1", 2, 1, [b"r2"], values={"small": b"2"}))
+        assert await store.values("s1", ["big", "small", "big"]) == {"big": large, "small": b"1"}
+        assert await store.values("s1", []) == {}
+        with pytest.raises(JournalUnreadable):
+            await store.values("s1", ["none"])
+
+    async def test_large_group_commit(self, store: Store) -> None:
+        """More bytes than one call should carry still arrive, each entry in its place."""
+        ids = [f"s{number}" for number in range(5)]
+        large = b"x" * 5_000_000
+        for saga_id in ids:
+            await begin(store, saga_id)
+        reply = await store.append("A", [Entry(i, 1, 1, [i.encode()], values={"v": large}) for i in ids])
+        assert list(reply.acks) == [Ack("ok")] * 5
+        for saga_id in ids:
+            assert await journal(store, saga_id) == [b"r0", saga_id.encode()]
+            assert (await store.values(saga_id, ["v"]))["v"] == large
+
+
+class _Leases:
+    """Owning, fencing, taking over."""
+
+    async def test_a_smaller_epoch_is_fenced(self, store: Store) -> None:
+        """Whoever was overtaken cannot write, even with the right ``seq``, and even a record that is already there."""
+        await begin(store)
+        await store.open_session("B", LONG_MS)
+        await store.close_session("A")
+        await store.open_session("A", LONG_MS)
+        taken = await store.acquire("s1", "B", dead_owner="A")
+        assert isinstance(taken, Acquired)
+        assert (taken.epoch, taken.seq) == (2, 1)
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert (await one(store, "B", Entry("s1", 1, 2, [b"r1"]))) == Ack("ok")
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"]))).verdict == "fenced"
+        assert await journal(store) == [b"r0", b"r1"]
+
+    async def test_the_right_epoch_of_another_owner_is_fenced(self, store: Store) -> None:
+        """The epoch alone is no ticket: it belongs to one owner."""
+        await begin(store)
+        await store.open_session("B", LONG_MS)
+        assert (await one(store, "B", Entry("s1", 1, 1, [b"x"]))).verdict == "fenced"
+        assert await journal(store) == [b"r0"]
+
+    async def test_a_session_that_was_closed_is_fenced(self, store: Store) -> None:
+        """Without its session an owner cannot write, although nobody has taken over."""
+        await begin(store)
+        await store.close_session("A")
+        await store.close_session("A")
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert await journal(store) == [b"r0"]
+
+    async def test_a_session_that_expired_is_fenced(self, store: Store) -> None:
+        """A lease ends by itself on the server's clock: the epoch is still the same, and yet nothing is written."""
+        await begin(store)
+        await store.open_session("A", 20)
+        await until_ended(store)
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert (await store.head("s1")).epoch == 1
+        assert (await store.renew("A", LONG_MS)).alive is False
+        assert (await store.head("s1")).owner_ttl_ms == 0
+
+    async def test_already_there_outlives_the_session(self, store: Store) -> None:
+        """What was acknowledged once is acknowledged again, also after the lease."""
+        await begin(store)
+        entry = Entry("s1", 1, 1, [b"r1"])
+        await one(store, "A", entry)
+        await store.close_session("A")
+        assert (await one(store, "A", entry)).verdict == "ok"
+        assert await journal(store) == [b"r0", b"r1"]
+
+    async def test_renew_extends(self, store: Store) -> None:
+        """A live lease gets its full time again."""
+        await begin(store)
+        await store.open_session("A", 60_000)
+        renewal = await store.renew("A", LONG_MS)
+        assert renewal.alive is True
+        assert (await store.head("s1")).owner_ttl_ms > 60_000
+
+    async def test_a_live_owner_holds(self, store: Store) -> None:
+        """Nobody takes a saga from a live session, and the answer says how long to wait at most."""
+        await begin(store)
+        await store.open_session("B", LONG_MS)
+        held = await store.acquire("s1", "B")
+        assert isinstance(held, Held)
+        assert held.owner == "A"
+        assert 0 < held.ttl_ms <= LONG_MS
+        assert isinstance(await store.acquire("s1", "B", dead_owner="C"), Held)
+        assert (await store.head("s1")).epoch == 1
+
+    async def test_take_over_after_the_lease(self, store: Store) -> None:
+        """When the lease has ended, the next one has the saga, its place and its mail."""
+        await begin(store, records=[b"r0", b"r1"])
+        await store.post("s1", b"m")
+        await store.close_session("A")
+        await store.open_session("B", LONG_MS)
+        assert await store.acquire("s1", "B") == Acquired(2, 2, [b"m"])
+        assert (await store.head("s1")).owner == "B"
+
+    async def test_acquire_again_by_the_owner(self, store: Store) -> None:
+        """A repeat succeeds and makes one more epoch, so an answer that was lost does no harm."""
+        await begin(store)
+        first = await store.acquire("s1", "A")
+        second = await store.acquire("s1", "A")
+        assert isinstance(first, Acquired)
+        assert isinstance(second, Acquired)
+        assert second.epoch > first.epoch > 1
+        assert (await one(store, "A", Entry("s1", 1, first.epoch, [b"x"]))).verdict == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, second.epoch, [b"r1"]))).verdict == "ok"
+
+    async def test_acquire_without_a_session(self, store: Store) -> None:
+        """A lease that is over cannot take anything."""
+        await begin(store)
+        await store.close_session("A")
+        with pytest.raises(LeaseLost):
+            await store.acquire("s1", "A")
+        assert (await store.head("s1")).epoch == 1
+
+    async def test_two_racing_acquires(self, store: Store) -> None:
+        """Of many that reach for a free saga at once, exactly one has it."""
+        await begin(store)
+        await store.close_session("A")
+        owners = [f"W{number}" for number in range(8)]
+        for owner in owners:
+            await store.open_session(owner, LONG_MS)
+        answers = await asyncio.gather(*(store.acquire("s1", owner) for owner in owners))
+        winners = [owner for owner, answer in zip(owners, answers, strict=True) if isinstance(answer, Acquired)]
+        assert len(winners) == 1
+        assert (await store.head("s1")).owner == winners[0]
+        assert {answer.owner for answer in answers if isinstance(answer, Held)} == set(winners)
+
+    async def test_release(self, store: Store) -> None:
+        """A released saga is free at once; a release with an old epoch does nothing; both can be repeated."""
+        await begin(store)
+        await store.release("s1", 9)
+        assert (await store.head("s1")).owner == "A"
+        await store.release("s1", 1)
+        await store.release("s1", 1)
+        await store.release("none", 1)
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        await store.open_session("B", LONG_MS)
+        assert isinstance(await store.acquire("s1", "B"), Acquired)
+        await store.release("s1", 1)
+        assert (await store.head("s1")).owner == "B"
+
+
+class _Mail:
+    """Messages for a saga."""
+
+    async def test_post_wakes_the_owner(self, store: Store) -> None:
+        """A message waits in order, and renewing tells of it until it has been consumed."""
+        await begin(store)
+        await begin(store, "s2")
+        head = await store.post("s1", b"m1")
+        assert isinstance(head, Head)
+        assert (head.owner, head.inbox, head.status) == ("A", 1, "RUNNING")
+        await store.post("s1", b"m2")
+        assert list(await store.inbox("s1")) == [b"m1", b"m2"]
+        assert list((await store.renew("A", LONG_MS)).wakes) == ["s1"]
+        assert await one(store, "A", Entry("s1", 1, 1, [b"r1"])) == Ack("ok", 2)
+        assert await one(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1)) == Ack("ok", 1)
+        assert list((await store.renew("A", LONG_MS)).wakes) == ["s1"]
+        assert await one(store, "A", Entry("s1", 3, 1, [b"r3"], consumed=1)) == Ack("ok")
+        assert list((await store.renew("A", LONG_MS)).wakes) == []
+        assert list(await store.inbox("s1")) == []
+
+    async def test_the_same_message_waits_once(self, store: Store) -> None:
+        """A post that is repeated after a lost answer does not ask twice."""
+        await begin(store)
+        for _ in range(3):
+            assert (await store.post("s1", b"m")).inbox == 1
+        assert list(await store.inbox("s1")) == [b"m"]
+
+    async def test_mail_for_nobody_waits(self, store: Store) -> None:
+        """A saga without an owner keeps its mail for whoever takes it; a released one wakes nobody."""
+        await begin(store)
+        await store.post("s1", b"m1")
+        await one(store, "A", Entry("s1", 1, 1, [b"r1"], release=True))
+        assert list((await store.renew("A", LONG_MS)).wakes) == []
+        await store.post("s1", b"m2")
+        assert list((await store.renew("A", LONG_MS)).wakes) == []
+        taken = await store.acquire("s1", "A")
+        assert isinstance(taken, Acquired)
+        assert list(taken.inbox) == [b"m1", b"m2"]
+
+    async def test_a_take_over_moves_the_wake(self, store: Store) -> None:
+        """The former owner is not woken for what is no longer its own."""
+        await begin(store)
+        await store.post("s1", b"m1")
+        await store.open_session("B", LONG_MS)
+        await store.acquire("s1", "B", dead_owner="A")
+        assert list((await store.renew("A", LONG_MS)).wakes) == []
+        await store.post("s1", b"m2")
+        assert list((await store.renew("B", LONG_MS)).wakes) == ["s1"]
+
+
+class _Lists:
+    """Finding sagas, and how long they are kept."""
+
+    async def test_list_follows_the_status(self, store: Store) -> None:
+        """A saga is found under the status it has and under no other; a finished one is in no live list."""
+        await begin(store)
+        seq = 1
+        for status in SAGA_STATES:
+            assert await one(store, "A", Entry("s1", seq, 1, [b"r"], status)) == Ack("ok")
+            seq += 1
+            found = {other: [head.saga_id for head in await store.list(other)] for other in SAGA_STATES}
+            assert found == {other: ["s1"] if other == status else [] for other in SAGA_STATES}
+            assert [head.saga_id for head in await store.list()] == ["s1"]
+
+    async def test_list_newest_first(self, store: Store) -> None:
+        """What changed last comes first, over all partitions, and ``limit`` cuts the oldest."""
+        ids = [f"s{number}" for number in range(40)]
+        for saga_id in ids:
+            await begin(store, saga_id)
+        await one(store, "A", Entry("s7", 1, 1, [b"r"], summary=b"changed"))
+        heads = await store.list()
+        times = [head.changed_ms for head in heads]
+        assert times == sorted(times, reverse=True)
+        assert {head.saga_id for head in heads} == set(ids)
+        newest = await store.list("RUNNING", limit=5)
+        assert [head.changed_ms for head in newest] == times[:5]
+        assert await store.list("COMPLETED") == []
+        assert await store.list(limit=0) == []
+
+    async def test_a_live_saga_never_expires(self, store: Store) -> None:
+        """Idle is not finished: when its owner's lease is long over, a saga is still there and can be taken."""
+        await begin(store)
+        await store.post("s1", b"m")
+        await store.open_session("A", 20)
+        await until_ended(store)
+        await store.open_session("B", LONG_MS)
+        assert await store.acquire("s1", "B") == Acquired(2, 1, [b"m"])
+
+    async def test_a_finished_saga_goes_after_its_time(self, store: Store) -> None:
+        """Journal, head, values and inbox go together, and no list speaks of the saga any more."""
+        await begin(store)
+        await begin(store, "s2")
+        await store.post("s1", b"m")
+        final = Entry("s1", 1, 1, [b"end"], "COMPLETED", b"{}", release=True, keep_ms=30, values={"v": b"1"})
+        assert (await one(store, "A", final)).verdict == "ok"
+        async with asyncio.timeout(30):
+            while await self._there(store, "s1"):  # noqa: ASYNC110 -- it is the server's clock that decides
+                await asyncio.sleep(0.005)
+        with pytest.raises(SagaNotFound):
+            await store.read("s1")
+        with pytest.raises(JournalUnreadable):
+            await store.values("s1", ["v"])
+        assert list(await store.inbox("s1")) == []
+        assert await store.list("COMPLETED") == []
+        assert [head.saga_id for head in await store.list()] == ["s2"]
+
+    async def test_the_name_is_free_afterwards(self, store: Store) -> None:
+        """A new saga of the same name has nothing of the old one."""
+        await begin(store)
+        await store.post("s1", b"m")
+        await one(store, "A", Entry("s1", 1, 1, [b"end"], "ABANDONED", keep_ms=30, values={"v": b"1"}))
+        async with asyncio.timeout(30):
+            while await self._there(store, "s1"):  # noqa: ASYNC110 -- it is the server's clock that decides
+                await asyncio.sleep(0.005)
+        await begin(store, records=[b"new"])
+        assert await journal(store) == [b"new"]
+        assert list(await store.inbox("s1")) == []
+        assert await store.list("ABANDONED") == []
+        assert [head.saga_id for head in await store.list("RUNNING")] == ["s1"]
+
+    async def test_a_finished_saga_is_kept_for_its_time(self, store: Store) -> None:
+        """Until then it can be read and found; 0 keeps it for ever."""
+        await begin(store)
+        await begin(store, "s2")
+        await one(store, "A", Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, keep_ms=DAY_MS))
+        await one(store, "A", Entry("s2", 1, 1, [b"end"], "COMPLETED", release=True))
+        assert await journal(store) == [b"r0", b"end"]
+        assert {head.saga_id for head in await store.list("COMPLETED")} == {"s1", "s2"}
+
+    async def _there(self, store: Store, saga_id: str) -> bool:
+        try:
+            await store.head(saga_id)
+        except SagaNotFound:
+            return False
+        return True
+
+
+class StoreConformance(_Journal, _Leases, _Mail, _Lists):
+    """All of it. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
+
+    pytestmark = pytest.mark.asyncio
+
+    async def test_promise_tells_its_level(self, store: Store) -> None:
+        """A store says what it keeps, and every finding is a severity, a text and a hint."""
+        promise = await store.promise()
+        assert promise.level in ("fsync", "relaxed")
+        assert promise.url == store.url
+        assert all(severity in ("ok", "warning", "error") and text for severity, text, _ in promise.findings)
+
+    async def test_the_clock_never_goes_back(self, store: Store) -> None:
+        """Every answer that carries the time carries the store's."""
+        times = [await store.open_session("A", LONG_MS)]
+        times.append((await store.renew("A", LONG_MS)).now_ms)
+        times.append((await store.append("A", [])).now_ms)
+        times.append(await store.open_session("B", LONG_MS))
+        assert times == sorted(times)

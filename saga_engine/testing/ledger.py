@@ -1,0 +1,332 @@
+"""An outside world that keeps accounts: what was asked of it, what it did, and whether the engine's report agrees.
+
+A tool of a test writes two lines: *sent*, as soon as a request arrives, and *applied*, when its effect happens. They
+are kept apart, because what lies between them is where processes die. Afterwards ``compare`` holds the engine's
+report against the lines and names every disagreement::
+
+    ledger = OutsideLedger("world.db")
+
+    @tool(undo="cancel", probe="find")
+    def book(item: str, ctx: ToolContext) -> dict:
+        ledger.sent(ctx, "book", {"item": item})
+        return ledger.apply(ctx, "book", {"ref": item})
+
+    @tool
+    def cancel(ref: str, ctx: ToolContext) -> dict:
+        ledger.sent(ctx, "cancel", {"ref": ref})
+        return ledger.apply(ctx, "cancel", {"cancelled": ref})
+
+    @tool(effect="read")
+    def find(ctx: ToolContext) -> dict | None:
+        effect = ledger.find(ctx.idempotency_key)
+        return effect.output if effect else None
+
+The ledger is one SQLite file. Every line is a transaction, so it is whole or absent, whoever is killed in the middle;
+any number of threads and processes may write. It is not synced: it outlives a killed process, not a power cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from saga_engine.core import transitions as t
+from saga_engine.errors import ToolError
+from saga_engine.tools.context import ToolContext
+
+What = Literal["sent", "applied"]
+
+_SCHEMA = """
+CREATE TABLE lines (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    what TEXT NOT NULL CHECK (what IN ('sent', 'applied', 'by-hand')),
+    saga_id TEXT NOT NULL,
+    step_id TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE INDEX by_key ON lines (key, what);
+CREATE INDEX by_step ON lines (saga_id, step_id, direction, what);
+"""
+#: How long a line waits for another process's line, in seconds.
+_PATIENCE_S = 60.0
+_COLUMNS = "seq, what, saga_id, step_id, direction, attempt, epoch, key, tool, value"
+
+
+class Line(NamedTuple):
+    """One line of the ledger. ``value`` are the params of what was sent, the output of what was applied."""
+
+    seq: int
+    what: str
+    saga_id: str
+    step_id: str
+    direction: str
+    attempt: int
+    epoch: int
+    key: str
+    tool: str
+    value: Any
+
+    @property
+    def output(self) -> Any:
+        """What the call answered (of an applied line)."""
+        return self.value
+
+
+class OutsideLedger:
+    """The accounts of an outside world; see the module. Opening the same path again continues the same accounts."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if not self.path.exists():
+            _create(self.path)
+
+    # --- written by tools ----------------------------------------------------------------------------------------
+
+    def sent(self, ctx: ToolContext, tool: str, params: Any = None) -> Line:
+        """A request has arrived. Nothing has been done yet."""
+        with self._writing() as db:
+            return _add(db, "sent", ctx, tool, params)
+
+    def apply(self, ctx: ToolContext, tool: str, output: Any = None, *, once: bool = True) -> Any:
+        """The effect happens; returns what the call answers.
+
+        With ``once`` this world honours keys: a key that it has seen gets the first answer and no second effect, and a
+        forward call whose undo has been applied already is refused with ``ToolError``, so that a request that was held
+        up on its way cannot bring back what was cancelled. Without ``once`` every call is an effect, as at a tool that
+        knows no keys.
+
+        Raises ``ValueError`` if the request was not entered with ``sent`` first.
+        """
+        with self._writing() as db:
+            if not _lines(db, "what = 'sent' AND key = ?", ctx.idempotency_key):
+                raise ValueError(f"the request {ctx.idempotency_key} was applied before it was sent: call sent() first")
+            earlier = _lines(db, "what = 'applied' AND key = ?", ctx.idempotency_key) if once else ()
+            if earlier:
+                return earlier[0].value
+            place = (ctx.saga_id, ctx.step_id)
+            undone = "what = 'applied' AND saga_id = ? AND step_id = ? AND direction = 'compensate'"
+            if once and ctx.direction == "forward" and _lines(db, undone, *place):
+                raise ToolError("this request has been cancelled already", error_code="cancelled", retryable=False)
+            return _add(db, "applied", ctx, tool, output).value
+
+    def by_hand(self, saga_id: str, step_id: int | str, note: str = "") -> Line:
+        """A person undid a step's effect, past the engine."""
+        with self._writing() as db:
+            return _add(db, "by-hand", ToolContext(saga_id, str(step_id), "compensate", 0, "", 0, None), "", note)
+
+    # --- read by probes and tests --------------------------------------------------------------------------------
+
+    def find(self, key: str) -> Line | None:
+        """The effect of the call with this key; None if it did not happen."""
+        with closing(self._connect()) as db:
+            found = _lines(db, "what = 'applied' AND key = ?", key)
+        return found[0] if found else None
+
+    def lines(self, saga_id: str | None = None, *, what: What | None = None) -> Sequence[Line]:
+        """All lines in order, or those of one saga or of one kind."""
+        with closing(self._connect()) as db:
+            return _lines(db, "(?1 IS NULL OR saga_id = ?1) AND (?2 IS NULL OR what = ?2)", saga_id, what)
+
+    def standing(self, saga_id: str | None = None) -> Sequence[Line]:
+        """Effects that were applied and not undone since, in order."""
+        standing: dict[tuple[str, str], list[Line]] = {}
+        for line in self.lines(saga_id):
+            if line.what == "applied" and line.direction == "forward":
+                standing.setdefault((line.saga_id, line.step_id), []).append(line)
+            elif line.what != "sent":
+                standing.pop((line.saga_id, line.step_id), None)
+        return sorted(line for found in standing.values() for line in found)
+
+    def compare(
+        self,
+        outcome: Any,
+        plan: Any = None,
+        *,
+        asked: Collection[int | str] = (),
+    ) -> list[str]:
+        """Every disagreement between the engine's report and this world, as sentences; an empty list is agreement.
+
+        ``outcome``: an ``Outcome``, or the object that ``show --json`` prints. With ``plan`` (anything that ``submit``
+        takes) the order of the undos is checked too. ``asked`` are steps whose undo became a question: what such a step
+        merely follows in the list does not wait for it.
+        """
+        body: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else outcome.to_dict()
+        lines = self.lines(body["saga_id"])
+        steps = {str(step["step_id"]): step for step in body["steps"]}
+        strangers = sorted({line.step_id for line in lines} - steps.keys())
+        found = [f"step {step_id}: the world was asked for it, the report does not know it" for step_id in strangers]
+        for step_id, step in steps.items():
+            own = [line for line in lines if line.step_id == step_id]
+            found += [f"step {step_id}: {text}" for text in (*_requests(step, own), *_effects(body, step, own))]
+        found += _keys(lines)
+        if plan is not None:
+            found += _order(plan, body, lines, {str(step_id) for step_id in asked})
+        return found
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=_PATIENCE_S, isolation_level=None)
+        db.execute("PRAGMA synchronous = OFF")
+        return db
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        # A connection for each line: it may be written from any thread and after a fork. IMMEDIATE, because a
+        # transaction that turned from reading to writing could find the file locked without the right to wait.
+        with closing(self._connect()) as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+
+def _create(path: Path) -> None:
+    """Make the file complete under another name, then give it its own: nobody ever sees half a ledger."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    made = Path(name)
+    try:
+        with closing(sqlite3.connect(made)) as db:
+            db.executescript(_SCHEMA)
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            return  # another process was faster; its file is as good
+    finally:
+        made.unlink()
+
+
+def _add(db: sqlite3.Connection, what: str, ctx: ToolContext, tool: str, value: Any) -> Line:
+    text = json.dumps(value, allow_nan=False)
+    cursor = db.execute(
+        "INSERT INTO lines (what, saga_id, step_id, direction, attempt, epoch, key, tool, value) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (what, ctx.saga_id, ctx.step_id, ctx.direction, ctx.attempt, ctx.epoch, ctx.idempotency_key, tool, text),
+    )
+    return _lines(db, "seq = ?", cursor.lastrowid)[0]
+
+
+def _lines(db: sqlite3.Connection, where: str, *values: Any) -> list[Line]:
+    # ``where`` is always a literal of this module; what varies is bound.
+    rows = db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {where} ORDER BY seq", values)  # noqa: S608
+    return [Line._make((*row[:-1], json.loads(row[-1]))) for row in rows]
+
+
+# --- the comparison ------------------------------------------------------------------------------------------------
+
+
+def _requests(step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
+    """No record, no effect: each journalled intent allows one request, and nothing else does."""
+    undo = step["compensation"] or {"attempts": 0}
+    for direction, attempts in (("forward", step["attempts"]), ("compensate", undo["attempts"])):
+        sent = [line for line in lines if line.what == "sent" and line.direction == direction]
+        numbers = [line.attempt for line in sent]
+        if numbers and max(numbers) > attempts:
+            yield f"attempt {max(numbers)} ({direction}) was sent, the report knows {attempts}"
+        for number in sorted({number for number in numbers if numbers.count(number) > 1}):
+            yield f"attempt {number} ({direction}) was sent {numbers.count(number)} times"
+        if len({line.key for line in sent}) > 1:
+            yield f"its attempts ({direction}) went out under {len({line.key for line in sent})} different keys"
+
+
+def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
+    """What stands is what the report says stands, and nothing happened twice."""
+    standing = undone = 0
+    for line in lines:
+        if line.what == "applied" and line.direction == "forward":
+            standing += 1
+            if standing == 2:
+                yield "its effect was applied again while it stood"
+        elif line.what == "applied":
+            undone += 1
+            standing = 0
+        elif line.what == "by-hand":
+            standing = 0
+    if undone > 1:
+        yield f"it was undone {undone} times"
+    if step["kind"] == "read":
+        if standing or undone:
+            yield "it is said to read only, and changed something"
+        return
+    yield from _verdict(body, step, stands=standing > 0, lines=lines)
+
+
+def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, lines: Sequence[Line]) -> Iterator[str]:
+    status, report = step["status"], body["report"]
+    listed = [name for name, ids in report.items() if name != "clean" and step["step_id"] in ids]
+    if len(listed) > 1:
+        yield f"it is in more than one list of the report: {', '.join(listed)}"
+    ended = body["status"] in t.SAGA_FINAL
+    if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED):
+        yield f"the saga is said to be completed, the step is {status}"
+    if status == t.SUCCEEDED and not stands:
+        yield "it is said to have happened, and does not stand"
+    if "compensated" in listed and stands:
+        yield "it is said to be undone, and stands"
+    if status == t.COMPENSATED and "compensated" not in listed:
+        yield "it is said to be undone, but is missing from the report's list"
+    if status in (t.PENDING, t.SKIPPED, t.FAILED) and stands:
+        yield f"it is {status}, and its effect stands"
+    if status in (t.PENDING, t.SKIPPED) and any(line.direction == "forward" for line in lines):
+        yield f"it is {status}, and was asked for"
+    if stands and not listed and status not in (t.SUCCEEDED, t.RUNNING, t.PENDING, t.SKIPPED, t.FAILED):
+        yield f"its effect stands, it is {status}, and the report does not list it"
+    if stands and body["status"] == t.COMPENSATED and "left_in_place" not in listed:
+        yield "the saga is said to be undone, and its effect stands"
+    if stands and ended and body["status"] != t.COMPLETED and report["clean"]:
+        yield "the report is said to be clean, and its effect stands"
+
+
+def _keys(lines: Sequence[Line]) -> Iterator[str]:
+    owners: dict[str, set[tuple[str, str]]] = {}
+    for line in lines:
+        if line.key:
+            owners.setdefault(line.key, set()).add((line.step_id, line.direction))
+    for key, places in owners.items():
+        if len(places) > 1:
+            named = ", ".join(f"step {step_id} {direction}" for step_id, direction in sorted(places))
+            yield f"one key stands for different calls ({named}): {key}"
+
+
+def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line], asked: Collection[str]) -> Iterator[str]:
+    """A step's undo comes after the undos of all that depended on it, unless such a one is never to be undone."""
+    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.model import load_plan
+
+    undone = {
+        line.step_id: line.seq
+        for line in lines
+        if line.what == "by-hand" or (line.what == "applied" and line.direction == "compensate")
+    }
+    happened = {line.step_id for line in lines if line.what == "applied" and line.direction == "forward"}
+    staying = {str(step["step_id"]) for step in body["steps"] if step["kind"] != "compensatable"}
+    staying |= {str(step_id) for step_id in body["report"]["left_in_place"]}
+    # Undos and reads that only the tools' registrations know are no matter of order.
+    steps = compile_plan(load_plan(plan), None, undos={}, reads=()).steps
+    for later in steps:
+        if later.key not in happened or (later.key in staying and later.key not in undone):
+            continue
+        for index in later.deps:
+            earlier = steps[index].key
+            released = later.key in asked and index not in later.data_deps
+            if earlier in undone and not released and undone.get(later.key, _NEVER) > undone[earlier]:
+                yield f"step {earlier} was undone before step {later.key}, which depends on it"
+
+
+_NEVER = 1 << 62

@@ -1,0 +1,166 @@
+"""Judges the params of a call against a tool's JSON Schema, before anything runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.errors import ToolInvalid
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+    from pydantic import TypeAdapter
+
+Finding = tuple[tuple[str | int, ...], str]
+
+_MAX_FINDINGS = 50
+_MAX_MESSAGE_CHARS = 400
+#: A pattern comes with a schema, a text with a plan: neither may make the other hang the process.
+_BACKTRACK_LIMIT = 100_000
+_REGEX_SIZE_BYTES = 1 << 20
+
+
+def compile_schema(schema: Any, label: str, what: str = "input_schema", *, formats: bool) -> jsonschema_rs.Validator:
+    """Compile a JSON Schema (Draft 2020-12); nothing is ever fetched for a ``$ref``. Raises ``ToolInvalid``."""
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            schema,
+            validate_formats=formats,
+            retriever=_refuse_retrieval,
+            pattern_options=jsonschema_rs.FancyRegexOptions(
+                backtrack_limit=_BACKTRACK_LIMIT, size_limit=_REGEX_SIZE_BYTES, dfa_size_limit=_REGEX_SIZE_BYTES
+            ),
+        )
+    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise ToolInvalid(
+            f"the {what} of tool {label!r} is no valid JSON Schema: {reason[:_MAX_MESSAGE_CHARS]}",
+            hint="it must be Draft 2020-12 and refer to nothing outside itself",
+            tool=label,
+        ) from error
+
+
+def _refuse_retrieval(uri: str) -> Any:
+    raise LookupError(f"a schema must not refer to another document ({uri[:200]})")
+
+
+class SchemaCheck:
+    """Finds what is wrong with the params of a call: pairs of (path inside the params, message).
+
+    ``hidden`` are the parameters that are filled when the call is made; a plan that sets one is told so, even where
+    the schema is open.
+    ``coercions`` find what a schema cannot say (that a text is no date). The schema is compiled at the first use.
+    """
+
+    __slots__ = ("_coercions", "_formats", "_hidden", "_label", "_schema", "_validator")
+
+    def __init__(
+        self,
+        label: str,
+        schema: dict[str, Any],
+        *,
+        hidden: frozenset[str] = frozenset(),
+        coercions: Mapping[str, TypeAdapter[Any]] | None = None,
+        formats: bool = False,
+    ) -> None:
+        self._label = label
+        self._schema = schema
+        self._hidden = hidden
+        self._coercions = coercions or {}
+        self._formats = formats
+        self._validator: jsonschema_rs.Validator | None = None
+
+    def compile(self) -> jsonschema_rs.Validator:
+        """The compiled schema; raises ``ToolInvalid``."""
+        if self._validator is None:
+            self._validator = compile_schema(self._schema, self._label, formats=self._formats)
+        return self._validator
+
+    def __call__(self, params: Any) -> Sequence[Finding]:
+        """All findings, at most fifty. Raises ``ToolInvalid`` if the schema itself is invalid."""
+        validator = self.compile()
+        if not isinstance(params, dict):
+            return [((), f"params must be an object, not {type(params).__name__}")]
+        findings: list[Finding] = [
+            ((name,), f"{name!r} is not for a plan to set: it is filled in when the call is made")
+            for name in params
+            if name in self._hidden
+        ]
+        try:
+            if not validator.is_valid(params):
+                for error in itertools.islice(validator.iter_errors(params), _MAX_FINDINGS):
+                    findings += self._explain(error)
+        except (ValueError, TypeError) as error:
+            return [((), f"params are no JSON: {str(error)[:_MAX_MESSAGE_CHARS]}")]
+        if self._coercions:
+            findings += self._uncoercible(params, {path[0] for path, _ in findings if path})
+        return findings[:_MAX_FINDINGS]
+
+    def _explain(self, error: jsonschema_rs.ValidationError) -> list[Finding]:
+        path = tuple(error.instance_path)
+        unexpected = getattr(error.kind, "unexpected", None)
+        if error.schema_path[-1:] == ["additionalProperties"] and unexpected is not None:
+            known = self._known(error.schema_path[:-1])
+            here = (
+                f"known: {', '.join(sorted(known)[:30])}" if known else "" if path else "the tool takes no parameters"
+            )
+            return [
+                ((*path, name), _unknown(name, known, here)) for name in unexpected if path or name not in self._hidden
+            ]
+        missing = getattr(error.kind, "property", None)
+        if error.schema_path[-1:] == ["required"] and isinstance(missing, str):
+            return [(path, f"the parameter {missing!r} is missing")]
+        if type(error.kind).__name__.endswith("BacktrackLimitExceeded"):
+            return [(path, "cannot be checked: the schema's pattern needs too much backtracking for this text")]
+        return [(path, _bounded(error.message))]
+
+    def _known(self, schema_path: Sequence[str | int]) -> list[str]:
+        """The names that the schema at this place knows; none where a reference hides it."""
+        place: Any = self._schema
+        for step in schema_path:
+            try:
+                place = place[step]
+            except (KeyError, IndexError, TypeError):
+                return []
+        properties = place.get("properties") if isinstance(place, dict) else None
+        return list(properties) if isinstance(properties, dict) else []
+
+    def _uncoercible(self, params: dict[str, Any], wrong: set[str | int]) -> list[Finding]:
+        from pydantic import ValidationError
+
+        findings: list[Finding] = []
+        for name, adapter in self._coercions.items():
+            if name not in params or name in wrong:
+                continue
+            try:
+                adapter.validate_python(params[name])
+            except ValidationError as error:
+                details = error.errors(include_url=False, include_input=False, include_context=False)
+                findings += [((name, *_inside(params[name], d["loc"])), _bounded(d["msg"])) for d in details]
+        return findings
+
+
+def _unknown(name: str, known: Sequence[str], here: str) -> str:
+    near = get_close_matches(name[:100], known, n=1)
+    parts = [f"unknown parameter {name[:100]!r}", f"did you mean {near[0]!r}?" if near else "", here]
+    return "; ".join(part for part in parts if part)
+
+
+def _inside(value: Any, steps: Sequence[str | int]) -> tuple[str | int, ...]:
+    """As much of a pydantic location as is a real place in the value: it also names branches of unions."""
+    path: list[str | int] = []
+    for step in steps:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            break
+        path.append(step)
+    return tuple(path)
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 1] + "…"

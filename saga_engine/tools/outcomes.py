@@ -1,0 +1,377 @@
+"""What an answer or an exception of a tool means: *done*, *not done*, or *unknown*.
+
+The rule: *unknown* is never taken for *failed*. An exception means 'not done' unless it leaves open whether the request
+reached the other side (a time-out, a lost connection, a cancelled call, a server that failed while at work). Errors
+that prove that the request never left are 'not done' and may be tried again. Libraries are recognised by the names of
+their exception classes, so none of them is imported. HTTP status codes are read from any exception that carries one.
+Sources: RFC 9110 sections 15.5, 15.6 and 10.2.3 (Retry-After); the exception lists of the libraries named below.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, Literal
+
+from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.errors import ToolError, ValueNotJson
+from saga_engine.plan.values import plain
+
+MAX_MESSAGE_CHARS = 2000
+MAX_CODE_CHARS = 100
+#: A server that asks for a longer wait than a day is not obeyed: the wait would outlive the saga's use.
+MAX_RETRY_AFTER_S = 86_400.0
+
+_MAX_CAUSES = 16
+
+_Word = Literal["never-left", "unknown", "not-done"]
+
+#: What the exceptions of libraries prove, by top package and class names.
+_WORDS: dict[_Word, dict[str, str]] = {
+    "never-left": {
+        "builtins": "ConnectionRefusedError",
+        "socket": "gaierror",
+        "httpx": "ConnectError ConnectTimeout PoolTimeout",
+        "httpx2": "ConnectError ConnectTimeout PoolTimeout",
+        "httpcore": "ConnectError ConnectTimeout PoolTimeout ConnectionNotAvailable",
+        "httpcore2": "ConnectError ConnectTimeout PoolTimeout ConnectionNotAvailable",
+        "requests": "ConnectTimeout",
+        "urllib3": "ConnectTimeoutError NewConnectionError EmptyPoolError",
+        "aiohttp": "ClientConnectorError ConnectionTimeoutError",
+        "redis": "BusyLoadingError MaxConnectionsError",
+        "valkey": "BusyLoadingError MaxConnectionsError",
+        "botocore": "ConnectTimeoutError EndpointConnectionError",
+    },
+    "unknown": {
+        "builtins": "TimeoutError ConnectionError",
+        "asyncio": "CancelledError IncompleteReadError",
+        "concurrent": "CancelledError TimeoutError BrokenExecutor",
+        "subprocess": "TimeoutExpired",
+        "ssl": "SSLError",
+        "http": "BadStatusLine IncompleteRead RemoteDisconnected LineTooLong",
+        "httpx": "TransportError DecodingError TooManyRedirects",
+        "httpx2": "TransportError DecodingError TooManyRedirects",
+        "httpcore": "TimeoutException NetworkError ProtocolError ProxyError",
+        "httpcore2": "TimeoutException NetworkError ProtocolError ProxyError",
+        "requests": "ConnectionError Timeout ChunkedEncodingError ContentDecodingError TooManyRedirects",
+        "urllib3": "TimeoutError ProtocolError MaxRetryError DecodeError SSLError",
+        "aiohttp": "ClientConnectionError ClientPayloadError ServerTimeoutError TooManyRedirects",
+        "redis": "ConnectionError TimeoutError",
+        "valkey": "ConnectionError TimeoutError",
+        "botocore": "ConnectionError HTTPClientError",
+    },
+    # The request was not sent, and sending it again as it is mends nothing.
+    "not-done": {
+        "ssl": "SSLCertVerificationError",
+        "httpx": "UnsupportedProtocol",
+        "httpx2": "UnsupportedProtocol",
+        "httpcore": "UnsupportedProtocol",
+        "httpcore2": "UnsupportedProtocol",
+        "redis": "AuthenticationError",
+        "valkey": "AuthenticationError",
+    },
+}
+#: The same by (top package, class): the nearest class in an exception's MRO decides.
+_KNOWN: dict[tuple[str, str], _Word] = {
+    (package, name): word
+    for word, packages in _WORDS.items()
+    for package, names in packages.items()
+    for name in names.split()
+}
+_JUDGED_PACKAGES = frozenset(package for package, _ in _KNOWN)
+
+#: Classes of packages that are not in the table, by the words that libraries use for the same troubles.
+_DOUBTFUL_NAME = re.compile(
+    r"(Time[dD]?[oO]ut(Error|Exception|Expired)?|DeadlineExceeded|Connection(Error|Closed\w*|Lost|Reset\w*|Aborted\w*)"
+    r"|Disconnected(Error)?|NetworkError|ProtocolError)$"
+)
+_DOUBTFUL_ERRNO = frozenset(
+    {
+        getattr(errno, name)
+        for name in ("ENETUNREACH", "EHOSTUNREACH", "ENETDOWN", "EHOSTDOWN", "ENETRESET", "ENOTCONN", "ENOBUFS")
+        if hasattr(errno, name)
+    }
+)
+#: gRPC status names (grpc.github.io/grpc/core/md_doc_statuscodes.html) that leave open whether the server acted.
+_DOUBTFUL_GRPC = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL", "DATA_LOSS"})
+_RETRYABLE_GRPC = frozenset({"RESOURCE_EXHAUSTED", "ABORTED"})
+
+_RETRYABLE_STATUS = frozenset({429, 503})
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+def outcome_of_value(value: Any) -> Outcome:
+    """What a returned value means.
+
+    An object whose ``success`` is exactly ``False`` says that nothing was done. Anything that is not finite JSON means
+    that the call happened and cannot be recorded: *unknown*.
+    """
+    if type(value) is dict and value.get("success") is False:
+        return _reported_failure(value)
+    try:
+        output = plain(value)
+    except ValueNotJson as error:
+        return _not_json(error.message)
+    except Exception as error:  # noqa: BLE001 - an object that fails while it is read is no JSON either
+        return _not_json(f"the result could not be read: {describe(error)}")
+    if output is not value and type(output) is dict and output.get("success") is False:
+        return _reported_failure(output)
+    return Done(output)
+
+
+def _not_json(reason: str) -> Unknown:
+    return Unknown(
+        ErrorInfo(
+            "result_not_json",
+            bounded(f"the call returned, but its result cannot be recorded: {reason}"),
+            suggestion="find out what the call did; the tool must return finite JSON",
+        )
+    )
+
+
+def _reported_failure(body: Mapping[str, Any]) -> NotDone:
+    message = next((body[n] for n in ("error_message", "message", "error") if isinstance(body.get(n), str)), None)
+    retryable = body.get("retryable")
+    return _refusal(
+        body.get("error_code"),
+        message or "the tool reported a failure without a message",
+        body.get("suggestion"),
+        retryable if isinstance(retryable, bool) else None,
+        body.get("retry_after_s"),
+    )
+
+
+def _refusal(code: Any, message: Any, suggestion: Any, retryable: bool | None, retry_after_s: Any) -> NotDone:
+    """The tool's own word that it did nothing."""
+    return NotDone(
+        ErrorInfo(
+            bounded(str(code), MAX_CODE_CHARS) if isinstance(code, str | int) and str(code) else "tool_error",
+            bounded(str(message)),
+            suggestion=bounded(suggestion) if isinstance(suggestion, str) else None,
+            retryable=retryable,
+        ),
+        retryable=retryable,
+        definite=True,
+        retry_after_s=_wait(retry_after_s),
+    )
+
+
+def _wait(seconds: Any) -> float | None:
+    """A wait in seconds that can be trusted: finite, not negative, at most a day."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return None
+    try:
+        seconds = float(seconds)
+    except OverflowError:
+        return MAX_RETRY_AFTER_S
+    return min(seconds, MAX_RETRY_AFTER_S) if isfinite(seconds) and seconds >= 0 else None
+
+
+# --- exceptions ----------------------------------------------------------------------------------------------------
+
+
+def outcome_of_error(error: BaseException, *, write: bool) -> Outcome:
+    """What an exception that ended a tool means. Raises ``KeyboardInterrupt`` again; nothing else is raised."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    if isinstance(error, ToolError):
+        return _refusal(error.error_code, error.message, error.suggestion, bool(error.retryable), error.retry_after_s)
+    if isinstance(error, BaseExceptionGroup):
+        return _outcome_of_group(error, write=write)
+    if not isinstance(error, Exception):
+        return Unknown(_info(error))
+    verdict = _verdict(error, write=write)
+    if verdict is None or verdict[0] == "not-done":
+        for cause in _causes(error):
+            if isinstance(cause, ToolError):
+                break
+            below = _verdict(cause, write=write) if isinstance(cause, Exception) else ("unknown", None)
+            if below is None or below[0] == "not-done":
+                continue
+            if below[0] == "unknown":
+                return Unknown(_info(error))
+            break  # The request of this cause never left, whatever the library's own causes say.
+    if verdict is None:
+        return NotDone(_info(error))
+    word, retryable = verdict
+    if word == "unknown":
+        return Unknown(_info(error))
+    return NotDone(_info(error, retryable), retryable=retryable, retry_after_s=_retry_after(error))
+
+
+def _outcome_of_group(group: BaseExceptionGroup[BaseException], *, write: bool) -> Outcome:
+    """Several errors at once: unknown if one of them is."""
+    leaves = list(_leaves(group))
+    outcomes = [outcome_of_error(leaf, write=write) for leaf in leaves]
+    for outcome in outcomes:
+        if isinstance(outcome, Unknown):
+            return Unknown(outcome.error)
+    return outcomes[0] if len(outcomes) == 1 else NotDone(_info(group))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The chain of explicit causes (``raise … from …``), without the error itself; a circle ends it."""
+    seen = {id(error)}
+    cause = error.__cause__
+    while cause is not None and id(cause) not in seen and len(seen) <= _MAX_CAUSES:
+        yield cause
+        seen.add(id(cause))
+        cause = cause.__cause__
+
+
+def _verdict(error: BaseException, *, write: bool) -> tuple[_Word, bool | None] | None:
+    """The word for one exception alone and whether a retry can mend it; ``None`` if nothing is known about it."""
+    code = http_status(error)
+    if code is not None:
+        return _status_verdict(code, write=write)
+    names = [(cls.__module__.partition(".")[0], cls.__name__) for cls in type(error).__mro__]
+    if ("grpc", "RpcError") in names:
+        return _grpc_verdict(error)
+    if ("urllib", "URLError") in names:
+        reason = _attribute(error, "reason")
+        return _verdict(reason, write=write) if isinstance(reason, Exception) and reason is not error else None
+    for name in names:
+        word = _known(name)
+        if word is not None:
+            return word, {"never-left": True, "unknown": None, "not-done": False}[word]
+    if isinstance(error, OSError) and error.errno in _DOUBTFUL_ERRNO:
+        return "unknown", None
+    return None
+
+
+def _known(name: tuple[str, str]) -> _Word | None:
+    word = _KNOWN.get(name)
+    if word is not None:
+        return word
+    package, cls = name
+    return "unknown" if package not in _JUDGED_PACKAGES and _DOUBTFUL_NAME.search(cls) else None
+
+
+def _status_verdict(code: int, *, write: bool) -> tuple[_Word, bool | None]:
+    if code in _RETRYABLE_STATUS:
+        return "not-done", True
+    if code < 500 and code != 408:
+        return "not-done", False
+    if write:
+        return "unknown", None  # The server may have acted before it failed.
+    return "not-done", code in (408, 502, 504)
+
+
+def _grpc_verdict(error: BaseException) -> tuple[_Word, bool | None]:
+    try:
+        name = getattr(error.code(), "name", "UNKNOWN")  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001 - an RPC error that cannot tell its status leaves everything open
+        name = "UNKNOWN"
+    if name in _DOUBTFUL_GRPC:
+        return "unknown", None
+    return "not-done", name in _RETRYABLE_GRPC
+
+
+# --- HTTP ----------------------------------------------------------------------------------------------------------
+
+
+def http_status(error: BaseException) -> int | None:
+    """The HTTP status (400 to 599) that an exception carries in one of the usual places."""
+    response = _attribute(error, "response")
+    if isinstance(response, Mapping):  # botocore.exceptions.ClientError
+        metadata = response.get("ResponseMetadata")
+        candidates = [metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None]
+    else:
+        candidates = [_attribute(response, "status_code"), _attribute(response, "status")]
+    candidates += [_attribute(error, name) for name in ("status_code", "status", "code")]
+    for value in candidates:
+        if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
+            return int(value)
+    return None
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 - a property that raises holds no answer
+        return None
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """The ``Retry-After`` of the answer, in seconds: a number, or a date measured against this machine's clock."""
+    response = _attribute(error, "response")
+    if isinstance(response, Mapping):
+        metadata = response.get("ResponseMetadata")
+        sources = [metadata.get("HTTPHeaders") if isinstance(metadata, Mapping) else None]
+    else:
+        sources = [_attribute(response, "headers"), _attribute(error, "headers")]
+    for headers in sources:
+        for name in ("retry-after", "Retry-After"):
+            try:
+                text = None if headers is None else headers.get(name)
+            except Exception:  # noqa: BLE001 - no headers in this place
+                break
+            if isinstance(text, str | int | float) and not isinstance(text, bool):
+                return _parsed_wait(str(text).strip())
+    return None
+
+
+def _parsed_wait(text: str) -> float | None:
+    if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20:
+        return _wait(float(text))
+    try:
+        moment = parsedate_to_datetime(text[:100])
+        return _wait(max(0.0, moment.timestamp() - time.time()))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def _info(error: BaseException, retryable: bool | None = None) -> ErrorInfo:
+    code = http_status(error)
+    return ErrorInfo(
+        f"http_{code}" if code is not None else snake_case(type(error).__name__), describe(error), retryable=retryable
+    )
+
+
+def describe(error: BaseException) -> str:
+    """An exception's message for the record: bounded, encodable, and never empty. No traceback."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot speak still has a name
+        text = ""
+    return bounded(text.strip()) or type(error).__name__
+
+
+def bounded(text: str, limit: int = MAX_MESSAGE_CHARS) -> str:
+    """A text that fits into a record: at most ``limit`` characters, with lone surrogates replaced."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()
+
+
+def snake_case(name: str) -> str:
+    """``ReadTimeout`` becomes ``read_timeout``."""
+    return bounded(_CAMEL.sub("_", name).lower().strip("_") or "error", MAX_CODE_CHARS)
+
+
+def timed_out(timeout_s: float, *, thread: bool) -> Unknown:
+    """The call overran its time."""
+    left = "; its thread cannot be stopped and may still be at work" if thread else ""
+    return Unknown(ErrorInfo("timeout", f"no answer within {timeout_s:g} s{left}"))
+
+
+def cancelled_by_itself() -> Unknown:
+    """The tool ended with a cancellation that nobody asked for."""
+    return Unknown(ErrorInfo("cancelled", "the tool was cancelled from inside"))

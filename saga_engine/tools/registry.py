@@ -1,0 +1,213 @@
+"""The tools of a process, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.errors import ToolInvalid, ToolMissing
+from saga_engine.tools.calling import Caller, Invocation, no_probe
+from saga_engine.tools.decorator import AnyTool, Tool
+
+if TYPE_CHECKING:
+    from saga_engine.plan.tooling import ToolSpec
+    from saga_engine.ports import Call
+
+
+class ToolRegistry:
+    """Finds and calls tools. Implements ``ports.Tools``.
+
+    Built from tools, plain functions (each becomes a tool that writes), modules (all tools in them), other registries,
+    and lists of these. Tools that are named as ``undo`` or ``probe`` by function are registered with the tool that
+    names them. Raises ``ToolInvalid`` for two different tools of one name, for wrong declarations, and for names of
+    undo and probe that nobody has.
+    """
+
+    def __init__(self, *sources: Any) -> None:
+        self._tools: dict[str, AnyTool] = {}
+        self._calls: dict[str, Invocation] = {}
+        self._specs: dict[str, ToolSpec] = {}
+        self._links: dict[str, dict[str, str]] = {}
+        self.add(*sources)
+
+    def add(self, *sources: Any) -> None:
+        """Register more tools, and check the whole. After an error the registry is as it was before."""
+        before = dict(self._tools), dict(self._links)
+        try:
+            for found in collect(sources):
+                self._register(found)
+            self.check()
+        except ToolInvalid:
+            self._tools, self._links = before
+            raise
+
+    def check(self) -> None:
+        """Judge every declaration, and the names of undo and probe. Raises ``ToolInvalid`` with all unknown names."""
+        problems = [
+            self._unknown_link(name, role, other)
+            for name, links in self._links.items()
+            for role, other in links.items()
+            if other not in self._tools
+        ]
+        if problems:
+            raise ToolInvalid("; ".join(problems), hint="register the tool, or correct its name", problems=problems)
+        for name, links in self._links.items():
+            undo = links.get("undo")
+            if undo is not None and self._tools[undo].effect == "read":
+                raise ToolInvalid(
+                    f"tool {name!r}: its undo {undo!r} only reads, so it can undo nothing",
+                    hint="an undo is a tool with effect='write'",
+                    tool=name,
+                )
+        self._specs = {
+            n: t.spec(self._links[n].get("undo"), self._links[n].get("probe")) for n, t in self._tools.items()
+        }
+        self._calls = {}
+
+    # --- ports.ToolCatalog ---------------------------------------------------------------------------------------
+
+    def spec(self, name: str) -> ToolSpec | None:
+        """The declaration of the tool called ``name``; ``None`` if there is none."""
+        return self._specs.get(name)
+
+    def names(self) -> Sequence[str]:
+        """The names of all tools, in order of registration."""
+        return list(self._tools)
+
+    def get(self, name: str) -> AnyTool | None:
+        """The tool itself; ``None`` if there is none."""
+        return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[AnyTool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    # --- ports.Tools ---------------------------------------------------------------------------------------------
+
+    async def call(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make one call, bounded by ``call.timeout_s`` (waiting for a limit of the tool is not counted).
+
+        Every failure is an outcome. Raised are cancellation, and ``ToolMissing`` for a name that nobody has.
+        """
+        invoke = self._calls.get(name)
+        return await (self._prepared(name) if invoke is None else invoke)(params, call)
+
+    async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Ask the probe of tool ``name`` whether the call with this key and these params happened.
+
+        The probe gets those of the params that it accepts by name. ``Done`` with the output: it did. ``NotDone``: it
+        did not. ``Unknown``: the probe cannot tell, or there is none. Raises ``ToolMissing``.
+        """
+        spec = self._specs.get(name)
+        if spec is None:
+            raise self._missing(name)
+        if spec.probe is None:
+            return no_probe(name)
+        accepts = self._tools[spec.probe].signature.accepts
+        hidden = self._tools[spec.probe].signature.hidden
+        known = {
+            key: value for key, value in params.items() if (accepts is None or key in accepts) and key not in hidden
+        }
+        outcome = await self.call(spec.probe, known, call._replace(direction="probe"))
+        if not isinstance(outcome, Done):
+            return Unknown(outcome.error)
+        if outcome.output is None:
+            error = ErrorInfo("did_not_happen", f"the probe {spec.probe!r} says that the call did not happen")
+            return NotDone(error, retryable=True, definite=True)
+        return outcome
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _prepared(self, name: str) -> Invocation:
+        found = self._tools.get(name)
+        if found is None:
+            raise self._missing(name)
+        invoke = self._calls[name] = Caller(found).invoke
+        return invoke
+
+    def _missing(self, name: str) -> ToolMissing:
+        near = get_close_matches(name, self._tools, n=3)
+        return ToolMissing(
+            f"no tool is called {name!r} here",
+            hint=f"did you mean {', '.join(near)}?" if near else "load the module that defines it (--tools)",
+            tool=name,
+        )
+
+    def _register(self, new: AnyTool) -> None:
+        old = self._tools.get(new.name)
+        if old is new:
+            return
+        if old is not None:
+            if old.function != new.function:
+                raise ToolInvalid(
+                    f"two different tools are called {new.name!r}",
+                    hint="give one of them another name: @tool(name=…)",
+                    tool=new.name,
+                )
+            new = _preferred(old, new)
+            if new is old:
+                return
+        self._tools[new.name] = new
+        self._links[new.name] = {}
+        for role in ("undo", "probe"):
+            other = getattr(new, role)
+            if other is None:
+                continue
+            if not isinstance(other, str):
+                if not isinstance(other, Tool):
+                    other = Tool(other, effect="read" if role == "probe" else "write", declared=False)
+                self._register(other)
+                other = other.name
+            self._links[new.name][role] = other
+
+    def _unknown_link(self, name: str, role: str, other: str) -> str:
+        near = get_close_matches(other, self._tools, n=3)
+        return f"the {role} of tool {name!r} is {other!r}, which is no tool" + (
+            f" (did you mean {', '.join(near)}?)" if near else ""
+        )
+
+
+def _preferred(old: AnyTool, new: AnyTool) -> AnyTool:
+    """Which of two declarations of one function counts."""
+    if old == new:
+        return old
+    if old.declared != new.declared:
+        return old if old.declared else new
+    if not old.declared:
+        return old if old.effect == "read" else new  # A plain function that also serves as a probe reads.
+    raise ToolInvalid(
+        f"the tool {new.name!r} is declared twice, with different options",
+        hint="declare it once, or give one of them another name",
+        tool=new.name,
+    )
+
+
+def collect(source: Any) -> list[AnyTool]:
+    """The tools in a source: a tool, a function, a module, a registry, or an iterable of these.
+
+    Raises ``ToolInvalid``.
+    """
+    if isinstance(source, Tool):
+        return [source]
+    if isinstance(source, ToolRegistry):
+        return list(source)
+    if isinstance(source, ModuleType):
+        found = {id(value): value for value in vars(source).values() if isinstance(value, Tool)}
+        if not found:
+            raise ToolInvalid(f"the module {source.__name__!r} has no tools", hint="decorate its functions with @tool")
+        return list(found.values())
+    if isinstance(source, str | bytes):
+        raise ToolInvalid(f"{source!r} is a text, no tool", hint="load modules and files by name with load_tools")
+    if callable(source):
+        return [Tool(source, declared=False)]
+    if isinstance(source, Iterable) and not isinstance(source, Mapping):
+        return [found for item in source for found in collect(item)]
+    raise ToolInvalid(f"a {type(source).__name__} is no tool", hint="give tools, functions, modules or registries")

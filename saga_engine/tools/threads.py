@@ -1,0 +1,94 @@
+"""Threads for synchronous tools.
+
+A thread cannot be killed, so a tool that overruns its time keeps its thread for as long as it likes. The threads are
+daemons and belong to no ``ThreadPoolExecutor``: an abandoned call neither holds up the end of the process nor takes the
+place of another call. A thread whose call has ended serves the next one, because starting a thread costs far more than
+waking one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+#: Idle threads that are kept; others end with their call.
+_MAX_IDLE = 16
+
+
+class Ended(NamedTuple):
+    """How a call in a thread ended: with a value or with an error."""
+
+    value: Any
+    error: BaseException | None
+
+
+class _Job(NamedTuple):
+    work: Callable[[], Any]
+    context: contextvars.Context
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Ended]
+
+
+_idle: deque[SimpleQueue[_Job]] = deque()
+# The threads of a parent process do not exist in its forked child.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)
+
+
+def start_in_thread(work: Callable[[], Any]) -> asyncio.Future[Ended]:
+    """Begin ``work`` in a daemon thread, with a copy of the caller's context variables.
+
+    The future never fails. Whoever cancels it or answers it first abandons the call: a late answer is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Ended] = loop.create_future()
+    job = _Job(work, contextvars.copy_context(), loop, answer)
+    try:
+        jobs = _idle.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        threading.Thread(target=_serve, args=(jobs,), name="saga-tool", daemon=True).start()
+    jobs.put(job)
+    return answer
+
+
+def _serve(jobs: SimpleQueue[_Job]) -> None:
+    while True:
+        job = jobs.get()
+        ended = _run(job)
+        # Idle before it answers: whoever is woken by the answer finds this thread free.
+        stays = len(_idle) < _MAX_IDLE
+        if stays:
+            _idle.append(jobs)
+        _answer(job, ended)
+        if not stays:
+            return
+        del job, ended  # An idle thread must not keep the last call's params and result alive.
+
+
+def _run(job: _Job) -> Ended:
+    try:
+        return Ended(job.context.run(job.work), None)
+    except BaseException as error:  # noqa: BLE001 - whatever ends a tool is judged by the caller, in the event loop
+        return Ended(None, error)
+
+
+def _answer(job: _Job, ended: Ended) -> None:
+    if job.loop.is_closed():
+        return  # The program that asked has ended its loop: nobody is left to hear it.
+    try:
+        job.loop.call_soon_threadsafe(_deliver, job.answer, ended)
+    except RuntimeError:
+        if not job.loop.is_closed():
+            raise
+
+
+def _deliver(answer: asyncio.Future[Ended], ended: Ended) -> None:
+    if not answer.done():
+        answer.set_result(ended)

@@ -1,0 +1,435 @@
+"""A whole saga in one thread: the pure core, a model of the journal, a model of the outside world, a person, and dice.
+
+Everything that can go wrong is drawn from ``dice``, so a seed reproduces a run. The simulation raises ``Violation`` the
+moment one of the engine's laws is broken; mutants of the core are caught by it (test_mutants).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from saga_engine.core import codec, decide as deciding, evolve as evolving, judge as judging
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, CallTool, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.messages import Message, answer
+from saga_engine.core.report import view
+from saga_engine.core.state import State
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.model import load_plan
+from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+
+MAX_CYCLES = 2000
+MAX_CRASHES = 20
+
+
+class Violation(AssertionError):
+    """A law of the engine was broken."""
+
+
+class Catalog:
+    """Tool declarations by name."""
+
+    def __init__(self, specs: list[ToolSpec]) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+
+    def spec(self, name: str) -> ToolSpec | None:
+        return self._specs.get(name)
+
+    def names(self) -> list[str]:
+        return list(self._specs)
+
+
+def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
+    """A random plan that passes the checks, and its tools."""
+    count = dice.randint(1, 6)
+    graph = dice.random() < 0.5
+    pivot = dice.randrange(count) if dice.random() < 0.25 and not graph else None
+    steps: list[dict[str, Any]] = []
+    specs: list[ToolSpec] = []
+    policy = RetryPolicy(max_attempts=dice.randint(1, 3), base_s=1.0, max_s=4.0)
+    for index in range(count):
+        key = f"s{index}"
+        read = dice.random() < 0.15 and index != pivot
+        after_pivot = pivot is not None and index > pivot
+        step: dict[str, Any] = {"step_id": key, "tool": f"do_{key}", "params": {"n": index}}
+        specs.append(
+            ToolSpec(
+                name=f"do_{key}",
+                effect="read" if read else "write",
+                keyed=dice.random() < 0.6,
+                key_ttl_s=dice.choice([None, None, 12.0]),
+                timeout_s=6.0,
+                probe=f"probe_{key}" if dice.random() < 0.3 else None,
+                retry=policy,
+            )
+        )
+        specs.append(ToolSpec(name=f"probe_{key}", effect="read"))
+        specs.append(
+            ToolSpec(
+                name=f"undo_{key}",
+                keyed=dice.random() < 0.6,
+                tolerates_absence=dice.random() < 0.6,
+                probe=f"probe_{key}" if dice.random() < 0.2 else None,
+            )
+        )
+        if index == pivot:
+            step["kind"] = "pivot"
+        elif after_pivot and not read:
+            step["kind"] = "retriable"
+        elif not read:
+            by_key = dice.random() < 0.5
+            step["rollback"] = {
+                "tool": f"undo_{key}",
+                "params": {"ref": "$key" if by_key else f"$output.step_{key}.ref"},
+                "retry": {"max_attempts": dice.randint(1, 3), "base_s": 1, "max_s": 2},
+            }
+        if graph and index:
+            step["depends_on"] = sorted({f"s{dice.randrange(index)}" for _ in range(dice.randint(0, 2))})
+        if index and not graph and dice.random() < 0.4:
+            step["params"]["earlier"] = f"$output.step_s{dice.randrange(index)}.ref"
+        steps.append(step)
+    plan: dict[str, Any] = {"goal": "simulated", "steps": steps}
+    if dice.random() < 0.15:
+        plan["on_failure"] = "pause"
+    if dice.random() < 0.15:
+        plan["deadline_s"] = dice.randint(1, 12)
+    if dice.random() < 0.15:
+        plan["max_tool_calls"] = dice.randint(1, 8)
+    return plan, Catalog(specs)
+
+
+@dataclass
+class World:
+    """The outside: what stands, by step; what was applied under which key; and the order of it all."""
+
+    catalog: Catalog
+    standing: dict[str, int] = field(default_factory=dict)  # step -> how many effects of it stand
+    applied: dict[str, tuple[int, Any]] = field(default_factory=dict)  # key -> when, and the first result
+    times: dict[str, int] = field(default_factory=dict)  # step:direction -> how often an effect was made
+    undo_order: list[str] = field(default_factory=list)
+    keys: dict[str, set[str]] = field(default_factory=dict)  # step:direction -> keys seen
+
+    def remembers(self, key: str, spec: ToolSpec, now: int) -> bool:
+        """Whether the other side still knows the key: some forget it after a while."""
+        if not spec.keyed or key not in self.applied:
+            return False
+        return spec.key_ttl_s is None or now - self.applied[key][0] < spec.key_ttl_s * 1000
+
+    def apply(self, step: str, direction: str, spec: ToolSpec, key: str, now: int) -> Any:
+        seen = self.keys.setdefault(f"{step}:{direction}", set())
+        seen.add(key)
+        if len(seen) > 1:
+            raise Violation(f"{step} {direction}: more than one key: {seen}")
+        if spec.effect == "read":
+            return {"ref": f"read-{step}"}
+        if self.remembers(key, spec, now):
+            return self.applied[key][1]
+        if direction == FORWARD:
+            self.standing[step] = self.standing.get(step, 0) + 1
+            if self.standing[step] > 1:
+                raise Violation(f"{step}: the effect stands twice")
+            result = {"ref": f"ref-{step}"}
+        else:
+            if not self.standing.get(step) and not spec.tolerates_absence:
+                raise Violation(f"{step}: undone although nothing stands, and the undo does not tolerate that")
+            if self.standing.get(step):
+                self.standing[step] -= 1
+                self.undo_order.append(step)
+            result = {"ok": True}
+        self.times[f"{step}:{direction}"] = self.times.get(f"{step}:{direction}", 0) + 1
+        if spec.keyed:
+            self.applied[key] = (now, result)
+        return result
+
+    def happened(self, step: str, direction: str) -> bool:
+        return self.times.get(f"{step}:{direction}", 0) > 0
+
+
+class Journal:
+    """The store's laws in a few lines: a list, an epoch, compare-and-set, and 'already there'."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+        self.epoch = 1
+
+    def append(self, epoch: int, seq: int, records: list[bytes]) -> bool:
+        if epoch == self.epoch and self.data[seq : seq + len(records)] == records and len(self.data) == seq + len(records):
+            return True
+        if epoch != self.epoch or seq != len(self.data):
+            return False
+        self.data += records
+        return True
+
+
+class Crash(Exception):
+    """The process died here."""
+
+
+class Simulation:
+    """Runs one saga under one set of dice; ``trouble`` in [0, 1] is how much goes wrong."""
+
+    def __init__(self, dice: random.Random, trouble: float = 0.5) -> None:
+        self.dice = dice
+        self.trouble = trouble
+        body, self.catalog = make_case(dice)
+        self.plan_body = body
+        plan = load_plan(body)
+        self.plan: CompiledPlan = compile_plan(plan, self.catalog)
+        self.world = World(self.catalog)
+        self.journal = Journal()
+        self.now = 1_000_000
+        self.intended: set[tuple[int, str, int]] = set()
+        self.started = r.SagaStarted(at=self.now, saga_id="sim", plan=body, digest="d", seed="seed")
+        self.cycles = 0
+        self.crashes = 0
+        self.cancelled = False
+        self.inbox: list[Message] = []  # durable: a message leaves it in the append that answers it
+
+    # --- one owner -----------------------------------------------------------------------------------------------
+
+    def run(self) -> State:
+        """Until the saga has ended; raises ``Violation``."""
+        state = evolving.begin(self.started, self.plan)
+        pending: list[r.AnyRecord] = [self.started]
+        while True:
+            try:
+                state = self._own(state, pending)
+            except Crash:
+                pass
+            if self.journal.data and self._folded().status in t.SAGA_FINAL:
+                state = self._folded()
+                break
+            state, pending = self._take_over()
+            if state.status in t.SAGA_FINAL:
+                break
+            self._bump()
+        self._check_end(state)
+        return state
+
+    def _bump(self) -> None:
+        self.cycles += 1
+        if self.cycles > MAX_CYCLES:
+            raise Violation(f"the saga does not come to rest: {view(self._folded())}")
+
+    def _take_over(self) -> tuple[State, list[r.AnyRecord]]:
+        if not self.journal.data:
+            return evolving.begin(self.started, self.plan), [self.started]
+        state = self._folded()
+        if state.status in t.SAGA_FINAL:
+            return state, []
+        self.now += self.dice.choice([0, 10, 5000])
+        self.journal.epoch += 1
+        resumed = r.SagaResumed(at=self.now, owner="o", epoch=self.journal.epoch)
+        evolving.evolve(state, resumed)
+        return state, [resumed]
+
+    def _own(self, state: State, pending: list[r.AnyRecord]) -> State:
+        epoch = self.journal.epoch
+        seq = len(self.journal.data)
+        in_flight: list[Any] = []
+        while True:
+            self._bump()
+            self._outside_message()
+            answered = len(self.inbox)
+            for message in self.inbox:
+                record = answer(state, message, max(self.now, state.at))
+                evolving.evolve(state, record)
+                pending.append(record)
+            while found := deciding.decide(state, max(self.now, state.at)):
+                self._bump()
+                for record in found:
+                    evolving.evolve(state, record)
+                pending.extend(found)
+            if pending:
+                self._maybe_crash()
+                seq = self._append(state, epoch, seq, pending)
+                del self.inbox[:answered]
+                self._maybe_crash()
+            for record in pending:
+                effect = deciding.effects_of(state, record)
+                if effect is not None:
+                    self.intended.add((getattr(effect, "step", -1), getattr(effect, "direction", ""), effect.attempt))
+                    in_flight.append(effect)
+            pending = []
+            if state.status in t.SAGA_FINAL:
+                return state
+            if in_flight:
+                effect = in_flight.pop(self.dice.randrange(len(in_flight)))
+                pending.append(self._perform(state, effect))
+                continue
+            due = state.next_due(max(self.now, state.at))
+            if due is not None and (state.status != t.ESCALATED or self.dice.random() < 0.5):
+                self.now = max(due, self.now)
+            elif state.questions:
+                self._person(state)
+            elif due is None:
+                raise Violation(f"nothing to wait for and not at an end: {view(state)}")
+
+    def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
+        values: dict[str, bytes] = {}
+        data = [codec.encode(record, values) for record in records]
+        if not self.journal.append(epoch, seq, data):
+            raise Violation("an append of the only owner was refused")
+        if self.dice.random() < 0.1 and not self.journal.append(epoch, seq, data):
+            raise Violation("asked again with the same records, the journal must say 'already there'")
+        folded = self._folded()
+        if dump(folded) != dump(state):
+            raise Violation(f"live state and folded journal differ:\n{dump(state)}\n{dump(folded)}")
+        return seq + len(data)
+
+    def _folded(self) -> State:
+        return evolving.fold([codec.decode(data) for data in self.journal.data], self.plan)
+
+    def _maybe_crash(self) -> None:
+        if self.crashes < MAX_CRASHES and self.dice.random() < 0.12 * self.trouble:
+            self.crashes += 1
+            raise Crash
+
+    # --- the outside ---------------------------------------------------------------------------------------------
+
+    def _perform(self, state: State, effect: Any) -> r.AnyRecord:
+        if isinstance(effect, Alert):
+            self._maybe_crash()
+            failed = ErrorInfo("down", "no line") if self.dice.random() < 0.2 else None
+            return self._judged(state, judging.judge_alert(state, effect.question, failed, self._tick(state), 0.5))
+        if (effect.step, effect.direction, effect.attempt) not in self.intended:
+            raise Violation("an effect without its intent")
+        compiled = state.plan.steps[effect.step]
+        name = compiled.tool if effect.direction == FORWARD else compiled.rollback.tool  # type: ignore[union-attr]
+        spec = self.catalog.spec(name)
+        assert spec is not None
+        if isinstance(effect, CallTool):
+            outcome = self._call(compiled.key, effect.direction, spec, state.key(effect.step, effect.direction))
+        else:
+            outcome = self._probe(compiled.key, effect.direction)
+        self._maybe_crash()
+        return self._judged(state, judging.judge(state, effect, outcome, self._tick(state), self.dice.random()))
+
+    def _judged(self, state: State, record: r.AnyRecord) -> r.AnyRecord:
+        evolving.evolve(state, record)
+        return record
+
+    def _tick(self, state: State) -> int:
+        self.now = max(self.now, state.at) + self.dice.choice([0, 1, 700])
+        return self.now
+
+    def _call(self, step: str, direction: str, spec: ToolSpec, key: str) -> Outcome:
+        luck = self.dice.random()
+        if self.world.remembers(key, spec, self.now) and luck > 0.40 * self.trouble:
+            if luck < 0.55 * self.trouble:  # refused at the door, before anybody looked at the key
+                return NotDone(ErrorInfo("unauthorized", "who are you?"), retryable=False, definite=False)
+            luck = 1.0
+        if luck < 0.10 * self.trouble:
+            return Unknown(ErrorInfo("timeout", "no answer"))
+        if luck < 0.25 * self.trouble:
+            self.world.apply(step, direction, spec, key, self.now)
+            return Unknown(ErrorInfo("timeout", "no answer, but it happened"))
+        if luck < 0.40 * self.trouble:
+            return NotDone(ErrorInfo("busy", "later"), retryable=True, definite=self.dice.random() < 0.5)
+        if luck < 0.55 * self.trouble:
+            happened = direction == FORWARD and self.world.standing.get(step)
+            return NotDone(ErrorInfo("no", "never"), retryable=False, definite=not happened)
+        return Done(self.world.apply(step, direction, spec, key, self.now))
+
+    def _probe(self, step: str, direction: str) -> Outcome:
+        if self.dice.random() < 0.3 * self.trouble:
+            return Unknown(ErrorInfo("probe", "cannot tell"))
+        if self.world.happened(step, direction):
+            return Done({"ref": f"ref-{step}"})
+        return NotDone(ErrorInfo("no", "did not happen"), retryable=True, definite=True)
+
+    # --- people --------------------------------------------------------------------------------------------------
+
+    def _outside_message(self) -> None:
+        if not self.cancelled and self.dice.random() < 0.03 * self.trouble * 2:
+            self.cancelled = True
+            self.inbox.append(Message(id="m", kind="cancel", by="somebody"))
+
+    def _person(self, state: State) -> None:
+        """A person who looks at the world before answering."""
+        question = self.dice.choice(list(state.questions.values()))
+        step = state.plan.steps[question.step].key
+        key = state.key(question.step, question.direction)
+        options = [option for option in question.options if self._truthful(option, step, question.direction, key)]
+        decision = self.dice.choice(options)
+        if decision in ("undone", "happened") and question.direction == COMPENSATE:
+            self.world.standing[step] = 0
+        output = None
+        if decision == "happened" and question.direction == FORWARD:
+            if state.plan.steps[question.step].kind != "read":
+                self.world.standing[step] = 1  # if it did not stand, the person did it by hand
+            output = {"ref": f"ref-{step}"}
+        message = Message(id="d", kind="decide", step=step, decision=decision, output=output, by="p", question=question.id)
+        if not isinstance(answer(state, message, state.at), r.DecisionMade):
+            raise Violation(f"a legal answer was refused: {message}")
+        self.inbox.append(message)
+
+    def _truthful(self, option: str, step: str, direction: str, key: str) -> bool:
+        stands = bool(self.world.standing.get(step))
+        if direction == FORWARD:
+            if option == "not-happened":
+                return not stands
+            if option == "retry":
+                spec = self.catalog.spec(f"do_{step}")
+                return not stands or bool(spec and spec.key_ttl_s is None and self.world.remembers(key, spec, self.now))
+            return True
+        return not (option in ("retry", "not-happened") and not stands)
+
+    # --- the laws at the end -------------------------------------------------------------------------------------
+
+    def _check_end(self, state: State) -> None:
+        shown = view(state)
+        statuses = {str(step["step_id"]): step["status"] for step in shown["steps"]}
+        kinds = {step.key: step.kind for step in state.plan.steps}
+        standing = {step for step, count in self.world.standing.items() if count}
+        if state.status == t.COMPLETED:
+            missing = {key for key in statuses if kinds[key] != "read"} - standing
+            if missing or set(statuses.values()) != {t.SUCCEEDED}:
+                raise Violation(f"completed, but {missing} does not stand: {shown}")
+            return
+        report = shown["report"]
+        left = {str(step) for step in report["left_in_place"]}
+        if report["failed"] or report["unresolved"]:
+            raise Violation(f"ended with open ends: {shown}")
+        if standing - left:
+            raise Violation(f"{state.status}, but {standing - left} stands and nobody is told: {shown}")
+        if state.status == t.COMPENSATED and (left or not report["clean"]):
+            raise Violation(f"compensated, but not clean: {shown}")
+        for step in report["compensated"]:
+            if self.world.standing.get(str(step)):
+                raise Violation(f"{step} is reported compensated and stands")
+        self._check_order(state)
+
+    def _check_order(self, state: State) -> None:
+        position = {step: place for place, step in enumerate(self.world.undo_order)}
+        for compiled in state.plan.steps:
+            for other in compiled.data_deps:
+                before, after = compiled.key, state.plan.steps[other].key
+                if before in position and after in position and position[before] > position[after]:
+                    raise Violation(f"{after} was undone before {before}, which depends on it")
+
+
+def dump(state: State) -> dict[str, Any]:
+    """All of a state, comparable."""
+    out: dict[str, Any] = {}
+    for name in State.__slots__:
+        if name in ("plan", "input", "tools"):
+            continue
+        value = getattr(state, name)
+        if name == "steps":
+            value = [_dump_slots(step) for step in value]
+        elif isinstance(value, dict):
+            value = list(value.items())
+        out[name] = value
+    return out
+
+
+def _dump_slots(thing: Any) -> Any:
+    return {
+        name: _dump_slots(value) if hasattr(value := getattr(thing, name), "__slots__") and name in ("forward", "undo") else value
+        for name in type(thing).__slots__
+    }

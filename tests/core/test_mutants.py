@@ -1,0 +1,109 @@
+"""The simulation can fail: each of these broken engines is caught by it."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import random
+import textwrap
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from saga_engine.core import decide, evolve, judge, state
+from saga_engine.errors import JournalUnreadable
+from tests.core.simulation import Simulation, Violation
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def rewrite(module: ModuleType, function: str, *changes: tuple[str, str]) -> Patch:
+    """A mutant of one function, made by replacing text in its source; the text must be there."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        source = textwrap.dedent(inspect.getsource(getattr(module, function)))
+        for old, new in changes:
+            assert old in source, f"{module.__name__}.{function} has changed: the mutant no longer fits"
+            source = source.replace(old, new)
+        namespace: dict[str, object] = {}
+        exec(compile(source, f"<mutant of {function}>", "exec"), module.__dict__, namespace)
+        mutant = namespace[function]
+        original = getattr(module, function)
+        monkeypatch.setattr(module, function, mutant)
+        for kind, handler in list(getattr(module, "_HANDLERS", {}).items()):
+            if handler is original:
+                monkeypatch.setitem(module._HANDLERS, kind, mutant)
+
+    return apply
+
+
+def both(*patches: Patch) -> Patch:
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        for patch in patches:
+            patch(monkeypatch)
+
+    return apply
+
+
+def new_key_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = itertools.count()
+    monkeypatch.setattr(state, "idempotency_key", lambda saga, step, direction, seed: f"{saga}:{step}:{next(counter)}")
+
+
+MUTANTS: dict[str, Patch] = {
+    "compensate forwards": both(
+        rewrite(evolve, "_compensation_started", (".dependents\n", ".deps\n")),
+        rewrite(evolve, "_let_go", ("in compiled.deps", "in compiled.dependents")),
+    ),
+    "treat unknown as failed": rewrite(judge, "judge", ('if spec.effect != "read":', "if False:")),
+    "forget an in-doubt step": lambda monkeypatch: monkeypatch.setattr(
+        evolve, "_NOTHING_TO_UNDO", frozenset({*evolve._NOTHING_TO_UNDO, "IN_DOUBT"})
+    ),
+    "forget the calls in flight at a crash": rewrite(
+        evolve, "_resumed", ("_doubt(state, index, direction, None, None)", "state.in_flight.pop((index, direction))")
+    ),
+    "new key on retry": new_key_each_time,
+    "compensate twice": rewrite(evolve, "_intended", ("state.undo_ready.pop(index, None)", "None")),
+    "repeat a write without a key": rewrite(decide, "_repeatable", ("if not spec.keyed:", "if False:")),
+    "repeat after the key has expired": rewrite(decide, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
+    "a later refusal settles an earlier doubt": rewrite(judge, "judge", ("if call.doubtful and", "if False and")),
+    "start forward calls while turning around": rewrite(
+        decide, "_turn_around", ("if any(direction == FORWARD for _, direction in state.in_flight):", "if False:")
+    ),
+    "compensate past the pivot": rewrite(decide, "_turn_around", ("if pivot is not None:", "if False:")),
+    "report a failed undo as done": rewrite(
+        evolve, "_failed", ('_move(step, "undo_failed")', "_end_undo(state, index); return")
+    ),
+    "undo before the dependents are undone": both(
+        rewrite(evolve, "_undo_turn", ("if step.undo_waits:", "if False:")),
+        rewrite(evolve, "_compensation_started", ("if not state.steps[index].undo_waits]", "]")),
+    ),
+    "undo blindly what does not tolerate it": rewrite(
+        decide, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
+    ),
+    "skip the steps that wait for a retry": rewrite(evolve, "_close_forward", ('_move(step, "fail")', "None")),
+}
+
+
+def hunt(seeds: range) -> str | None:
+    """The first broken law, or None."""
+    for seed in seeds:
+        dice = random.Random(seed)
+        try:
+            Simulation(dice, dice.choice([0.3, 0.6, 1.0])).run()
+        except (Violation, JournalUnreadable, KeyError, AssertionError) as caught:
+            return f"{type(caught).__name__}: {caught}"
+    return None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_simulation_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken engine does not get through."""
+    MUTANTS[name](monkeypatch)
+    assert hunt(range(3000)), f"nothing noticed the mutant '{name}'"
+
+
+def test_the_simulation_catches_nothing_else() -> None:
+    """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
+    assert hunt(range(300)) is None

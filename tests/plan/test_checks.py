@@ -1,0 +1,298 @@
+"""Every way in which a plan can be wrong is found before anything runs, all at once, with its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from saga_engine.errors import PlanInvalid
+from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.model import load_plan
+from saga_engine.plan.problems import CODES
+from tests.plan.catalog import NUMBER, TEXT, TRAVEL, Catalog, closed, codes, declare, places, problems
+
+ANY = {"tool": "any"}
+FLIGHT = {"tool": "airline_api", "params": {"flight": "CA1234", "date": "2026-02-01"}}
+PIVOT = {"tool": "tweet", "params": {"text": "x"}, "kind": "pivot"}
+
+
+def bound(text: Any) -> dict[str, Any]:
+    return {"tool": "any", "params": {"a": text}}
+
+
+def undo(text: Any) -> dict[str, Any]:
+    return {"rollback": {"tool": "undo_any", "params": {"a": text}}}
+
+
+#: code, steps, path; every code that a check can give stands here at least once.
+CASES: list[tuple[str, list[dict[str, Any]], str]] = [
+    ("tool-unknown", [{"tool": "airline_apy", "rollback": {"tool": "undo_any"}}], "$.steps[0].tool"),
+    ("tool-unknown", [{**ANY, "rollback": {"tool": "nope"}}], "$.steps[0].rollback.tool"),
+    ("tool-unknown", [{"tool": "lost"}], "$.steps[0].tool"),
+    ("params-invalid", [{"tool": "search", "params": {"limit": "ten"}}], "$.steps[0].params.limit"),
+    ("params-invalid", [{"tool": "search", "params": {"made_up": 1}}], "$.steps[0].params"),
+    ("params-invalid", [{**ANY, "rollback": {"tool": "hotel_api_cancel"}}], "$.steps[0].rollback.params"),
+    ("binding-malformed", [bound("$output")], "$.steps[0].params.a"),
+    ("binding-malformed", [{**ANY, **undo("$key.x")}], "$.steps[0].rollback.params.a"),
+    ("binding-filter", [ANY, bound("$output.step_1[?(@.a)]")], "$.steps[1].params.a"),
+    ("binding-unknown-step", [bound("$output.step_7.x")], "$.steps[0].params.a"),
+    ("binding-input-missing", [bound("$input.x")], "$.steps[0].params.a"),
+    ("binding-input-missing", [{**ANY, **undo("{$input.x}")}], "$.steps[0].rollback.params.a"),
+    ("binding-not-before", [bound("$output.step_1.x")], "$.steps[0].params.a"),
+    ("binding-not-before", [bound("$output.step_2.x"), ANY], "$.steps[0].params.a"),
+    ("binding-not-before", [{**bound("$output.step_1.x"), "depends_on": []}], "$.steps[0].params.a"),
+    ("binding-path-absent", [FLIGHT, bound("$output.step_1.id")], "$.steps[1].params.a"),
+    ("binding-path-absent", [FLIGHT, bound("$output.step_1.order_id.x")], "$.steps[1].params.a"),
+    ("binding-path-absent", [FLIGHT, bound("{$output.step_1[0]}")], "$.steps[1].params.a"),
+    (
+        "binding-type",
+        [FLIGHT, {"tool": "search", "params": {"limit": "$output.step_1.order_id"}}],
+        "$.steps[1].params.limit",
+    ),
+    ("binding-type", [{"tool": "search", "params": {"limit": "$key"}}], "$.steps[0].params.limit"),
+    ("binding-type", [{"tool": "search", "params": {"limit": "{$saga.id}"}}], "$.steps[0].params.limit"),
+    ("rollback-needs-output", [{**ANY, **undo("$output.step_2.x")}, ANY], "$.steps[0].rollback.params.a"),
+    (
+        "rollback-needs-output",
+        [ANY, {**ANY, "depends_on": [], **undo("$output.step_1.x")}],
+        "$.steps[1].rollback.params.a",
+    ),
+    ("rollback-missing", [{"tool": "tweet", "params": {"text": "x"}}], "$.steps[0]"),
+    ("rollback-on-read", [{"tool": "search", **undo(1)}], "$.steps[0].rollback"),
+    ("undo-unfillable", [{"tool": "narrow"}], "$.steps[0].tool"),
+    ("graph-cycle", [{**ANY, "depends_on": [2]}, ANY], "$.steps[0].depends_on"),
+    ("graph-cycle", [{**ANY, "depends_on": [1]}], "$.steps[0].depends_on"),
+    ("graph-cycle", [{**bound("$output.step_2.x"), "depends_on": []}, ANY], "$.steps[0].depends_on"),
+    ("depends-on-unknown", [{**ANY, "depends_on": ["x"]}], "$.steps[0].depends_on[0]"),
+    ("step-duplicate", [ANY, {**ANY, "step_id": "1"}], "$.steps[1].step_id"),
+    ("pivot-not-last", [PIVOT, ANY], "$.steps[1]"),
+    ("pivot-not-last", [ANY, {**PIVOT, "depends_on": []}], "$.steps[0]"),
+    ("pivot-second", [PIVOT, PIVOT], "$.steps[1].kind"),
+    ("kind-retriable-before-pivot", [{**ANY, "kind": "retriable"}, PIVOT], "$.steps[0].kind"),
+    ("kind-retriable-before-pivot", [{**ANY, "kind": "retriable"}], "$.steps[0].kind"),
+    ("kind-contradiction", [{**ANY, "kind": "read"}], "$.steps[0].kind"),
+    ("kind-contradiction", [{"tool": "search", "kind": "compensatable"}], "$.steps[0].kind"),
+    (
+        "kind-contradiction",
+        [{"tool": "tweet", "params": {"text": "x"}, "kind": "compensatable"}],
+        "$.steps[0].kind",
+    ),
+    ("kind-contradiction", [{**PIVOT, **undo(1)}], "$.steps[0].kind"),
+    ("kind-contradiction", [PIVOT, {**ANY, "kind": "retriable", **undo(1)}], "$.steps[1].kind"),
+]
+
+
+@pytest.mark.parametrize(("code", "steps", "path"), CASES)
+def test_each_fault_is_found_where_it_is(code: str, steps: list[dict[str, Any]], path: str) -> None:
+    """One fault is one problem, with its code, its path, a message and a hint."""
+    listed = problems(steps)
+    assert [(problem.code, problem.path) for problem in listed] == [(code, path)]
+    assert listed[0].message
+    assert listed[0].hint
+
+
+def test_no_code_is_without_a_test() -> None:
+    """The codes of the program are those of the cases here and of the tests of loading and of bindings."""
+    loading = {
+        "field-invalid",
+        "field-missing",
+        "field-unknown",
+        "field-unsupported",
+        "limit-bindings",
+        "limit-depth",
+        "limit-nodes",
+        "limit-size",
+        "limit-steps",
+        "limit-tails",
+        "more-problems",
+        "plan-not-json",
+        "plan-unreadable",
+        "replan-unsupported",
+    }
+    assert {code for code, _, _ in CASES} | loading == CODES
+
+
+def test_all_faults_come_at_once() -> None:
+    """Faults of many kinds in many steps stand in one list, and compiling refuses with the same list."""
+    steps = [
+        {"tool": "airline_api", "params": {"flight": 7}},
+        {"tool": "nope", "params": {"a": "$output.step_9.x"}},
+        {**ANY, "depends_on": ["x"]},
+        {"tool": "tweet", "params": {"text": "$input.t"}},
+    ]
+    listed = problems(steps)
+    assert {problem.code for problem in listed} == {
+        "params-invalid",
+        "tool-unknown",
+        "binding-unknown-step",
+        "depends-on-unknown",
+        "binding-input-missing",
+        "rollback-missing",
+    }
+    plan = load_plan({"steps": [{"step_id": index + 1, **step} for index, step in enumerate(steps)]})
+    with pytest.raises(PlanInvalid) as refused:
+        compile_plan(plan, TRAVEL)
+    assert refused.value.problems == listed
+
+
+def test_a_near_name_is_offered() -> None:
+    """A mistyped tool or step gets a 'did you mean'."""
+    assert "airline_api" in problems([{"tool": "airline_apy", **undo(1)}])[0].hint
+    assert "hotel" in problems([{**ANY, "step_id": "hotel"}, {**ANY, "depends_on": ["hotels"]}])[0].hint
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [FLIGHT, {"tool": "hotel_api", "params": {"hotel": "Hilton", "nights": 1}}],
+        [FLIGHT, {"tool": "hotel_api", "params": {"hotel": "H", "nights": "$output.step_1.price"}}],
+        [FLIGHT, {"tool": "hotel_api", "params": {"hotel": "$output.step_1.legs[0]"}}],
+        [FLIGHT, {"tool": "hotel_api", "params": {"hotel": "H", "note": "paid {$output.step_1.price}"}}],
+        [ANY, {"tool": "search", "params": {"limit": "$output.step_1.anything"}}],
+        [{**ANY, **undo("$output.step_1.x")}, {**ANY, **undo("$output.step_1.x")}],
+        [{**ANY, "depends_on": []}, {**ANY, "depends_on": []}, {**ANY, "depends_on": [1, 2]}],
+        [{**bound("$output.step_2.x"), "depends_on": []}, {**ANY, "depends_on": []}],
+        [{**ANY, "depends_on": []}, {**ANY, "depends_on": []}, bound("$output.step_1.x")],
+        [ANY, PIVOT],
+        [ANY, PIVOT, {"tool": "search"}, {**ANY, "kind": "retriable"}],
+        [{**ANY, "depends_on": []}, {**ANY, "depends_on": []}, {**PIVOT, "depends_on": [1, 2]}],
+        [{**ANY, "kind": "compensatable"}, {"tool": "search", "kind": "read"}],
+        [{"tool": "any", "params": {"a": "$key"}, **undo("$key")}],
+        [bound("$$output.step_9")],
+        [bound("$secret.X")],
+    ],
+)
+def test_what_is_right_passes(steps: list[dict[str, Any]]) -> None:
+    """Legal orders, kinds, bindings and literals are no problems."""
+    assert codes(steps) == []
+
+
+def test_the_input_is_judged_as_the_value_it_is() -> None:
+    """A param bound to the plan's input is checked with the value that stands there, also when it is given later."""
+    steps = [{"tool": "search", "params": {"limit": "$input.n"}}]
+    assert codes(steps, input={"n": 3}) == []
+    assert places(steps, input={"n": "x"}) == [("params-invalid", "$.steps[0].params.limit")]
+    plan = load_plan({"steps": [{"step_id": 1, **steps[0]}], "input": {"n": "x", "m": 1}})
+    assert check_plan(plan, TRAVEL, input={"n": 3}) == []
+    assert compile_plan(plan, TRAVEL, input={"n": 3}).input == {"n": 3, "m": 1}
+
+
+OPTIONAL = {"anyOf": [{"$ref": "#/$defs/Guest"}, {"type": "null"}]}
+GUESTS = {
+    **closed(
+        [],
+        guest=OPTIONAL,
+        sure={"$ref": "#/$defs/Guest"},
+        many={"type": "array", "items": NUMBER, "uniqueItems": True},
+        either={"anyOf": [TEXT, NUMBER]},
+    ),
+    "$defs": {"Guest": closed(["name"], name=TEXT, age=NUMBER)},
+}
+FUSSY = Catalog(
+    declare(
+        "src",
+        effect="read",
+        output_schema=closed([], text=TEXT, n=NUMBER, guest=OPTIONAL, x={"type": "number"}, list={"type": "array"})
+        | {"$defs": GUESTS["$defs"]},
+    ),
+    declare("guests", GUESTS, effect="read"),
+    declare(
+        "either",
+        {"anyOf": [closed(["card"], card={"type": "object", "required": ["number"]}), closed(["cash"], cash=NUMBER)]},
+        effect="read",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"guest": {"name": "$output.step_1.text", "age": "$output.step_1.n"}}, []),
+        # 'anyOf' hides which branch is meant: what may be the fault of a bound value waits for the call's own check.
+        ({"guest": {"age": "$output.step_1.n"}}, []),
+        ({"guest": {"age": 3}}, ["params-invalid"]),
+        ({"sure": {"name": "x", "age": "$output.step_1.n"}}, []),
+        ({"sure": {"age": "$output.step_1.n"}}, ["params-invalid"]),
+        ({"sure": {"name": "x", "nick": "$output.step_1.text"}}, ["params-invalid"]),
+        ({"sure": {"name": "$output.step_1.list"}}, ["binding-type"]),
+        ({"guest": {"name": "$output.step_1.n"}}, ["binding-type"]),
+        ({"guest": {"name": "x", "nick": "$output.step_1.text"}}, []),
+        ({"guest": "$output.step_1.guest"}, []),
+        ({"guest": "$output.step_1.list"}, ["binding-type"]),
+        ({"guest": {"name": "$output.step_1.guest.name"}}, []),
+        ({"guest": {"name": "$output.step_1.guest.nick"}}, ["binding-path-absent"]),
+        ({"many": ["$output.step_1.n", "$output.step_1.n"]}, []),
+        ({"many": ["$output.step_1.n", "x"]}, ["params-invalid"]),
+        ({"many": ["$output.step_1.text"]}, ["binding-type"]),
+        ({"many": ["$output.step_1.x"]}, []),
+        ({"either": "$output.step_1.list"}, ["binding-type"]),
+        ({"either": "$output.step_1.n"}, []),
+    ],
+)
+def test_bound_values_are_judged_by_their_types_alone(params: dict[str, Any], expected: list[str]) -> None:
+    """Through references and optional values, a bound place is neither refused for its text nor passed with a wrong type."""
+    assert codes([{"tool": "src"}, {"tool": "guests", "params": params}], FUSSY) == expected
+
+
+def test_alternatives_are_not_refused_for_a_value_that_is_not_known_yet() -> None:
+    """Where a schema offers alternatives and a binding may decide between them, the check waits for the value."""
+    src = {"tool": "src"}
+    assert codes([src, {"tool": "either", "params": {"card": "$output.step_1.guest"}}], FUSSY) == []
+    assert codes([{"tool": "either", "params": {"card": 1}}], FUSSY) == ["params-invalid"]
+
+
+def test_a_cycle_names_its_steps_and_each_group_is_named() -> None:
+    """The message walks along the cycle; two separate cycles are two problems; what merely waits for one is none."""
+    steps = [{**ANY, "step_id": name, "depends_on": [wait]} for name, wait in ["ab", "bc", "ca", "de", "ed", "fa"]]
+    listed = problems(steps)
+    assert [problem.code for problem in listed] == ["graph-cycle", "graph-cycle"]
+    assert "a → b → c → a" in listed[0].message
+    assert "d → e → d" in listed[1].message
+
+
+LARGE = 10_000
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{**ANY} for _ in range(LARGE)],
+        [{**ANY, "depends_on": []} for _ in range(LARGE)],
+        [bound(f"$output.step_{index}.x") if index else ANY for index in range(LARGE)],
+        [{**ANY, "depends_on": [index] if index else [], **undo("$output.step_1.x")} for index in range(LARGE)],
+        [*({**ANY, "depends_on": []} for _ in range(LARGE - 1)), {**PIVOT, "depends_on": list(range(1, LARGE))}],
+    ],
+    ids=["chain", "wide", "bound chain", "undo bound to the first", "join"],
+)
+def test_the_largest_plans_are_checked(steps: list[dict[str, Any]]) -> None:
+    """10,000 steps in a row, side by side, or bound to each other are no problem: nothing recurses, nothing is quadratic."""
+    assert codes(steps) == []
+
+
+def test_a_large_cycle_is_one_problem() -> None:
+    """A cycle of 10,000 steps is found without recursion, and its message stays readable."""
+    listed = problems([{**ANY, "depends_on": [(index + 1) % LARGE + 1]} for index in range(LARGE)])
+    assert [problem.code for problem in listed] == ["graph-cycle"]
+    assert len(listed[0].message) < 200
+
+
+def test_countless_faults_are_counted() -> None:
+    """Three faults in each of 10,000 steps are a hundred problems and the number of the rest."""
+    steps = [
+        {"tool": "x" * 60 + str(i), "params": {"a": f"$output.step_z{i}"}, "depends_on": [f"q{i}"]}
+        for i in range(LARGE)
+    ]
+    listed = problems(steps)
+    assert len(listed) == 101
+    assert listed[-1].code == "more-problems"
+    assert listed[-1].message.startswith("29900 ")
+
+
+def test_hostile_words_are_cut_and_escaped() -> None:
+    """A tool's name or a param's key cannot flood or steer a terminal."""
+    evil = "\x1b[2J" + "x" * 100
+    for problem in problems([{"tool": evil, "params": {evil: "$output.step_1\x1b"}}]):
+        assert (problem.message + problem.path + problem.hint).isprintable()
+        assert len(problem.message) < 600

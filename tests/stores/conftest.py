@@ -1,0 +1,19 @@
+import pytest
+
+pytest.register_assert_rewrite("saga_engine.testing.conformance")
+
+from tests.servers import DebianRedis, EmbeddedFolder  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def debian_redis():
+    """One durable server for all tests of a module; each test takes a namespace of its own."""
+    with DebianRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder for an embedded store; whatever server is left in it dies with the test."""
+    with EmbeddedFolder(tmp_path / "saga") as folder:
+        yield folder

