@@ -9,7 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Two workers: many tests wait for a disk or for a child process. PYTEST_ARGS='-n 0 -k name' for one test.
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 
 .PHONY: help venv demo test check lint types doors bench docs-diagrams clean
 

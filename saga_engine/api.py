@@ -8,7 +8,6 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,13 +51,26 @@ _MAX_TAKE_UPS = 3
 _RESUME_AT_ONCE = 256
 
 
-@dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where a saga stands: ``body`` is the object that ``show --json`` prints."""
+    """Where a saga stands. What it says is put together when it is first asked for: many callers want only ``status``."""
 
-    saga_id: str
-    status: str
-    body: Mapping[str, Any]
+    __slots__ = ("_body", "_state", "saga_id", "status")
+
+    def __init__(self, state: State) -> None:
+        self.saga_id = state.saga_id
+        self.status = state.status
+        self._state: State | None = state
+        self._body: dict[str, Any] = {}
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The object that ``show --json`` prints."""
+        if self._state is not None:
+            self._body, self._state = view(self._state), None
+        return self._body
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.saga_id!r}, {self.status})"
 
     @property
     def completed(self) -> bool:
@@ -153,6 +165,7 @@ class Coordinator:
         self._running: dict[str, _Running] = {}
         self._compiled: dict[int, tuple[Plan, CompiledPlan]] = {}
         self._closing = False
+        self._stopping = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -201,6 +214,7 @@ class Coordinator:
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
         self._closing = True
+        self._stopping.set()
         running = list(self._running.values())
         for saga in running:
             if saga.driver is not None:
@@ -325,7 +339,7 @@ class Coordinator:
             if ack.digest != started.digest:
                 raise _other_plan(started.saga_id)
             return await self.show(started.saga_id)
-        return _outcome(begin(started, compiled))
+        return Outcome(begin(started, compiled))
 
     # --- driving -------------------------------------------------------------------------------------------------
 
@@ -380,7 +394,7 @@ class Coordinator:
                 raise
             else:
                 if driver.state.status in t.SAGA_FINAL or driver.state.status == t.ESCALATED:
-                    return _outcome(driver.state)
+                    return Outcome(driver.state)
                 raise Interrupted(
                     f"saga {saga_id} was interrupted; it stands as its journal says",
                     hint=f"saga resume {saga_id}",
@@ -430,9 +444,9 @@ class Coordinator:
         require_tools(saga_id, records, self.tools)
         state = state_of(records, self.tools)
         if state.status in t.SAGA_FINAL:
-            return _outcome(state)
+            return Outcome(state)
         if state.status == t.ESCALATED and not await self.store.inbox(saga_id):
-            return _outcome(state)
+            return Outcome(state)
         _require_secrets(state.plan)
         performer = await self._open_lease()
         acquired = await self._acquire(saga_id)
@@ -442,7 +456,7 @@ class Coordinator:
         resumed = SagaResumed(at=max(self._clock.now_ms(), state.at), owner=self._writer.owner, epoch=acquired.epoch)
         if state.status in t.SAGA_FINAL:
             await self.store.release(saga_id, acquired.epoch)
-            return _outcome(state)
+            return Outcome(state)
         evolve(state, resumed)
         return self._driver(state, acquired.seq, performer), resumed
 
@@ -467,7 +481,20 @@ class Coordinator:
             seconds = answer.ttl_ms / 1000
             if self._on_wait is not None:
                 self._on_wait(saga_id, answer.owner, seconds)
-            await asyncio.sleep(seconds + 0.01)
+            if await self._closes_within(seconds + 0.01):
+                raise Interrupted(
+                    f"saga {saga_id} was not taken over; it stands as its journal says",
+                    hint=f"saga resume {saga_id}",
+                    saga_id=saga_id,
+                )
+
+    async def _closes_within(self, seconds: float) -> bool:
+        """Wait; True at once when the coordinator is being closed."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def _open_lease(self) -> Performer:
         performer = self._performer
@@ -589,7 +616,7 @@ class Coordinator:
 
     async def show(self, saga_id: str) -> Outcome:
         """Where a saga stands, read from its journal. No tools are needed. Raises ``SagaNotFound``."""
-        return _outcome(state_of(await read_records(self.store, saga_id)))
+        return Outcome(state_of(await read_records(self.store, saga_id)))
 
     async def history(self, saga_id: str) -> list[dict[str, Any]]:
         """The saga's records as plain JSON, each with its ``seq``; large values show as references."""
@@ -625,10 +652,6 @@ def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     if failure:
         raise failure[0]
     return box[0]
-
-
-def _outcome(state: State) -> Outcome:
-    return Outcome(saga_id=state.saga_id, status=state.status, body=view(state))
 
 
 def _as_hook(hook: Hook) -> EscalationHook:

@@ -25,11 +25,13 @@ from saga_engine.cli.resume import resume
 from saga_engine.cli.schema import schema
 from saga_engine.cli.show import show
 from saga_engine.cli.submit import submit
+from saga_engine.cli.words import PlainCommand, PlainGroup
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="saga",
+    cls=PlainGroup,
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help: it is read by people, by pipes and by models alike
     pretty_exceptions_enable=False,
@@ -48,7 +50,7 @@ for name, body, words in (
     ("graph", graph, "Draw a plan or a saga."),
     ("doctor", doctor, "Look at store, tools and settings."),
 ):
-    app.command(name, short_help=words)(command(body))
+    app.command(name, cls=PlainCommand, short_help=words)(command(body))
 
 
 def _print_version(wanted: bool) -> None:

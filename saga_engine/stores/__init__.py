@@ -62,7 +62,7 @@ def open_store(
     if scheme in ("embedded", "memory"):
         if options:
             raise _unknown_option(sorted(options))
-        return _embedded(address, patience_s, root, shared) if scheme == "embedded" else _memory(address, shared)
+        return _embedded(address, root, shared) if scheme == "embedded" else _memory(address, shared)
     if scheme in _LATER:
         raise StoreUrlInvalid(f"{scheme}:// comes with a later release", hint=_SCHEMES_HINT, scheme=scheme)
     raise StoreUrlInvalid(f"{scheme}:// is no store", hint=_SCHEMES_HINT, scheme=scheme)
@@ -91,7 +91,7 @@ def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> St
     return RedisStore(connector, open_door=connector.open_door, **shared)
 
 
-def _embedded(path: str, patience_s: float, root: Path | str | None, shared: dict[str, Any]) -> Store:
+def _embedded(path: str, root: Path | str | None, shared: dict[str, Any]) -> Store:
     if not path:
         raise StoreUrlInvalid("embedded:// needs a folder", hint=f"for example {DEFAULT_URL}")
     if importlib.util.find_spec("fcntl") is None:
@@ -102,7 +102,7 @@ def _embedded(path: str, patience_s: float, root: Path | str | None, shared: dic
     from saga_engine.stores.redis import RedisStore
 
     folder = Path(root or ".", Path(path).expanduser()).absolute()
-    connector = EmbeddedConnector(f"embedded://{path}", folder, find_binary(), patience_s)
+    connector = EmbeddedConnector(f"embedded://{path}", folder, find_binary())
     return RedisStore(connector, **shared)
 
 

@@ -84,16 +84,21 @@ class EmbeddedConnector:
 
     hint = "see server.log in the folder of the store"
 
-    def __init__(self, url: str, folder: Path, binary: Path, patience_s: float) -> None:
+    def __init__(self, url: str, folder: Path, binary: Path) -> None:
         self.url = url
         self._name = f"saga-{os.getpid()}-{secrets.token_hex(4)}"
-        self._server = FolderServer(folder, binary, patience_s)
+        self._server = FolderServer(folder, binary)
         self._socket: str | None = None
 
-    async def connect(self) -> RedisWire:
-        """Open a connection; a server that has gone is started anew at the next try."""
+    async def prepare(self, limit_s: float) -> None:
+        """Find the server, or start it."""
         if self._socket is None:
-            self._socket = await asyncio.to_thread(self._server.ensure)
+            self._socket = await asyncio.to_thread(self._server.ensure, limit_s)
+
+    async def connect(self) -> RedisWire:
+        """Open a connection; a server that has gone is started anew before the next try."""
+        if self._socket is None:
+            raise RedisConnectionError("the server has gone")
         pool = ConnectionPool(
             connection_class=UnixDomainSocketConnection,
             path=self._socket,
@@ -125,14 +130,13 @@ class _Record(NamedTuple):
 class FolderServer:
     """The server of one folder, seen from one client. All methods block."""
 
-    def __init__(self, folder: Path, binary: Path, patience_s: float) -> None:
+    def __init__(self, folder: Path, binary: Path) -> None:
         self._folder = folder
         self._binary = binary
-        self._patience_s = patience_s
 
-    def ensure(self) -> str:
+    def ensure(self, limit_s: float) -> str:
         """The socket of the one live server of the folder, started if need be. Raises ``StoreUnavailable``."""
-        deadline_s = time.monotonic() + self._patience_s
+        deadline_s = time.monotonic() + limit_s
         found = self._reachable()
         if found:
             return found

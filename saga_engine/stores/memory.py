@@ -44,6 +44,9 @@ class MemoryConnector:
         self.url = f"memory://{name}"
         self._server = _SHARED.setdefault(name, fakeredis.FakeServer()) if name else fakeredis.FakeServer()
 
+    async def prepare(self, limit_s: float) -> None:
+        """It is always there."""
+
     async def connect(self) -> MemoryWire:
         """Open a connection."""
         return MemoryWire(fakeredis.FakeAsyncRedis(server=self._server))

@@ -47,6 +47,9 @@ class RemoteConnector:
                 f"the store's address cannot be understood: {error}", hint="for example redis://localhost:6379/0"
             ) from error
 
+    async def prepare(self, limit_s: float) -> None:
+        """There is nothing here that could mend somebody else's server."""
+
     async def connect(self) -> RedisWire:
         """Open a connection."""
         return await open_wire(self._pool)

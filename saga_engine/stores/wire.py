@@ -85,8 +85,11 @@ class Connector(Protocol):
     url: str
     hint: str
 
+    async def prepare(self, limit_s: float) -> None:
+        """Mend what can be mended before a connection is tried, within ``limit_s``. Raises ``StoreUnavailable``."""
+
     async def connect(self) -> Wire:
-        """Open a connection, mending what can be mended first."""
+        """Open a connection."""
         ...
 
     async def close(self) -> None:
@@ -167,7 +170,7 @@ class Line:
         """
         started_s = asyncio.get_running_loop().time()
         try:
-            return await self._attempt(args, self._attempt_s)
+            return await self._attempt(args, self._patience_s)
         except _NotNowError as not_now:
             return await self._again(args, not_now.reason, started_s + self._patience_s)
 
@@ -187,13 +190,15 @@ class Line:
             await asyncio.sleep(pause_s)
             pause_s = min(max(2 * pause_s, _PAUSE_BASE_S), _PAUSE_CEILING_S) * random.uniform(0.5, 1.0)
             try:
-                return await self._attempt(args, min(self._attempt_s, left_s))
+                return await self._attempt(args, left_s)
             except _NotNowError as not_now:
                 reason = not_now.reason
 
-    async def _attempt(self, args: Sequence[Argument], limit_s: float) -> Any:
+    async def _attempt(self, args: Sequence[Argument], left_s: float) -> Any:
         try:
-            async with asyncio.timeout(limit_s), self._slots:
+            if not self._idle:
+                await self._connector.prepare(left_s)
+            async with asyncio.timeout(min(self._attempt_s, left_s)), self._slots:
                 wire = self._idle.pop() if self._idle else await self._connector.connect()
                 try:
                     reply = await wire.call(args)

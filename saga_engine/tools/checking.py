@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import ToolInvalid
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import jsonschema_rs
     from pydantic import TypeAdapter
 

@@ -6,9 +6,8 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from saga_engine.errors import ToolInvalid
 from saga_engine.plan.tooling import Effect, RetryPolicy, ToolSpec
@@ -16,6 +15,9 @@ from saga_engine.plan.values import digest
 from saga_engine.tools.checking import SchemaCheck, compile_schema
 from saga_engine.tools.limits import ResourceKey, template_fields
 from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,13 +8,15 @@ import importlib.util
 import inspect
 import os
 import sys
-from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import ToolInvalid
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.registry import ToolRegistry, collect
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def load_tools(reference: str, base: Path) -> list[AnyTool]:

@@ -295,7 +295,7 @@ def http_status(error: BaseException) -> int | None:
         candidates = [_attribute(response, "status_code"), _attribute(response, "status")]
     candidates += [_attribute(error, name) for name in ("status_code", "status", "code")]
     for value in candidates:
-        if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
+        if isinstance(value, int) and 400 <= value <= 599:
             return int(value)
     return None
 

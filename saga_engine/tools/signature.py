@@ -10,7 +10,6 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +18,8 @@ from saga_engine.errors import ToolInvalid
 from saga_engine.tools.context import ToolContext
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pydantic import TypeAdapter
 
 KEY_PARAMETER = "idempotency_key"
@@ -166,8 +167,7 @@ def _resolved(base: Any, annotation: Any) -> Any:
     """The annotation as an object, evaluated where the function was written."""
     if annotation is _ABSENT or annotation is None:
         return annotation
-    # ToolContext is often imported for type checkers only; a name of the function's own module comes first.
-    names = {"ToolContext": ToolContext, **getattr(base, "__globals__", {})}
+    names = getattr(base, "__globals__", {})
     cells = getattr(base, "__closure__", None) or ()
     code = getattr(base, "__code__", None)
     inner = {}
@@ -181,6 +181,7 @@ def _resolved(base: Any, annotation: Any) -> Any:
         return typing.get_type_hints(holder, names, inner, include_extras=True)["it"]
     except Exception as error:  # noqa: BLE001 - evaluating an annotation may run any code
         text = annotation if isinstance(annotation, str) else repr(annotation)
+        # ToolContext is often imported for type checkers only.
         return ToolContext if re.search(r"\bToolContext\b", text) else _Unresolved(text, str(error))
 
 

@@ -13,9 +13,11 @@ import contextvars
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Idle threads that are kept; others end with their call.
 _MAX_IDLE = 16
@@ -80,11 +82,10 @@ def _run(job: _Job) -> Ended:
 
 
 def _answer(job: _Job, ended: Ended) -> None:
-    if job.loop.is_closed():
-        return  # The program that asked has ended its loop: nobody is left to hear it.
     try:
         job.loop.call_soon_threadsafe(_deliver, job.answer, ended)
     except RuntimeError:
+        # The program that asked may have ended its loop: then nobody is left to hear the answer.
         if not job.loop.is_closed():
             raise
 

@@ -229,6 +229,20 @@ async def test_a_record_that_lies(folder, tmp_path):
     bystander.communicate(b"\n")
 
 
+async def test_nobody_else_is_stopped(folder):
+    """A server that holds the data and cannot be found is waited for in vain; the pid of a stranger gets no signal."""
+    store = await begun(folder)
+    address = Path(folder.record["socket"])
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (folder.path / "server.json").write_text(json.dumps({"socket": str(address), "pid": bystander.pid}))
+    address.unlink()
+    with pytest.raises(StoreUnavailable, match="another server holds its data"):
+        await open_store(folder.url, patience_s=1.5).open()
+    assert bystander.poll() is None
+    bystander.communicate(b"\n")
+    await store.close()
+
+
 @pytest.mark.parametrize("body", ["", "{", "[]", '{"socket": 1, "pid": 2}', '{"socket": "/s", "pid": null}', "null"])
 async def test_a_record_that_makes_no_sense(folder, body):
     """A torn or foreign record is as good as none."""

@@ -116,3 +116,38 @@ async def test_namespaces_do_not_meet(debian_redis, store):
     await other.open()
     assert await other.list() == []
     await other.close()
+
+
+async def test_an_id_is_in_one_index_only(store, raw, namespace):
+    """The index moves with the status in the same script, so no look is needed to put it right."""
+    await begin(store, "s1")
+    for seq, status in enumerate(["COMPENSATING", "ESCALATED", "ABANDONED"], start=1):
+        await store.append("A", [Entry("s1", seq, 1, [b"r"], status)])
+        assert [key.split(":")[-1] for key in raw.keys(f"{namespace}:*:index:*")] == [status]
+
+
+async def test_leftovers_are_no_part_of_a_new_saga(store, raw, namespace):
+    """What an earlier saga of the same name left behind (its head was deleted by hand, say) does not come back."""
+    await begin(store, "s1")
+    raw.delete(*raw.keys(f"{namespace}:*:head:s1"))
+    entry = Entry("s1", 0, 0, [b"new"], "RUNNING", creation=Creation("d", owned=True))
+    assert (await store.append("A", [entry])).acks == [Ack("ok")]
+    assert list(await store.read("s1")) == [b"new"]
+    assert list(await store.inbox("s1")) == []
+    assert [key.split(":")[2] for key in of(raw, namespace, "s1")] == ["head", "journal"]
+
+
+async def test_a_lease_that_ended_somewhere_has_ended(store, raw, namespace):
+    """One partition without the session is enough, and then no other partition is extended."""
+    sessions = sorted(raw.keys(f"{namespace}:*:session:A"))
+    raw.delete(sessions[-1])
+    assert (await store.renew("A", 2 * LONG_MS)).alive is False
+    assert all(raw.pttl(session) <= LONG_MS for session in sessions)
+
+
+async def test_large_group_commits_are_cut(store):
+    """No script call carries more than 16 MB, unless one entry alone does; the order stays."""
+    entries = [Entry(f"s{n}", 1, 1, [b"x" * 5_000_000]) for n in range(7)]
+    entries.append(Entry("s7", 1, 1, [b"r"], values={"v": b"x" * 20_000_000}))
+    calls = [[key.split(":")[-1] for key in keys[::2]] for keys, _ in store._calls("A", entries)]
+    assert calls == [["s0", "s1", "s2"], ["s3", "s4", "s5"], ["s6"], ["s7"]]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -204,7 +205,16 @@ async def test_a_plain_function_in_front_of_an_asynchronous_one_is_awaited():
         return inner(wait)
 
     assert await call(outer) == Done("inner")
-    assert is_timeout(await call(outer, {"wait": True}, timeout_s=0.05))
+    loop = asyncio.get_running_loop()
+    waits = []
+    call_later = loop.call_later
+    loop.call_later = lambda delay, *args: waits.append(delay) or call_later(delay, *args)
+    try:
+        assert is_timeout(await call(outer, {"wait": True}, timeout_s=0.05))
+    finally:
+        del loop.call_later
+    in_thread, in_loop = waits
+    assert in_loop < in_thread == 0.05
 
 
 async def test_an_unknown_name_is_raised_not_recorded():
@@ -246,13 +256,25 @@ async def test_a_time_out_of_a_sync_tool_is_unknown_and_its_late_result_is_dropp
         ended.set()
         return "late"
 
-    registry = ToolRegistry(act, tool(lambda: "next", name="other"))
-    outcome = await registry.call("act", {}, a_call(timeout_s=SHORT_S))
+    loop = asyncio.get_running_loop()
+    troubles, delivered = [], asyncio.Event()
+    loop.set_exception_handler(lambda _, trouble: troubles.append(trouble))
+    outcome = await call(act, timeout_s=SHORT_S)
     assert is_timeout(outcome)
     assert "thread" in outcome.error.message
+    soon = loop.call_soon_threadsafe
+
+    def spy(callback, *args):
+        soon(callback, *args)
+        return soon(delivered.set)
+
+    loop.call_soon_threadsafe = spy
     go.set()
-    assert await asyncio.to_thread(ended.wait, PATIENCE_S)
-    assert await registry.call("other", {}, a_call()) == Done("next")
+    await asyncio.wait_for(delivered.wait(), PATIENCE_S)
+    del loop.call_soon_threadsafe
+    assert ended.is_set()
+    assert not troubles
+    assert await call(lambda_tool) == Done(1)
 
 
 async def test_a_value_in_spite_of_the_time_out_counts():
@@ -496,8 +518,6 @@ async def test_threads_are_used_again_and_keep_nothing_alive():
     def act():
         here.add(threading.get_ident())
         result = Result(x=1)
-        import weakref
-
         kept.append(weakref.ref(result))
         return result
 
@@ -505,10 +525,10 @@ async def test_threads_are_used_again_and_keep_nothing_alive():
     for _ in range(5):
         assert await registry.call("act", {}, a_call()) == Done({"x": 1})
     assert len(here) == 1
-    del registry
-    await asyncio.to_thread(lambda: None)
-    gc.collect()
-    assert sum(ref() is not None for ref in kept) <= 1
+    async with asyncio.timeout(PATIENCE_S):
+        while any(ref() is not None for ref in kept):
+            gc.collect()
+            await asyncio.sleep(0)
 
 
 async def test_many_sync_tools_run_at_once():

@@ -130,6 +130,13 @@ def test_context_and_key_are_never_visible_to_the_model():
     assert not two.keyed
 
 
+def test_a_context_that_only_the_type_checker_imports_is_recognised():
+    """The name alone is enough where the annotation is a text that cannot be evaluated."""
+    space = {}
+    exec("def act(x: int, ctx: 'ToolContext', other: 'saga_engine.ToolContext | None' = None): ...", space)
+    assert list(spec_of(space["act"]).input_schema["properties"]) == ["x"]
+
+
 def test_a_parameter_named_ctx_without_the_annotation_is_an_ordinary_one():
     """Only the annotation asks for the context."""
 

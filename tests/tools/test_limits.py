@@ -127,8 +127,10 @@ async def test_a_cancelled_waiter_gives_up_its_place():
     registry = ToolRegistry(act)
     tasks = {w: asyncio.create_task(registry.call("act", {"who": w}, a_call())) for w in ("a", "b", "c")}
     await settle()
+    assert [len(queue) for queue in resource_locks()._waiting.values()] == [2]
     tasks["b"].cancel()
     await settle()
+    assert [len(queue) for queue in resource_locks()._waiting.values()] == [1]
     gate.let_out("a")
     await gate.until("c")
     gate.let_out("c")

@@ -229,6 +229,12 @@ def test_causes_below_an_error_that_never_left_do_not_count():
     assert isinstance(outcome_of_error(chained(ValueError("x"), connect), write=True), NotDone)
 
 
+def test_a_tool_error_among_the_causes_ends_the_chain():
+    """What lies below a tool's own word has been judged by the tool."""
+    error = chained(ValueError("x"), ToolError("no"), TimeoutError())
+    assert isinstance(outcome_of_error(error, write=True), NotDone)
+
+
 def test_an_implicit_context_does_not_count():
     """Only ``raise … from …`` states a cause."""
     error = ValueError("x")

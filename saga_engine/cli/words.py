@@ -1,0 +1,90 @@
+"""The words of a command line, turned into values without pydantic.
+
+Typer from 0.29 on builds a pydantic adapter for every parameter, also for one that is just a text, and importing
+pydantic takes longer than most of what ``saga list`` does. The few kinds of values that this command line has are read
+here; where typer has no such hook (before 0.29), or for a kind that is not known here, typer's own reading is left
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class _Plain:
+    """What a command and a group of commands have in common. ``--help`` is a parameter, too."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            read = _reader(parameter)
+            if read is not None:
+                parameter.get_runtime_param = _Reading(read).itself
+        return parameters
+
+
+class PlainCommand(_Plain, TyperCommand):
+    """A command of switches, texts, paths, whole numbers and choices."""
+
+
+class PlainGroup(_Plain, TyperGroup):
+    """The command line as a whole."""
+
+
+class _Reading:
+    """What typer asks for a value."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def itself(self) -> _Reading:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value is None:
+            return () if param.multiple else None
+        try:
+            return self._read(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), ctx=ctx, param=param) from error
+
+
+def _reader(parameter: Any) -> Callable[[Any], Any] | None:
+    described = getattr(parameter, "type_descriptor", None)
+    if described is None or not hasattr(parameter, "get_runtime_param"):
+        return None
+    annotation = described.annotation
+    if annotation is str or annotation is bool:
+        return annotation
+    if annotation == list[str]:
+        return list
+    if annotation is Path:
+        return Path
+    if annotation is int:
+        return lambda value: _integer(value, described.parameter_info)
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return lambda value: _choice(value, annotation)
+    return None
+
+
+def _integer(value: Any, bounds: Any) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a whole number") from None
+    if (bounds.min is not None and number < bounds.min) or (bounds.max is not None and number > bounds.max):
+        raise ValueError(f"{number} is not in the range {bounds.min} to {bounds.max}")
+    return number
+
+
+def _choice(value: Any, choices: type[StrEnum]) -> StrEnum:
+    for choice in choices:
+        if choice.value.lower() == str(value).lower():
+            return choice
+    raise ValueError(f"{value!r} is not one of {', '.join(choice.value.lower() for choice in choices)}")

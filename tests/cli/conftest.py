@@ -1,0 +1,94 @@
+"""The real command line, run as a process in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+TOOLS = Path(__file__).with_name("outside_world.py")
+_LIMIT_S = 120  # ends a test that hangs; nothing is asserted about time
+
+
+class Ran(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout; anything else on stdout is an error."""
+        return json.loads(self.out)
+
+
+class Cli:
+    """``saga`` in a folder; the tools of ``outside_world.py`` do their work in the same folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("SAGA_")}
+        self.env |= {"PYTHONPATH": str(Path(__file__).parents[2]), "USER": "ada", "NO_COLOR": "1"}
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "saga_engine", *args]
+
+    def __call__(self, *args: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Ran:
+        done = subprocess.run(
+            self.command(*args),
+            cwd=self.folder,
+            env=self.env | (env or {}),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
+        """A command in a session of its own, as a terminal would have it."""
+        return subprocess.Popen(
+            self.command(*args),
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+        )
+
+    def plan(self, name: str, *steps: dict[str, Any], **fields: Any) -> str:
+        """Write a plan; a step is its fields, numbered from 1."""
+        numbered = [{"step_id": at, **step} for at, step in enumerate(steps, 1)]
+        (self.folder / name).write_text(json.dumps({"steps": numbered, **fields}))
+        return name
+
+    @property
+    def world(self) -> list[str]:
+        """What really happened outside, in order."""
+        log = self.folder / "world.log"
+        return log.read_text().split() if log.exists() else []
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def book() -> Callable[..., dict[str, Any]]:
+    """A step that books ``item`` and can be undone."""
+
+    def step(item: str, **fields: Any) -> dict[str, Any]:
+        return {"name": f"book_{item}", "tool": "book", "params": {"item": item}, **fields}
+
+    return step

@@ -1,0 +1,119 @@
+"""Ctrl-C, SIGTERM, kills, and a second process that wants the same saga."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.cli.conftest import TOOLS
+
+WITH = ("--tools", str(TOOLS))
+_LIMIT_S = 120
+
+
+@pytest.fixture
+def blocked(cli, book):
+    """A `saga submit` whose second step hangs at a gate; returns its process once the call has begun."""
+    os.mkfifo(cli.folder / "begun")
+    os.mkfifo(cli.folder / "gate")
+    cli.plan("trip.json", book("a"), {"tool": "block", "params": {"item": "b"}}, book("c"), task_id="trip")
+    process = cli.start("submit", "trip.json", *WITH, "--json")
+    with (cli.folder / "begun").open() as begun:
+        assert begun.read() == "begun"
+    yield process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=_LIMIT_S)
+
+
+def until(stream, text: str) -> str:
+    """Read lines until one has ``text`` in it."""
+    for line in stream:
+        if text in line:
+            return line
+    raise AssertionError(f"the stream ended without {text!r}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_interrupt_awaits_and_journals_the_call_in_flight(cli, blocked, number):
+    """One Ctrl-C starts nothing new, journals what comes of the call in flight, exits 130 and says how to go on."""
+    os.killpg(blocked.pid, number)
+    until(blocked.stderr, "stopping")
+    (cli.folder / "gate").write_text("open")
+    out, err = blocked.communicate(timeout=_LIMIT_S)
+
+    assert blocked.returncode == 130
+    assert '"interrupted"' in out and "saga resume trip --tools" in out
+    assert "Traceback" not in err
+    assert cli.world == ["book:a", "begun:b", "ended:b"]
+    shown = cli("show", "trip", "--json")
+    assert (shown.code, [step["status"] for step in shown.json["steps"]]) == (8, ["SUCCEEDED", "SUCCEEDED", "PENDING"])
+    assert cli("list", "--json").json["sagas"][0]["owner"] is None
+    done = cli("resume", "trip", *WITH, "--json")
+    assert (done.code, done.json["status"]) == (0, "COMPLETED")
+    assert cli.world == ["book:a", "begun:b", "ended:b", "book:c"]
+
+
+def test_a_second_interrupt_ends_at_once_and_loses_nothing(cli, blocked):
+    """A second Ctrl-C does not wait for the call; its intent is in the journal, so the step is in doubt, not lost."""
+    os.killpg(blocked.pid, signal.SIGINT)
+    until(blocked.stderr, "stopping")
+    os.killpg(blocked.pid, signal.SIGINT)
+    blocked.communicate(timeout=_LIMIT_S)
+
+    assert blocked.returncode == 130
+    kinds = [(record["k"], record.get("step")) for record in cli("history", "trip", "--json").json["records"]]
+    assert kinds[-1] == ("StepIntended", "2")
+    resumed = cli("resume", "trip", *WITH, "--json")
+    assert (resumed.code, resumed.json["questions"][0]["step_id"]) == (4, 2)
+    assert cli.world == ["book:a", "begun:b"]
+
+
+def test_a_killed_saga_is_taken_over_at_once(cli, blocked):
+    """After a kill, resume takes over without waiting, asks about the call in flight, and repeats nothing (pitfall 21)."""
+    os.killpg(blocked.pid, signal.SIGKILL)
+    blocked.communicate(timeout=_LIMIT_S)
+
+    ran = cli("resume", "trip", *WITH)
+
+    assert ran.code == 4
+    assert "waiting up to" not in ran.err
+    assert cli.world == ["book:a", "begun:b"]
+
+
+def test_a_saga_that_a_live_process_drives(cli, blocked):
+    """Elsewhere in flight: `show` and `cancel` exit 8, the owner acts on the cancel, and its exit code is 3."""
+    assert cli("show", "trip").code == 8
+    cancelled = cli("cancel", "trip", "--note", "no more", *WITH)
+    assert cancelled.code == 8
+    assert "another live process" in cancelled.err
+
+    until(blocked.stderr, "cancel requested")
+    (cli.folder / "gate").write_text("open")
+    out, _ = blocked.communicate(timeout=_LIMIT_S)
+
+    assert blocked.returncode == 3
+    assert '"cancelled"' in out
+    assert cli.world == ["book:a", "begun:b", "ended:b", "unbook:b", "unbook:a"]
+
+
+def test_an_interrupt_ends_the_wait_for_another_owner(cli, blocked):
+    """A resume that waits for a live owner's lease says so, and Ctrl-C ends the wait at once, with 130."""
+    waiting = cli.start("resume", "trip", *WITH)
+    until(waiting.stderr, "waiting up to")
+    os.killpg(waiting.pid, signal.SIGINT)
+    waiting.communicate(timeout=_LIMIT_S)
+
+    assert waiting.returncode == 130
+    (cli.folder / "gate").write_text("open")
+    blocked.communicate(timeout=_LIMIT_S)
+    assert blocked.returncode == 0
+
+
+def test_a_resume_of_a_saga_that_a_live_process_keeps_exits_8(cli, blocked):
+    """When the owner renews its lease, the other process prints where the saga stands and exits 8."""
+    ran = cli("resume", "trip", *WITH, "--json", env={"SAGA_LEASE_S": "1"})
+
+    assert (ran.code, ran.json["status"]) == (8, "RUNNING")

@@ -1,0 +1,176 @@
+"""The pages hold together, and say what the program says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from saga_engine import errors
+from saga_engine.cli import exit_codes
+from saga_engine.core import decide
+from saga_engine.core.messages import DECISIONS
+from tests.docs.diagrams import PAGE as CONCEPTS
+from tests.docs.diagrams import drawn
+from tests.docs.pages import PAGES, ROOT, anchors, prose
+
+ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link to a file of the project, and to a heading in it, resolves."""
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            dead.append(target)
+    assert dead == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    """A page that nobody can find is not there."""
+    for folder in (ROOT / "docs", ROOT / "docs" / "decisions"):
+        index = (folder / "README.md").read_text(encoding="utf-8")
+        assert [
+            page.name
+            for page in sorted(folder.glob("*.md"))
+            if page.name != "README.md" and f"({page.name})" not in index
+        ] == []
+
+
+def test_the_diagrams_are_the_tables() -> None:
+    """The state diagrams are what ``make docs-diagrams`` would draw now."""
+    text = CONCEPTS.read_text(encoding="utf-8")
+    assert text == drawn(text)
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+def _rows(heading: str) -> dict[str, list[str]]:
+    section = ERRORS.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in section.splitlines()
+        if line.startswith("| `")
+    ]
+    return {code: row for row in rows for code in re.findall(r"`([^`]+)`", row[0])}
+
+
+def _engine_errors() -> list[type[errors.SagaError]]:
+    found = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.SagaError)]
+    return sorted(found, key=lambda kind: kind.code)
+
+
+def test_every_code_of_the_program_is_explained_and_no_other() -> None:
+    """The codes of ``errors.py`` and those of the page are the same."""
+    assert sorted(_rows("Errors of the engine")) == [kind.code for kind in _engine_errors()]
+
+
+@pytest.mark.parametrize("kind", _engine_errors(), ids=lambda kind: kind.code)
+def test_an_errors_row_says_what_the_program_does(kind: type[errors.SagaError]) -> None:
+    """Class, verdict and exit code on the page are those of the program."""
+    row = _rows("Errors of the engine")[kind.code]
+    error = kind([errors.Problem("c", "$", "m")]) if kind is errors.PlanInvalid else kind("m")  # type: ignore[arg-type]
+    assert row[1:4] == [f"`{kind.__name__}`", kind.verdict, str(exit_codes.of_error(error))]
+
+
+def test_the_kinds_of_questions_and_their_answers_are_explained() -> None:
+    """Every kind of question, and every decision, has its row."""
+    assert sorted(_rows("What a person is asked")) == sorted(decide.OPTIONS)
+    section = CONCEPTS.read_text(encoding="utf-8").split("## Decisions\n")[1]
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == sorted(DECISIONS)
+
+
+def test_the_reasons_of_a_turn_are_explained() -> None:
+    """Every value that ``State.failing`` is given has its row."""
+    source = (ROOT / "saga_engine" / "core" / "evolve.py").read_text(encoding="utf-8")
+    given = set(re.findall(r'failing = "([a-z-]+)"', source)) | set(re.findall(r'_stopping\("([a-z-]+)"\)', source))
+    assert given == set(_rows("Why a saga turned around"))
+
+
+#: Who takes an error code of a call, and at which place.
+_TAKERS = {"ErrorInfo": 0, "_cannot_call": 4, "_bad_params": 1, "_refusal": 0}
+
+
+def _call_codes() -> set[str]:
+    found = {errors.SecretMissing.code}
+    for room in ("core", "runtime", "tools"):
+        for path in (ROOT / "saga_engine" / room).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef) and node.name in _TAKERS:
+                    found |= _texts(node.args.defaults)
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _TAKERS:
+                    place = _TAKERS[node.func.id]  # type: ignore[attr-defined]
+                    found |= _texts(
+                        [*node.args[place : place + 1], *(k.value for k in node.keywords if k.arg == "error_code")]
+                    )
+    return found | {errors.ToolError("m").error_code}
+
+
+def _texts(nodes: list[ast.expr]) -> set[str]:
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_the_error_codes_of_calls_are_explained() -> None:
+    """Every code that the engine itself gives a call has its row; the rows for whole families are extra."""
+    families = {"http_404", "http_503", "read_timeout", "value_error"}
+    assert set(_rows("Error codes of a call")) - families == _call_codes()
+
+
+# --- guarantees ----------------------------------------------------------------------------------------------------
+
+
+def test_every_promise_names_a_test_that_exists() -> None:
+    """A promise without a test is a wish: each ``tests/…::name`` on the page is there."""
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", GUARANTEES)
+    missing = []
+    for file, name in named:
+        path = ROOT / file
+        if not path.is_file() or (
+            name and not re.search(rf"^\s*(async )?def {name}\b", path.read_text("utf-8"), re.MULTILINE)
+        ):
+            missing.append(f"{file}::{name}")
+    assert missing == []
+    assert len(named) >= 15
+
+
+# --- the tree ------------------------------------------------------------------------------------------------------
+
+
+def _files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    return [path for name in listed.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
+
+
+@pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not a git checkout")
+def test_no_path_of_a_machine_and_no_registry_stands_in_the_tree() -> None:
+    """What is written here is true on any machine."""
+    registries = (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("deb", "debian", "org"),
+    )  # in pieces: this file is searched, too
+    hosts = [re.escape(".".join(parts)) for parts in registries]
+    places = [re.escape(f"{place}/") for place in (ROOT, Path.home()) if place != place.parent]
+    forbidden = re.compile("|".join([*places, r"(?<![\w.])/(?:home|Users)/[a-z]\w*/", *hosts]))
+    found = []
+    for path in _files():
+        text = path.read_bytes().decode("utf-8", "ignore")
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in forbidden.finditer(text)]
+    assert found == []
