@@ -8,8 +8,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Two workers: many tests wait for a disk or for a child process. PYTEST_ARGS='-n 0 -k name' for one test.
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+# Two workers: many tests wait for a disk or for a child process. A file stays with one worker, so that what its tests share
+# (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .PHONY: help venv demo test check lint types doors bench docs-diagrams clean
 

@@ -111,7 +111,9 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
     """What a person should know first: mail, questions, the remainder, the reason, the goal."""
     parts = []
     if head.inbox:
-        parts.append(f"{head.inbox} message{'s' if head.inbox != 1 else ''} waiting: resume it")
+        # A live owner reads its mail by itself.
+        what = "" if head.owner_ttl_ms > 0 else ": resume it"
+        parts.append(f"{head.inbox} message{'s' if head.inbox != 1 else ''} waiting{what}")
     questions = summary.get("questions")
     if head.status == SagaStatus.ESCALATED.value and isinstance(questions, list):
         parts += [

@@ -43,6 +43,7 @@ class SagaDriver:
     __slots__ = (
         "_clock",
         "_creation",
+        "_decided_at",
         "_head_status",
         "_keep_ms",
         "_mail",
@@ -79,6 +80,7 @@ class SagaDriver:
         self.journalled = journalled
         self._seq = seq
         self._creation = creation
+        self._decided_at = 0
         self._head_status = "" if creation else state.status
         self._store = store
         self._writer = writer
@@ -138,7 +140,7 @@ class SagaDriver:
     def _decide(self, records: list[r.AnyRecord]) -> None:
         """Follow the state until nothing more can be settled now. Each round is evolved before the next is asked for."""
         state = self.state
-        now = max(self._clock.now_ms(), state.at)
+        now = self._decided_at = max(self._clock.now_ms(), state.at)
         alerting = self._performer.alerting
         while found := decide(state, now, alerting=alerting):
             for record in found:
@@ -276,9 +278,10 @@ class SagaDriver:
         """Until an outcome, a message, a stop, or the next due time."""
         loop = asyncio.get_running_loop()
         self._wake = loop.create_future()
-        now = self._clock.now_ms()
-        due = self.state.next_due(now)
-        timer = None if due is None else loop.call_later(max(due - now, 0) / 1000 + 0.001, self._rouse)
+        # Counted from the last decision: what has fallen due since then has not been looked at yet.
+        due = self.state.next_due(self._decided_at)
+        delay_s = 0.0 if due is None else max(due - self._clock.now_ms(), 0) / 1000 + 0.001
+        timer = None if due is None else loop.call_later(delay_s, self._rouse)
         try:
             await self._wake
         finally:

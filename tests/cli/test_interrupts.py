@@ -90,13 +90,15 @@ def test_a_saga_that_a_live_process_drives(cli, blocked):
     assert cancelled.code == 8
     assert "another live process" in cancelled.err
 
-    until(blocked.stderr, "cancel requested")
     (cli.folder / "gate").write_text("open")
     out, _ = blocked.communicate(timeout=_LIMIT_S)
 
     assert blocked.returncode == 3
     assert '"cancelled"' in out
-    assert cli.world == ["book:a", "begun:b", "ended:b", "unbook:b", "unbook:a"]
+    # The owner may begin step 3 before it looks into its mail; whatever it did, it undid.
+    done = [line.split(":")[1] for line in cli.world if line.startswith(("book:", "ended:"))]
+    undone = [line.split(":")[1] for line in cli.world if line.startswith("unbook:")]
+    assert done[:2] == ["a", "b"] and undone == done[::-1]
 
 
 def test_an_interrupt_ends_the_wait_for_another_owner(cli, blocked):

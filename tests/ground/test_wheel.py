@@ -19,9 +19,6 @@ from saga_engine import __version__
 ROOT = Path(__file__).parents[2]
 PLAN = "travel_request_001.json"
 
-# One worker builds and installs, once.
-pytestmark = pytest.mark.xdist_group("wheel")
-
 
 class Built(NamedTuple):
     wheel: Path
@@ -158,19 +155,24 @@ def test_the_wheel_runs_the_articles_plan(embedded: Home) -> None:
 
 
 def test_the_types_are_found(embedded: Home) -> None:
-    """A type checker sees the annotations of the installed package."""
-    (embedded.folder / "typed.py").write_text("from saga_engine import Outcome\nreveal_type(Outcome.completed.fget)\n")
-    python = embedded.bin / "python"
+    """A type checker sees the annotations of the installed package: what is right passes, what is wrong does not."""
+    right = "from saga_engine import Outcome\n\n\ndef done(outcome: Outcome) -> bool:\n    return outcome.completed\n"
+    assert _checked(embedded, right) == 0
+    assert _checked(embedded, right.replace("bool", "int | list[str]").replace("completed", "saga_id")) == 1
+
+
+def _checked(home: Home, source: str) -> int:
+    (home.folder / "typed.py").write_text(source)
+    python = str(home.bin / "python")
     command = [
         sys.executable,
         "-m",
         "mypy",
         "--strict",
         "--python-executable",
-        str(python),
+        python,
         "--cache-dir",
         os.devnull,
         "typed.py",
     ]
-    done = subprocess.run(command, cwd=embedded.folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout
+    return subprocess.run(command, cwd=home.folder, capture_output=True, timeout=300, check=False).returncode

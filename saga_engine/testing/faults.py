@@ -1,0 +1,229 @@
+"""Faults on order: a process that is killed, stopped or lied to at an exact point, as often as a test wants.
+
+A fault is a short text, so that a child process can be told through its environment::
+
+    SAGA_FAULT=append:3:before            SIGKILL right before the third append leaves the process
+    SAGA_FAULT=append:3:after             … right after the store has acknowledged it
+    SAGA_FAULT=call:2:after:raise         the second tool call has taken effect, and its answer is lost
+    SAGA_FAULT=append:1:after:pause:/f    touch the file /f, then SIGSTOP: the process freezes there
+    SAGA_FAULT=append:2:before,call:1:after    several, separated by commas
+
+``POINT:N:WHEN[:ACTION[:ARGUMENT]]``. Points are the verbs of a store (``append``, ``acquire``, ``renew``, …), which
+``FaultyStore`` counts, and whatever a tool counts with ``Faults.at``; the custom is ``call``, around the effect::
+
+    faults = Faults.from_environment()
+
+    @tool(undo="cancel")
+    def book(item: str, ctx: ToolContext) -> dict:
+        with faults.at("call"):
+            return hotel.book(item, request_id=ctx.idempotency_key)
+
+    store = FaultyStore(open_store("embedded://.saga"), faults)
+    async with Coordinator.open(store, tools=[book, cancel]) as coordinator: ...
+
+How many points a run has is told by ``Faults.counts`` after a run without faults. The engine knows nothing of all this.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, cast
+
+from saga_engine.errors import SettingInvalid, StoreUnavailable
+from saga_engine.ports import Acquired, AppendReply, Entry, Head, Held, Renewal, Store, StorePromise
+
+When = Literal["before", "after"]
+Action = Callable[["Fault"], None]
+
+VARIABLE: Final = "SAGA_FAULT"
+#: The point that tools count.
+CALL: Final = "call"
+_HINT: Final = "POINT:N:before|after[:ACTION[:ARGUMENT]], for example append:3:before or call:2:after:raise"
+
+
+class Fault(NamedTuple):
+    """One fault: at the ``number``-th arrival (counted from 1) at ``point``, before or after what happens there."""
+
+    point: str
+    number: int
+    when: When
+    action: str = "kill"
+    argument: str = ""
+
+    def __str__(self) -> str:
+        words = [self.point, str(self.number), self.when]
+        if self.argument or self.action != "kill":
+            words.append(self.action)
+        return ":".join([*words, self.argument] if self.argument else words)
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """The fault that a text describes. Raises ``SettingInvalid``."""
+        point, _, rest = text.strip().partition(":")
+        number, _, rest = rest.partition(":")
+        when, _, rest = rest.partition(":")
+        action, _, argument = rest.partition(":")
+        if not point or not number.isdecimal() or int(number) < 1 or when not in ("before", "after"):
+            raise SettingInvalid(f"{text!r} is no fault", hint=_HINT)
+        return cls(point, int(number), cast("When", when), action or "kill", argument)
+
+
+class Faults:
+    """The faults of one process, and its count of the points it has come to. Safe to use from several threads.
+
+    ``faults``: a text as in the module's docstring, or ``Fault``s. ``actions`` adds to the actions ``kill``, ``pause``
+    and ``raise``, by name. Raises ``SettingInvalid`` for a text or an action that means nothing.
+    """
+
+    def __init__(self, faults: str | Sequence[Fault] = (), *, actions: Mapping[str, Action] | None = None) -> None:
+        if isinstance(faults, str):
+            faults = [Fault.parse(text) for text in faults.split(",") if text.strip()]
+        self._actions: Mapping[str, Action] = {"kill": _kill, "pause": _pause, "raise": _raise, **(actions or {})}
+        for fault in faults:
+            if fault.action not in self._actions:
+                raise SettingInvalid(
+                    f"{fault.action!r} is no action of a fault", hint=f"actions: {', '.join(self._actions)}"
+                )
+        self._waiting = {(fault.point, fault.number, fault.when): fault for fault in faults}
+        self._lock = threading.Lock()
+        #: How often each point was reached so far.
+        self.counts: Counter[str] = Counter()
+        #: The faults that came true, in order. (Whoever was killed cannot tell.)
+        self.fired: list[Fault] = []
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Faults:
+        """The faults that ``SAGA_FAULT`` orders; none if it is not set."""
+        return cls(environ.get(VARIABLE, ""))
+
+    @contextmanager
+    def at(self, point: str) -> Iterator[None]:
+        """Put around what happens at a point. *After* means also: after it has failed with an ``Exception``."""
+        with self._lock:
+            self.counts[point] += 1
+            number = self.counts[point]
+        self._come_true(point, number, "before")
+        try:
+            yield
+        except Exception:
+            self._come_true(point, number, "after")
+            raise
+        self._come_true(point, number, "after")
+
+    def _come_true(self, point: str, number: int, when: When) -> None:
+        fault = self._waiting.get((point, number, when))
+        if fault is not None:
+            self.fired.append(fault)
+            self._actions[fault.action](fault)
+
+
+def _kill(_: Fault) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _pause(fault: Fault) -> None:
+    """The file says that the point was reached; whoever waits for it sends SIGCONT when time has passed enough."""
+    if fault.argument:
+        Path(fault.argument).touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _raise(fault: Fault) -> None:
+    """What a caller sees when the line breaks: *unknown* for a tool's call, 'cannot be reached' for a store."""
+    if fault.point == CALL:
+        raise ConnectionError(f"injected: {fault}")
+    raise StoreUnavailable(f"injected: {fault}", hint="this is a test", url="")
+
+
+class FaultyStore:
+    """Any store, with faults around each of its verbs; the point's name is the verb's.
+
+    *Before* an append nothing has left the process; *after* it the store has acknowledged it, and the engine has not
+    heard of that yet.
+    """
+
+    def __init__(self, inner: Store, faults: Faults) -> None:
+        self.inner = inner
+        self.faults = faults
+        self.url = inner.url
+
+    async def open(self) -> None:
+        """As the inner store."""
+        with self.faults.at("open"):
+            await self.inner.open()
+
+    async def close(self) -> None:
+        """As the inner store."""
+        with self.faults.at("close"):
+            await self.inner.close()
+
+    async def promise(self) -> StorePromise:
+        """As the inner store."""
+        with self.faults.at("promise"):
+            return await self.inner.promise()
+
+    async def open_session(self, owner: str, ttl_ms: int) -> int:
+        """As the inner store."""
+        with self.faults.at("open_session"):
+            return await self.inner.open_session(owner, ttl_ms)
+
+    async def renew(self, owner: str, ttl_ms: int) -> Renewal:
+        """As the inner store."""
+        with self.faults.at("renew"):
+            return await self.inner.renew(owner, ttl_ms)
+
+    async def close_session(self, owner: str) -> None:
+        """As the inner store."""
+        with self.faults.at("close_session"):
+            await self.inner.close_session(owner)
+
+    async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
+        """As the inner store."""
+        with self.faults.at("acquire"):
+            return await self.inner.acquire(saga_id, owner, dead_owner)
+
+    async def release(self, saga_id: str, epoch: int) -> None:
+        """As the inner store."""
+        with self.faults.at("release"):
+            await self.inner.release(saga_id, epoch)
+
+    async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
+        """As the inner store."""
+        with self.faults.at("append"):
+            return await self.inner.append(owner, entries)
+
+    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
+        """As the inner store."""
+        with self.faults.at("read"):
+            return await self.inner.read(saga_id, start)
+
+    async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """As the inner store."""
+        with self.faults.at("values"):
+            return await self.inner.values(saga_id, digests)
+
+    async def head(self, saga_id: str) -> Head:
+        """As the inner store."""
+        with self.faults.at("head"):
+            return await self.inner.head(saga_id)
+
+    async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
+        """As the inner store."""
+        with self.faults.at("list"):
+            return await self.inner.list(status, limit)
+
+    async def post(self, saga_id: str, message: bytes) -> Head:
+        """As the inner store."""
+        with self.faults.at("post"):
+            return await self.inner.post(saga_id, message)
+
+    async def inbox(self, saga_id: str) -> Sequence[bytes]:
+        """As the inner store."""
+        with self.faults.at("inbox"):
+            return await self.inner.inbox(saga_id)
