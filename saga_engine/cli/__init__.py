@@ -27,7 +27,7 @@ from saga_engine.cli.show import show
 from saga_engine.cli.submit import submit
 from saga_engine.cli.words import PlainCommand, PlainGroup
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     name="saga",
@@ -37,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, body, words in (
+for _name, _body, _about in (
     ("submit", submit, "Journal a plan and drive it to its end."),
     ("resume", resume, "Go on with a saga, or with all that can."),
     ("list", list_sagas, "List sagas, the last changed first."),
@@ -50,7 +50,7 @@ for name, body, words in (
     ("graph", graph, "Draw a plan or a saga."),
     ("doctor", doctor, "Look at store, tools and settings."),
 ):
-    app.command(name, cls=PlainCommand, short_help=words)(command(body))
+    app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
 
 
 def _print_version(wanted: bool) -> None:
@@ -76,12 +76,15 @@ def _saga(
 
 def main() -> None:
     """The entry point ``saga``; never returns."""
-    sys.exit(_run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:]))
 
 
-def _run(args: Sequence[str]) -> int:
+def run(args: Sequence[str]) -> int:
+    """Carry out one command line; returns its exit code."""
     try:
         code = app(args=list(args), prog_name="saga", standalone_mode=False)
+    except typer.Abort:
+        return exit_codes.INTERRUPTED
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

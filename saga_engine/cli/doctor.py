@@ -171,9 +171,8 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
         refused = False
         try:
             await store.open()
-        except StoreTooWeak as error:
-            findings.append(_of(error, "store"))
-            refused = True
+        except StoreTooWeak:
+            refused = True  # for the reasons that its promise lists one by one
         promise = await store.promise()
         for severity, text, hint in promise.findings:
             # With durability = "relaxed" a weak server was chosen; what it does not keep is still said.

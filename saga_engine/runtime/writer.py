@@ -1,8 +1,8 @@
 """Group commit: all sagas of a process that wait for the disk at the same moment share one round trip and one fsync.
 
-One call is in flight at a time, and the call in flight is the batching window: whatever is appended meanwhile goes into the
-next one. No timer delays anybody (Helland et al., *Group Commit Timers and High Volume Transaction Systems*, 1988, found
-that load makes the batch; here the previous commit does).
+The calls in flight are the batching window: whatever is appended meanwhile goes into the next one, and no timer delays
+anybody (Helland et al., *Group Commit Timers and High Volume Transaction Systems*, 1988, tuned timers to the load; here the
+commit before does it). Two calls may be in flight: while the server writes one batch, this process works through the other.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from saga_engine.ports import Ack, Entry, Store
 from saga_engine.runtime.lease import StoreClock
 
 _MAX_ENTRIES = 512
+_CALLS_IN_FLIGHT = 2
+_WORTH_HALVING = 32
 
 
 class JournalWriter:
     """The one writer of a process. A saga has at most one append under way; its driver sees to that."""
 
-    __slots__ = ("_clock", "_queue", "_store", "_task", "owner")
+    __slots__ = ("_clock", "_flushing", "_queue", "_sending", "_store", "_tasks", "owner")
 
     def __init__(self, store: Store, clock: StoreClock) -> None:
         self.owner = ""
         self._store = store
         self._clock = clock
         self._queue: list[tuple[asyncio.Future[Ack], Entry]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._flushing = 0
+        self._sending = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def append(self, entry: Entry) -> asyncio.Future[Ack]:
         """Queue one saga's records; the future's ack says that they are durable, or why they were not added.
@@ -36,37 +40,57 @@ class JournalWriter:
         """
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._queue.append((future, entry))
-        if self._task is None:
-            self._task = asyncio.create_task(self._flush(), name="saga-writer")
+        # A call that has not been sent yet will take this entry along; only beside one in flight is another worth while.
+        if len(self._queue) == 1:
+            self._flush_soon()
         return future
 
+    def _flush_soon(self) -> None:
+        if self._flushing < _CALLS_IN_FLIGHT:
+            self._flushing += 1
+            task = asyncio.create_task(self._flush(), name="saga-writer")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
     async def _flush(self) -> None:
-        await asyncio.sleep(0)  # let every saga that is ready to append do so first
         try:
+            await asyncio.sleep(0)  # let every saga that is ready to append do so first
             while self._queue:
-                batch, self._queue = self._queue[:_MAX_ENTRIES], self._queue[_MAX_ENTRIES:]
+                size = min(len(self._queue), _MAX_ENTRIES)
+                if not self._sending and size >= _WORTH_HALVING:
+                    size //= 2  # the server starts on one half while this process still prepares the other
+                batch, self._queue = self._queue[:size], self._queue[size:]
+                if self._queue:
+                    self._flush_soon()
                 # Whoever cancelled the wait has gone on from the journal; the entry is nobody's any more.
                 batch = [item for item in batch if not item[0].cancelled()]
-                if not batch:
-                    continue
-                try:
-                    reply = await self._store.append(self.owner, [entry for _, entry in batch])
-                except SagaError as error:
-                    for future, _ in batch:
-                        if not future.done():
-                            future.set_exception(error)
-                else:
-                    self._clock.set(reply.now_ms)
-                    for (future, _), ack in zip(batch, reply.acks, strict=True):
-                        if not future.done():
-                            future.set_result(ack)
-                await asyncio.sleep(0)  # those that were just served may have the next records ready
+                if batch:
+                    await self._send(batch)
+                    await asyncio.sleep(0)  # those that were just served may have their next records ready
         finally:
-            self._task = None
-            for future, _ in self._queue:
-                future.cancel()
+            self._flushing -= 1  # at once: an entry that comes now must find that nobody takes it along
+
+    async def _send(self, batch: list[tuple[asyncio.Future[Ack], Entry]]) -> None:
+        self._sending += 1
+        try:
+            reply = await self._store.append(self.owner, [entry for _, entry in batch])
+        except BaseException as error:
+            for future, _ in batch:
+                if not future.done():
+                    if isinstance(error, Exception):
+                        future.set_exception(error)
+                    else:
+                        future.cancel()  # the event loop is closing
+            if not isinstance(error, SagaError):
+                raise
+            return
+        finally:
+            self._sending -= 1
+        self._clock.set(reply.now_ms)
+        for (future, _), ack in zip(batch, reply.acks, strict=True):
+            if not future.done():
+                future.set_result(ack)
 
     async def close(self) -> None:
         """Wait for what is under way."""
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)

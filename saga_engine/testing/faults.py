@@ -33,10 +33,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from saga_engine.errors import SettingInvalid, StoreUnavailable
-from saga_engine.ports import Acquired, AppendReply, Entry, Head, Held, Renewal, Store, StorePromise
+
+if TYPE_CHECKING:
+    from saga_engine.ports import Acquired, AppendReply, Entry, Head, Held, Renewal, Store, StorePromise
 
 When = Literal["before", "after"]
 Action = Callable[["Fault"], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 from saga_engine import RetryPolicy, ToolError, tool
@@ -56,6 +57,6 @@ def block(item: str) -> dict:
 @tool(undo="unbook")
 def noisy(item: str) -> dict:
     """Prints, and has a child that prints."""
-    print("NOISE of the tool")
+    sys.stdout.write("NOISE of the tool\n")
     subprocess.run(["echo", "NOISE of a child"], check=True)
     return {"ref": item}

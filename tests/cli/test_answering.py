@@ -14,7 +14,9 @@ WITH = ("--tools", str(TOOLS))
 @pytest.fixture
 def in_doubt(cli, book):
     """A saga whose second call's answer was lost: it asks a person."""
-    cli.plan("trip.json", book("a"), {"step_id": "v", "tool": "vanish", "params": {"item": "b"}}, book("c"), task_id="trip")
+    cli.plan(
+        "trip.json", book("a"), {"step_id": "v", "tool": "vanish", "params": {"item": "b"}}, book("c"), task_id="trip"
+    )
     ran = cli("submit", "trip.json", *WITH)
     assert ran.code == 4
     return ran
@@ -22,8 +24,8 @@ def in_doubt(cli, book):
 
 def test_a_question_is_shown_with_its_answers_and_the_line_to_type(cli, in_doubt):
     """An escalated saga exits 4, lists the legal answers, and the line it prints for one of them works as it stands."""
-    assert cli("show", "trip").code == 4
-    shown = cli("show", "trip", "--json").json
+    assert cli.look("show", "trip").code == 4
+    shown = cli.look("show", "trip", "--json").json
     assert [question["step_id"] for question in shown["questions"]] == ["v"]
     for option in shown["questions"][0]["options"]:
         assert f"saga resolve trip v {option}" in in_doubt.out
@@ -33,7 +35,7 @@ def test_a_question_is_shown_with_its_answers_and_the_line_to_type(cli, in_doubt
 
     assert done.code == 3
     assert cli.world == ["book:a", "vanish:b", "unbook:a"]
-    assert "ESCALATED" in cli("history", "trip").out or cli("history", "trip").code == 0
+    assert "DecisionMade" in cli.look("history", "trip").out
 
 
 def test_happened_takes_an_output_and_goes_on(cli, in_doubt):
@@ -42,20 +44,20 @@ def test_happened_takes_an_output_and_goes_on(cli, in_doubt):
 
     assert (done.code, done.json["status"]) == (0, "COMPLETED")
     assert [step["output"] for step in done.json["steps"]] == [{"ref": "a"}, {"ref": "b"}, {"ref": "c"}]
-    decision = next(r for r in cli("history", "trip", "--json").json["records"] if r["k"] == "DecisionMade")
+    decision = next(r for r in cli.look("history", "trip", "--json").json["records"] if r["k"] == "DecisionMade")
     assert (decision["by"], decision["note"], decision["output"]) == ("ada", "seen", {"ref": "b"})
     assert cli.world == ["book:a", "vanish:b", "book:c"]
 
 
 def test_answers_that_do_not_fit_are_refused(cli, in_doubt):
     """A decision that is not asked for exits 6, one that is none exits 2, and --output is strict JSON."""
-    before = cli("history", "trip", "--json").json
+    before = cli.look("history", "trip", "--json").json
     assert cli("resolve", "trip", "1", "retry", *WITH).code == 6
     assert cli("resolve", "trip", "v", "undone", *WITH, "--json").json["error"]["code"] == "decision-refused"
     assert cli("resolve", "trip", "v", "perhaps", *WITH).code == 2
     for output in ('{"ref": NaN}', '{"ref": 1, "ref": 2}', "{"):
         assert cli("resolve", "trip", "v", "happened", "--output", output, *WITH).code == 2
-    assert cli("history", "trip", "--json").json == before
+    assert cli.look("history", "trip", "--json").json == before
 
 
 def test_a_decision_is_recorded_even_where_the_tools_are_missing(cli, in_doubt):
@@ -63,9 +65,10 @@ def test_a_decision_is_recorded_even_where_the_tools_are_missing(cli, in_doubt):
     ran = cli("resolve", "trip", "v", "not-happened")
 
     assert ran.code == 1
-    assert "is recorded" in ran.err and "saga resume trip" in ran.err
-    assert "message waiting" in cli("list").out
-    assert cli("show", "trip").code == 4
+    assert "is recorded" in ran.err
+    assert "saga resume trip" in ran.err
+    assert "message waiting" in cli.look("list").out
+    assert cli.look("show", "trip").code == 4
     assert cli("resume", "trip", *WITH).code == 3
     assert cli.world == ["book:a", "vanish:b", "unbook:a"]
 
@@ -73,8 +76,12 @@ def test_a_decision_is_recorded_even_where_the_tools_are_missing(cli, in_doubt):
 def test_an_undo_that_failed_asks_and_can_be_tried_again(cli, book):
     """A saga whose undo fails is not reported as rolled back (pitfall 7); 'retry' tries again (pitfall 12)."""
     (cli.folder / "undo-is-broken").touch()
-    cli.plan("trip.json", book("a", rollback={"tool": "unbook", "params": {"ref": "a"}, "retry": {"max_attempts": 1}}),
-             {"tool": "fail"}, task_id="trip")
+    cli.plan(
+        "trip.json",
+        book("a", rollback={"tool": "unbook", "params": {"ref": "a"}, "retry": {"max_attempts": 1}}),
+        {"tool": "fail"},
+        task_id="trip",
+    )
     ran = cli("submit", "trip.json", *WITH, "--json")
     assert (ran.code, ran.json["status"], ran.json["report"]["failed"]) == (4, "ESCALATED", [1])
     (cli.folder / "undo-is-broken").unlink()
@@ -88,14 +95,20 @@ def test_an_undo_that_failed_asks_and_can_be_tried_again(cli, book):
 def test_leave_ends_a_saga_as_abandoned_and_not_clean(cli, book):
     """What a person leaves in place ends the saga ABANDONED, exit code 3, and the report says not clean."""
     (cli.folder / "undo-is-broken").touch()
-    cli.plan("trip.json", book("a", rollback={"tool": "unbook", "params": {"ref": "a"}, "retry": {"max_attempts": 1}}),
-             {"tool": "fail"}, task_id="trip")
+    cli.plan(
+        "trip.json",
+        book("a", rollback={"tool": "unbook", "params": {"ref": "a"}, "retry": {"max_attempts": 1}}),
+        {"tool": "fail"},
+        task_id="trip",
+    )
     cli("submit", "trip.json", *WITH)
 
     done = cli("resolve", "trip", "1", "leave", *WITH)
 
     assert done.code == 3
-    assert "ABANDONED" in done.out and "not clean" in done.out and "left in place: 1" in done.out
+    assert "ABANDONED" in done.out
+    assert "not clean" in done.out
+    assert "left in place: 1" in done.out
 
 
 def test_cancel_undoes_and_is_refused_at_the_end(cli, book):

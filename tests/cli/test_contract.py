@@ -1,0 +1,81 @@
+"""The command line's tables are those of the core, and those of its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from saga_engine import errors
+from saga_engine.cli import exit_codes, words
+from saga_engine.cli.resolve import Decision
+from saga_engine.core import messages, transitions
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+
+def test_the_statuses_and_decisions_are_those_of_the_core():
+    """What the command line writes out for the sake of a quick start is what the core has."""
+    assert tuple(exit_codes.SagaStatus) == transitions.SAGA_STATES
+    assert tuple(Decision) == messages.DECISIONS
+
+
+def test_every_status_has_its_exit_code():
+    """0 completed, 3 undone or abandoned, 4 asks, 8 goes on."""
+    assert {status: exit_codes.of_status(status) for status in transitions.SAGA_STATES} == {
+        "PENDING": 8,
+        "RUNNING": 8,
+        "COMPENSATING": 8,
+        "ESCALATED": 4,
+        "COMPLETED": 0,
+        "COMPENSATED": 3,
+        "ABANDONED": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.SagaNotFound("x"), 5),
+        (errors.SagaExists("x"), 6),
+        (errors.DecisionRefused("x"), 6),
+        (errors.CancelRefused("x"), 6),
+        (errors.PlanInvalid([errors.Problem("c", "$", "m")]), 7),
+        (errors.SagaOwned("x"), 8),
+        (errors.Interrupted("x"), 130),
+        (errors.ToolMissing("x"), 1),
+        (errors.StoreUnavailable("x"), 1),
+    ],
+)
+def test_every_error_has_its_exit_code(error, code):
+    """Errors that a script can act on have a code of their own; the others exit 1."""
+    assert exit_codes.of_error(error) == code
+
+
+def test_the_gravest_code_wins():
+    """4 over 1 over 3 over 8 over 0; an interrupt is over all; no saga at all is 0."""
+    assert exit_codes.gravest([]) == 0
+    order = [130, 4, 1, 3, 8, 0]
+    for at in range(len(order)):
+        assert exit_codes.gravest(reversed(order[at:])) == order[at]
+    assert exit_codes.gravest([0, 5, 3]) == 1
+
+
+def test_the_page_lists_every_command_option_and_exit_code():
+    """`docs/cli.md` names every command with all its options, and exactly the exit codes that there are."""
+    from typer.main import get_command
+
+    from saga_engine.cli import app
+
+    for name, command in get_command(app).commands.items():
+        section = re.search(rf"^### `saga {name}\b.*?(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+        assert section, f"docs/cli.md has no section for {name}"
+        shared = ("--json", "--store", "--tools", "--debug", "--help")
+        for param in command.params:
+            long = max(getattr(param, "opts", []), key=len)
+            if param.param_type_name == "option" and long not in shared:
+                assert long in section.group(), f"docs/cli.md does not speak of {name} {long}"
+        assert isinstance(command, words.PlainCommand)
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
+    assert codes == {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}

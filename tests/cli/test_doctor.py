@@ -1,0 +1,68 @@
+"""`saga doctor` speaks also when nothing works."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import TOOLS
+from tests.servers import DebianRedis
+
+
+def findings(ran, severity: str) -> list[dict]:
+    return [finding for finding in ran.json["findings"] if finding["severity"] == severity]
+
+
+def test_a_healthy_folder(cli):
+    """Store, tools, settings with their sources and versions are told; exit code 0."""
+    (cli.folder / "saga.toml").write_text(f'[saga]\ntools = ["{TOOLS}"]\nlease_s = 7\n')
+
+    ran = cli("doctor", "--json", env={"SAGA_PATIENCE_S": "5"})
+
+    assert (ran.code, ran.json["healthy"]) == (0, True)
+    assert ran.json["store"]["level"] == "fsync"
+    assert {name: one["from"] for name, one in ran.json["settings"].items()} == {
+        "store": "default",
+        "tools": "saga.toml",
+        "durability": "default",
+        "lease_s": "saga.toml",
+        "patience_s": "SAGA_PATIENCE_S",
+        "keep_finished_s": "default",
+    }
+    assert "book" in {tool["name"] for tool in ran.json["tools"]}
+    assert cli("doctor").code == 0
+
+
+def test_an_unreachable_store_is_a_finding(cli):
+    """A store that is down is an error with a hint, told like everything else; the command itself works."""
+    ran = cli("doctor", "--store", "unix:///nowhere/at/all.sock", "--json")
+
+    assert (ran.code, ran.json["healthy"], ran.json["store"]) == (1, False, None)
+    assert [(one["about"], bool(one["hint"])) for one in findings(ran, "error")] == [("store", True)]
+
+
+def test_broken_tools_and_settings_are_findings(cli):
+    """Tools that cannot be loaded and a saga.toml that cannot be read are findings, too."""
+    ran = cli("doctor", "--tools", "nowhere.py", "--json")
+    assert (ran.code, [one["about"] for one in findings(ran, "error")]) == (1, ["tools"])
+    (cli.folder / "saga.toml").write_text("[saga]\nstorre = 1\n")
+    ran = cli("doctor", "--json")
+    assert (ran.code, [one["about"] for one in findings(ran, "error")]) == (1, ["settings"])
+
+
+def test_a_password_is_not_shown(cli):
+    """The store's address is shown without its password, in settings and in findings."""
+    ran = cli("doctor", "--store", "redis://ada:opensesame@localhost:1/0", "--json")
+    assert ran.code == 1
+    assert "opensesame" not in ran.out + ran.err
+
+
+@pytest.mark.debian_redis
+def test_a_weak_store_is_told_with_the_cure(cli):
+    """A server that promises too little is an error that names the command that mends it; `relaxed` makes it a warning."""
+    with DebianRedis(appendfsync="everysec") as server:
+        ran = cli("doctor", "--store", server.url, "--json")
+        lenient = cli("doctor", "--store", server.url, "--json", env={"SAGA_DURABILITY": "relaxed"})
+    assert ran.code == 1
+    assert any("appendfsync always" in one["hint"] for one in findings(ran, "error"))
+    assert lenient.code == 0
+    assert any("appendfsync" in one["text"] for one in findings(lenient, "warning"))

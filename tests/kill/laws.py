@@ -1,0 +1,124 @@
+"""What must be true of a saga whose process was killed and that was resumed: laws about the plan, the journal and the
+outside world, each checked from what another process told and from the ledger. Every breach is a sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from saga_engine.core import transitions as t
+from saga_engine.testing.ledger import Line, OutsideLedger
+from tests.kill.world import ENDS, PLANS
+
+Place = tuple[str, str]
+
+_SETTLES = {"StepSucceeded", "StepFailed", "StepRetryScheduled", "StepInDoubt", "StepEscalated"}
+
+
+def in_flight(history: Sequence[dict[str, Any]]) -> set[Place]:
+    """Calls with an intent and no result, read from the journal without the engine's help."""
+    found: set[Place] = set()
+    for record in history:
+        place = (record.get("step", ""), record.get("direction", "forward"))
+        if record["k"] == "StepIntended":
+            found.add(place)
+        elif record["k"] in _SETTLES:
+            found.discard(place)
+    return found
+
+
+def questions(body: dict[str, Any]) -> set[Place]:
+    """What a person is asked."""
+    return {(str(question["step_id"]), question["direction"]) for question in body["questions"]}
+
+
+def breaches(
+    *, plan: str, variant: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str, kills: int = 1
+) -> list[str]:
+    """Every law that the resumed saga breaks; ``told`` is what the resuming process said."""
+    lines = ledger.lines(saga_id)
+    if told["others"]:
+        return [f"other sagas were resumed: {told['others']}"]
+    if told["before"] is None:
+        # The plan was never journalled: then nothing at all happened.
+        return [f"no saga is journalled, and the world was asked: {line}" for line in lines]
+    found = list(_asked_rightly(variant, told))
+    found += _repeats(variant, told, lines, kills)
+    found += _end(plan, variant, told, ledger, saga_id)
+    asked = [step for step, direction, _ in told["asked"] if direction == "compensate"]
+    found += ledger.compare(told["final"], PLANS[plan], asked=asked)
+    found += _reverse_order(plan, told, lines)
+    found += _journal(told)
+    return found
+
+
+def _asked_rightly(variant: str, told: dict[str, Any]) -> Iterator[str]:
+    """Nobody is asked what can be found out; what cannot be found out is always asked, and nothing else."""
+    body = told["resumed"]
+    doubted = in_flight(told["before"]) if variant == "bare" else set()
+    if told.get("asked_before") is not None:
+        doubted |= {tuple(place) for place in told["asked_before"]}
+    if questions(body) != doubted:
+        yield f"in doubt were {sorted(doubted)}, asked was about {sorted(questions(body))}"
+    if (body["status"] == t.ESCALATED) != bool(doubted):
+        yield f"in doubt were {sorted(doubted)}, the saga is {body['status']}"
+    for question in body["questions"]:
+        kind = "in-doubt" if question["direction"] == "forward" else "undo-in-doubt"
+        if question["kind"] != kind:
+            yield f"step {question['step_id']} is asked about as {question['kind']}"
+
+
+def _repeats(variant: str, told: dict[str, Any], lines: Sequence[Line], kills: int) -> Iterator[str]:
+    """No effect twice, ever; and no request twice where nothing says that it may be repeated."""
+    applied = Counter((line.step_id, line.direction) for line in lines if line.what == "applied")
+    sent = Counter((line.step_id, line.direction) for line in lines if line.what == "sent")
+    for (step, direction), count in applied.items():
+        if count > 1:
+            yield f"step {step} ({direction}) happened {count} times"
+    approved = {(step, direction) for step, direction, _ in told["asked"]}
+    for place, count in sent.items():
+        allowed = 1 + (place in approved) if variant == "bare" else 1 + kills
+        if count > allowed:
+            yield f"step {place[0]} ({place[1]}) was sent {count} times, {allowed} are allowed"
+
+
+def _end(plan: str, variant: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str) -> Iterator[str]:
+    """All or nothing. Only a step that a person says did not happen turns a good plan around."""
+    final, standing = told["final"], {line.step_id for line in ledger.standing(saga_id)}
+    everything = {str(step["step_id"]) for step in PLANS[plan]["steps"]}
+    # Which forward calls a person said no about can be read from the decisions alone.
+    refused = any(
+        record["k"] == "DecisionMade" and record["decision"] == "not-happened" and record.get("direction") != "compensate"
+        for record in told["history"]
+    )
+    expected = "COMPENSATED" if refused else ENDS[plan]
+    if final["status"] != expected:
+        yield f"it ended {final['status']}, not {expected}"
+    if final["status"] == t.COMPLETED and standing != everything:
+        yield f"completed, and only {sorted(standing)} of {sorted(everything)} stand"
+    if final["status"] == t.COMPENSATED and (standing or not final["report"]["clean"]):
+        yield f"compensated, {sorted(standing)} stand, clean is {final['report']['clean']}"
+    if variant != "bare" and told["asked"]:
+        yield f"somebody was asked for no reason: {told['asked']}"
+
+
+def _reverse_order(plan: str, told: dict[str, Any], lines: Sequence[Line]) -> Iterator[str]:
+    """In a plan without branches the undos are the mirror image of what happened. (The graph's order is `compare`'s, and
+    so is that around an undo that a person was asked about: what it merely follows in the list does not wait for it.)"""
+    if plan == "graph" or any(direction == "compensate" for _, direction, _ in told["asked"]):
+        return
+    did = [line.step_id for line in lines if line.what == "applied" and line.direction == "forward"]
+    undid = [line.step_id for line in lines if line.what == "applied" and line.direction == "compensate"]
+    if undid and undid != did[::-1]:
+        yield f"done {did}, undone {undid}"
+
+
+def _journal(told: dict[str, Any]) -> Iterator[str]:
+    """What was journalled before the kill is still there, and each owner's epoch is greater than the one before."""
+    before, after = told["before"], told["history"]
+    if after[: len(before)] != before:
+        yield "the journal is not the continuation of what it was"
+    epochs = [record["epoch"] for record in after if record["k"] == "SagaResumed"]
+    if epochs != sorted(set(epochs)) or 1 in epochs:
+        yield f"the epochs are {epochs}"
