@@ -27,7 +27,8 @@ class Entry(NamedTuple):
     """One saga's share of a group commit: records to add, on condition of ``epoch`` and of ``seq``.
 
     ``seq`` is the length that the journal must have before. ``status`` and ``summary`` (JSON) replace those of the
-    head when given. ``release`` gives up ownership in the same write. ``consumed`` messages leave the front of the inbox.
+    head when given. ``release`` gives up ownership in the same write, unless mail
+    is waiting and the saga has not ended. ``consumed`` messages leave the front of the inbox.
     ``keep_ms`` (with a final status) is how long the finished saga is kept; 0 is for ever. ``values`` are stored once,
     by digest, before the records that refer to them.
     """
@@ -54,12 +55,14 @@ class Ack(NamedTuple):
     ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
     head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the id to
     create is taken (``digest`` tells by which plan). ``missing``: no such saga. Whatever is not ``ok`` changed nothing.
-    ``inbox`` is the number of messages waiting.
+    ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga any more; a saga with mail is given up
+    only if it has ended.
     """
 
     verdict: AckVerdict
     inbox: int = 0
     digest: str = ""
+    released: bool = False
 
 
 class AppendReply(NamedTuple):

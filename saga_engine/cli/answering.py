@@ -23,9 +23,10 @@ def answer(
 
     Raises ``Interrupted``, and ``ToolMissing`` or ``SecretMissing``: the message is recorded, but it cannot go on here.
     """
+    from saga_engine.cli.follow_up import resume_line
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.progress import Progress
-    from saga_engine.cli.running import drive, driven, finish, resume_line, stands
+    from saga_engine.cli.running import drive, driven, finish, stands
     from saga_engine.errors import Interrupted, SecretMissing, ToolMissing
 
     registry = registry_for(settings)

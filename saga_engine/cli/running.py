@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.follow_up import resume_line
 from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
 from saga_engine.errors import Interrupted, SagaError, SagaOwned
 
@@ -142,30 +143,6 @@ def stands(error: Interrupted, settings: Settings) -> Interrupted:
         hint=f"resume with: {resume_line(saga_id, settings)}",
         saga_id=saga_id,
     )
-
-
-def resume_line(saga_id: str, settings: Settings) -> str:
-    """The command that goes on with a saga, as it can be typed here."""
-    return " ".join(["saga", "resume", saga_id, *options_line(settings)])
-
-
-def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
-    """The options that a follow-up command needs: those that were given on this command line."""
-    import shlex
-
-    # What the environment or saga.toml says, they will say again.
-    given = sys.argv[1:]
-    line: list[str] = []
-    if tools and (_named("--tools", given) or not settings.tools):
-        references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
-        line += [part for reference in references for part in ("--tools", reference)]
-    if _named("--store", given):
-        line += ["--store", shlex.quote(shown(settings.store))]
-    return line
-
-
-def _named(option: str, given: list[str]) -> bool:
-    return any(part == option or part.startswith(f"{option}=") for part in given)
 
 
 def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None) -> int:

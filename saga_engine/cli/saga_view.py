@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.cli import times
+from saga_engine.cli.follow_up import options_line
 from saga_engine.cli.output import paint, shown, table
 
 if TYPE_CHECKING:
@@ -104,8 +105,6 @@ def _questions(body: Mapping[str, Any], settings: Settings) -> list[str]:
 
 def _answer(saga_id: str, question: Mapping[str, Any], option: str, settings: Settings) -> str:
     """The command line to type."""
-    from saga_engine.cli.running import options_line
-
     step = str(question["step_id"])
     words = ["saga", "resolve", shlex.quote(shown(saga_id))]
     extra = options_line(settings)

@@ -43,10 +43,11 @@ def submit(
       saga submit trip.json --tools booking.tools:registry --input guest=Ada --input nights=2
       saga submit - --tools tools.py --json < trip.json
     """
+    from saga_engine.cli.follow_up import resume_line
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.cli.output import note
-    from saga_engine.cli.running import drive, driven, finish, resume_line, stands
+    from saga_engine.cli.running import drive, driven, finish, stands
     from saga_engine.errors import Interrupted
     from saga_engine.plan.model import load_plan
     from saga_engine.runtime.ids import check_saga_id, new_saga_id

@@ -188,8 +188,7 @@ class SagaDriver:
             self._head_status = status
         if ack.inbox and not final:
             self._mail = True
-        # Mail that came in time keeps the saga here; the store releases it only with an empty inbox.
-        self._released = release and (final or not ack.inbox)
+        self._released = ack.released  # mail that came in time keeps the saga here
         if self.journalled is not None:
             self.journalled()
             self.journalled = None

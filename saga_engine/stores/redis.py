@@ -49,6 +49,7 @@ _Keys = list[str]
 _Records = list[bytes]
 
 _OK: Final = Ack("ok")
+_RELEASED: Final = 4
 _VERDICTS: Final[Sequence[AckVerdict]] = ("ok", "fenced", "conflict", "missing")
 
 
@@ -385,7 +386,10 @@ def _check(entry: Entry) -> None:
 def _ack(code: int | bytes) -> Ack:
     if isinstance(code, bytes):
         return Ack("exists", 0, str(code, "utf-8"))
-    return Ack(_VERDICTS[code % 4], code // 4)
+    verdict = code % 8
+    if verdict == _RELEASED:
+        return Ack("ok", code // 8, released=True)
+    return Ack(_VERDICTS[verdict], code // 8)
 
 
 def _head(saga_id: str, fields: Sequence[Any]) -> Head:

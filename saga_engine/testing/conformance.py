@@ -129,20 +129,20 @@ class _Journal:
         await begin(store)
         await store.post("s1", b"m1")
         await store.post("s1", b"m2")
-        entry = Entry("s1", 1, 1, [b"r1"], "ESCALATED", b"sum", release=True, consumed=1)
+        entry = Entry("s1", 1, 1, [b"r1"], "ESCALATED", b"sum", release=True, consumed=2)
         first = await store.append("A", [entry])
         head = await store.head("s1")
         again = await store.append("A", [entry])
-        assert first.acks == again.acks == [Ack("ok", 1)]
+        assert first.acks == again.acks == [Ack("ok", released=True)]
         assert await store.head("s1") == head
-        assert list(await store.inbox("s1")) == [b"m2"]
+        assert list(await store.inbox("s1")) == []
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_release_alone_asked_again_is_ok(self, store: Store) -> None:
         """Giving up without a record can be repeated too."""
         await begin(store)
         for _ in range(2):
-            assert await one(store, "A", Entry("s1", 1, 1, [], release=True)) == Ack("ok")
+            assert await one(store, "A", Entry("s1", 1, 1, [], release=True)) == Ack("ok", released=True)
         assert (await store.head("s1")).owner == ""
 
     async def test_append_to_nothing(self, store: Store) -> None:
@@ -388,14 +388,40 @@ class _Mail:
     async def test_mail_for_nobody_waits(self, store: Store) -> None:
         """A saga without an owner keeps its mail for whoever takes it; a released one wakes nobody."""
         await begin(store)
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"], release=True))).released
         await store.post("s1", b"m1")
-        await one(store, "A", Entry("s1", 1, 1, [b"r1"], release=True))
-        assert list((await store.renew("A", LONG_MS)).wakes) == []
         await store.post("s1", b"m2")
         assert list((await store.renew("A", LONG_MS)).wakes) == []
         taken = await store.acquire("s1", "A")
         assert isinstance(taken, Acquired)
         assert list(taken.inbox) == [b"m1", b"m2"]
+
+    async def test_a_saga_with_mail_is_not_given_up(self, store: Store) -> None:
+        """Its owner answers the mail first: the release that raced with it does not happen, and the saga stays writable."""
+        await begin(store)
+        await store.post("s1", b"m1")
+        ack = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))
+        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 1, False)
+        assert list((await store.renew("A", LONG_MS)).wakes) == ["s1"]
+        again = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))
+        assert (again.verdict, again.released) == ("ok", False)
+        ack = await one(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1, release=True))
+        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 0, True)
+
+    async def test_a_repeated_release_says_that_it_happened(self, store: Store) -> None:
+        """The answer to a release was lost and mail has come since: the saga is nobody's, and the repeat says so."""
+        await begin(store)
+        entry = Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True)
+        assert (await one(store, "A", entry)).released
+        await store.post("s1", b"late")
+        ack = await one(store, "A", entry)
+        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 1, True)
+
+    async def test_an_ended_saga_is_given_up_whatever_its_mail(self, store: Store) -> None:
+        """Mail for a saga that has ended is moot."""
+        await begin(store)
+        await store.post("s1", b"m1")
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"], "COMPLETED", release=True))).released
 
     async def test_a_take_over_moves_the_wake(self, store: Store) -> None:
         """The former owner is not woken for what is no longer its own."""

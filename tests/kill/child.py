@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator, Outcome, SagaError
+from saga_engine.core.messages import decode_message
 from saga_engine.core.records import Record, StepRetryScheduled
 from saga_engine.errors import SagaNotFound
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Fault, Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.mutants import MUTANTS
 from tests.kill.world import TOOLS, World
 
 #: Imported here so that no child has to.
@@ -31,6 +33,8 @@ Told = dict[str, Any]
 
 def main(case: dict[str, Any]) -> Told:
     """Play the part and say what came of it."""
+    if case.get("mutant"):
+        MUTANTS[case["mutant"]]()
     World.ledger = OutsideLedger(case["ledger"])
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""), actions={"kill-server": _kill_server(case)})
@@ -118,27 +122,26 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
         told["before"] = await coordinator.history(saga_id)
     except SagaNotFound:
         told["before"] = None
+    told["mail"] = [decode_message(data).question.split(":")[:2] for data in await coordinator.store.inbox(saga_id)]
     results = await coordinator.resume_all()
     told["resumed"] = _body(results.get(saga_id)) if results else None
     told["others"] = sorted(set(results) - {saga_id})
     if told["before"] is None:
         return told
     final = await coordinator.show(saga_id)
-    told.setdefault("asked", [])
     if told["resumed"] is None:
         told["resumed"] = _body(final)
     while case.get("answer", True) and final.status == "ESCALATED":
-        final = await _answer(coordinator, final, told)
+        final = await _answer(coordinator, final)
     told["final"] = _body(final)
     told["history"] = await coordinator.history(saga_id)
     return told
 
 
-async def _answer(coordinator: Coordinator, outcome: Outcome, told: Told) -> Outcome:
+async def _answer(coordinator: Coordinator, outcome: Outcome) -> Outcome:
     """Look at the world, then answer one question as it is."""
     question = outcome.body["questions"][0]
     step_id, direction = question["step_id"], question["direction"]
-    told["asked"].append([str(step_id), direction, question["kind"]])
     found = World.ledger.find(question["idempotency_key"])
     if found is None:
         return await coordinator.decide(outcome.saga_id, step_id, "not-happened", by="ada")

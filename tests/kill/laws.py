@@ -13,19 +13,27 @@ from tests.kill.world import ENDS, PLANS
 
 Place = tuple[str, str]
 
-_SETTLES = {"StepSucceeded", "StepFailed", "StepRetryScheduled", "StepInDoubt", "StepEscalated"}
+_SETTLES = {"StepSucceeded", "StepFailed", "StepRetryScheduled", "DecisionMade"}
 
 
-def in_flight(history: Sequence[dict[str, Any]]) -> set[Place]:
-    """Calls with an intent and no result, read from the journal without the engine's help."""
+def in_doubt(history: Sequence[dict[str, Any]]) -> set[Place]:
+    """Calls with an intent and no known result, read from the journal without the engine's help."""
     found: set[Place] = set()
     for record in history:
-        place = (record.get("step", ""), record.get("direction", "forward"))
         if record["k"] == "StepIntended":
-            found.add(place)
+            found.add(_place(record))
         elif record["k"] in _SETTLES:
-            found.discard(place)
+            found.discard(_place(record))
     return found
+
+
+def asked(history: Sequence[dict[str, Any]]) -> set[Place]:
+    """What a person was ever asked about."""
+    return {_place(record) for record in history if record["k"] == "StepEscalated"}
+
+
+def _place(record: dict[str, Any]) -> Place:
+    return record["step"], record.get("direction", "forward")
 
 
 def questions(body: dict[str, Any]) -> set[Place]:
@@ -45,9 +53,9 @@ def breaches(
         return [f"no saga is journalled, and the world was asked: {line}" for line in lines]
     found = list(_asked_rightly(variant, told))
     found += _repeats(variant, told, lines, kills)
-    found += _end(plan, variant, told, ledger, saga_id)
-    asked = [step for step, direction, _ in told["asked"] if direction == "compensate"]
-    found += ledger.compare(told["final"], PLANS[plan], asked=asked)
+    found += _end(plan, told, ledger, saga_id)
+    undos = [step for step, direction in asked(told["history"]) if direction == "compensate"]
+    found += ledger.compare(told["final"], PLANS[plan], asked=undos)
     found += _reverse_order(plan, told, lines)
     found += _journal(told)
     return found
@@ -56,13 +64,14 @@ def breaches(
 def _asked_rightly(variant: str, told: dict[str, Any]) -> Iterator[str]:
     """Nobody is asked what can be found out; what cannot be found out is always asked, and nothing else."""
     body = told["resumed"]
-    doubted = in_flight(told["before"]) if variant == "bare" else set()
-    if told.get("asked_before") is not None:
-        doubted |= {tuple(place) for place in told["asked_before"]}
+    answered = {(step, "forward" if way == "f" else "compensate") for step, way in told["mail"]}
+    doubted = in_doubt(told["before"]) - answered if variant == "bare" else set()
     if questions(body) != doubted:
-        yield f"in doubt were {sorted(doubted)}, asked was about {sorted(questions(body))}"
+        yield f"in doubt were {sorted(doubted)}, asked is about {sorted(questions(body))}"
     if (body["status"] == t.ESCALATED) != bool(doubted):
         yield f"in doubt were {sorted(doubted)}, the saga is {body['status']}"
+    if variant != "bare" and asked(told["history"]):
+        yield f"somebody was asked for no reason: {asked(told['history'])}"
     for question in body["questions"]:
         kind = "in-doubt" if question["direction"] == "forward" else "undo-in-doubt"
         if question["kind"] != kind:
@@ -76,20 +85,26 @@ def _repeats(variant: str, told: dict[str, Any], lines: Sequence[Line], kills: i
     for (step, direction), count in applied.items():
         if count > 1:
             yield f"step {step} ({direction}) happened {count} times"
-    approved = {(step, direction) for step, direction, _ in told["asked"]}
+    approved = Counter(
+        _place(record)
+        for record in told["history"]
+        if record["k"] == "DecisionMade" and record["decision"] in ("retry", "not-happened")
+    )
     for place, count in sent.items():
-        allowed = 1 + (place in approved) if variant == "bare" else 1 + kills
+        allowed = 1 + (approved[place] if variant == "bare" else kills)
         if count > allowed:
             yield f"step {place[0]} ({place[1]}) was sent {count} times, {allowed} are allowed"
 
 
-def _end(plan: str, variant: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str) -> Iterator[str]:
+def _end(plan: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str) -> Iterator[str]:
     """All or nothing. Only a step that a person says did not happen turns a good plan around."""
     final, standing = told["final"], {line.step_id for line in ledger.standing(saga_id)}
     everything = {str(step["step_id"]) for step in PLANS[plan]["steps"]}
     # Which forward calls a person said no about can be read from the decisions alone.
     refused = any(
-        record["k"] == "DecisionMade" and record["decision"] == "not-happened" and record.get("direction") != "compensate"
+        record["k"] == "DecisionMade"
+        and record["decision"] == "not-happened"
+        and record.get("direction") != "compensate"
         for record in told["history"]
     )
     expected = "COMPENSATED" if refused else ENDS[plan]
@@ -99,14 +114,12 @@ def _end(plan: str, variant: str, told: dict[str, Any], ledger: OutsideLedger, s
         yield f"completed, and only {sorted(standing)} of {sorted(everything)} stand"
     if final["status"] == t.COMPENSATED and (standing or not final["report"]["clean"]):
         yield f"compensated, {sorted(standing)} stand, clean is {final['report']['clean']}"
-    if variant != "bare" and told["asked"]:
-        yield f"somebody was asked for no reason: {told['asked']}"
 
 
 def _reverse_order(plan: str, told: dict[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """In a plan without branches the undos are the mirror image of what happened. (The graph's order is `compare`'s, and
     so is that around an undo that a person was asked about: what it merely follows in the list does not wait for it.)"""
-    if plan == "graph" or any(direction == "compensate" for _, direction, _ in told["asked"]):
+    if plan == "graph" or any(direction == "compensate" for _, direction in asked(told["history"])):
         return
     did = [line.step_id for line in lines if line.what == "applied" and line.direction == "forward"]
     undid = [line.step_id for line in lines if line.what == "applied" and line.direction == "compensate"]

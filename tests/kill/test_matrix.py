@@ -6,7 +6,6 @@ How many points there are is found out by going on until a run reaches its end a
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,63 +13,62 @@ from typing import Any
 import pytest
 
 from tests.kill.conftest import Place
-from tests.kill.laws import breaches, in_flight
+from tests.kill.laws import breaches, in_doubt
+from tests.kill.mutants import CAUGHT_WITH
 from tests.kill.processes import Ended, Processes
 from tests.kill.world import ENDS, PLANS
+from tests.servers import EmbeddedFolder
 
 NewPlace = Callable[[str], Place]
 
 #: The four ways to die, each counted by itself.
 WAYS = [(point, when) for point in ("append", "call") for when in ("before", "after")]
-#: While resuming, the take-over itself is a point too.
-LATER_WAYS = [*WAYS, ("acquire", "before"), ("acquire", "after")]
+#: While resuming, the take-over is a point too, and so is the answer that somebody gives.
+LATER_WAYS = [*WAYS, *((verb, when) for verb in ("acquire", "post") for when in ("before", "after"))]
 MORE_THAN_ANY_RUN = 200
+
+
+def faults_of(way: tuple[str, str]) -> Iterator[str]:
+    """The first, the second, … point of one way; whoever asks stops when a run is not reached by it any more."""
+    point, when = way
+    return (f"{point}:{number}:{when}" for number in range(1, MORE_THAN_ANY_RUN))
 
 
 class Matrix:
     """One plan with one variant of the tools on one server."""
 
-    def __init__(self, processes: Processes, new_place: NewPlace, url: str, plan: str, variant: str) -> None:
+    def __init__(
+        self, processes: Processes, new_place: NewPlace, url: str, plan: str, variant: str, mutant: str = ""
+    ) -> None:
         self.plan = plan
         self.variant = variant
         self._processes = processes
         self._new_place = new_place
         self._url = url
+        self._mutant = mutant
 
     def submit(self, place: Place, fault: str = "") -> Ended:
-        return self._processes.run(
-            "submit", plan=PLANS[self.plan], variant=self.variant, fault=fault, **place.told
-        )
+        return self._run("submit", place, fault, plan=PLANS[self.plan])
 
-    def resume(self, place: Place, fault: str = "", **more: Any) -> Ended:
-        return self._processes.run("resume-all", variant=self.variant, fault=fault, **more, **place.told)
+    def resume(self, place: Place, fault: str = "") -> Ended:
+        return self._run("resume-all", place, fault)
+
+    def _run(self, part: str, place: Place, fault: str, **more: Any) -> Ended:
+        how = {"variant": self.variant, "mutant": self._mutant, "fault": fault}
+        return self._processes.run(part, **how, **more, **place.told)
 
     def place(self) -> Place:
         return self._new_place(self._url)
 
-    def points(self, way: tuple[str, str], run: Callable[[str], Ended | None]) -> Iterator[tuple[str, Any]]:
-        """Kill ``run`` at the first, second, … point, until it is not reached any more."""
-        for number in itertools.count(1):
-            assert number < MORE_THAN_ANY_RUN
-            fault = f"{way[0]}:{number}:{way[1]}"
-            ended = run(fault)
-            if ended is None or not ended.killed:
-                return
-            yield fault, ended
-
     def first_kills(self, way: tuple[str, str]) -> Iterator[tuple[str, Place]]:
         """Every way that a first run can die, each in a place of its own."""
-        places: list[Place] = []
-
-        def run(fault: str) -> Ended:
-            places.append(self.place())
-            ended = self.submit(places[-1], fault)
+        for fault in faults_of(way):
+            place = self.place()
+            ended = self.submit(place, fault)
             if not ended.killed:
                 assert ended.told["final"]["status"] == ENDS[self.plan]
-            return ended
-
-        for fault, _ in self.points(way, run):
-            yield fault, places[-1]
+                return
+            yield fault, place
 
     def judge(self, place: Place, told: dict[str, Any], kills: int = 1) -> list[str]:
         return breaches(
@@ -84,11 +82,13 @@ def killed_once(matrix: Matrix, way: tuple[str, str]) -> dict[str, list[str]]:
     for fault, place in matrix.first_kills(way):
         told = matrix.resume(place).told
         found[fault] = matrix.judge(place, told)
-        if way[0] == "call" and not in_flight(told["before"]):
+        if way[0] == "call" and not in_doubt(told["before"]):
             found[fault].append("it died in a call, and the journal has none in flight")
         if told["before"] is None:
             again = matrix.submit(place).told  # nothing was promised yet, so the same id is still free
-            if again["final"]["status"] != ENDS[matrix.plan] or place.ledger.compare(again["final"], PLANS[matrix.plan]):
+            if again["final"]["status"] != ENDS[matrix.plan] or place.ledger.compare(
+                again["final"], PLANS[matrix.plan]
+            ):
                 found[fault].append("submitted once more, it does not run as it should")
     return found
 
@@ -113,3 +113,91 @@ def test_killed_anywhere_and_resumed(
     matrix = Matrix(processes, new_place, server_url, plan, variant)
     steps = len(PLANS[plan]["steps"])
     judged(all_ways(lambda way: killed_once(matrix, way)), at_least=2 * (steps + 1) + 2 * steps)
+
+
+# --- killed again while resuming -----------------------------------------------------------------------------------
+
+
+def killed_twice(
+    matrix: Matrix, way: tuple[str, str], seconds: Callable[[int], Iterator[Iterator[str]]]
+) -> dict[str, list[str]]:
+    """After each first kill, kill the resuming process too, then resume again and judge.
+
+    ``seconds`` gives, for the n-th first kill, series of second faults; a series ends when one is not reached.
+    """
+    found: dict[str, list[str]] = {}
+    for index, (first, place) in enumerate(matrix.first_kills(way)):
+        fresh: Place | None = place
+        for series in seconds(index):
+            for second in series:
+                at = fresh or matrix.place()
+                if fresh is None:
+                    assert matrix.submit(at, first).killed
+                fresh = None
+                ended = matrix.resume(at, second)
+                told = matrix.resume(at).told if ended.killed else ended.told
+                found[f"{first} then {second}{'' if ended.killed else ' (not reached)'}"] = matrix.judge(at, told, 2)
+                if not ended.killed:
+                    break
+    return found
+
+
+def some(index: int) -> Iterator[Iterator[str]]:
+    """Two second faults for each first one: over all first ones, each way and the first few points come up."""
+    for shift in (0, 5):
+        point, when = LATER_WAYS[(index + shift) % len(LATER_WAYS)]
+        number = 1 if point in ("acquire", "post") else 1 + (index + shift) // 3 % 3
+        yield iter([f"{point}:{number}:{when}"])
+
+
+def every(_: int) -> Iterator[Iterator[str]]:
+    """Every point of every way."""
+    return (faults_of(way) for way in LATER_WAYS)
+
+
+def reached(found: dict[str, list[str]]) -> int:
+    return sum(1 for fault in found if "not reached" not in fault)
+
+
+@pytest.mark.parametrize("variant", ["keyed", "probed", "bare"])
+def test_killed_again_while_resuming(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, variant: str
+) -> None:
+    """A resume that is killed can be resumed; the laws are the same (a sample of the pairs)."""
+    matrix = Matrix(processes, new_place, embedded.url, "graph" if variant == "keyed" else "fails", variant)
+    found = all_ways(lambda way: killed_twice(matrix, way, some))
+    assert reached(found) >= 15, found
+    judged(found, at_least=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["keyed", "probed", "bare", "threads"])
+@pytest.mark.parametrize("plan", list(PLANS))
+def test_killed_again_anywhere(
+    processes: Processes, new_place: NewPlace, server_url: str, plan: str, variant: str
+) -> None:
+    """Every pair of a kill and a second kill."""
+    matrix = Matrix(processes, new_place, server_url, plan, variant)
+    judged(all_ways(lambda way: killed_twice(matrix, way, every)), at_least=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", list(PLANS))
+def test_killed_anywhere_with_threads(processes: Processes, new_place: NewPlace, server_url: str, plan: str) -> None:
+    """The same laws for synchronous tools, whose order is the system's: each run may meet other points."""
+    matrix = Matrix(processes, new_place, server_url, plan, "threads")
+    for _ in range(5):
+        judged(all_ways(lambda way: killed_once(matrix, way)), at_least=12)
+
+
+# --- the matrix can fail -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mutant", "variant"), CAUGHT_WITH)
+def test_the_matrix_catches(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, mutant: str, variant: str
+) -> None:
+    """An engine that is broken in the way that the mutant says does not get through."""
+    matrix = Matrix(processes, new_place, embedded.url, "fails", variant, mutant)
+    found = all_ways(lambda way: killed_once(matrix, way))
+    assert any(found.values()), f"nothing noticed the mutant '{mutant}'"

@@ -5,8 +5,8 @@
 --       c creation: digest      o creation owned by `owner`      v values: count, then digest and bytes of each
 --       s status                m summary                        r release
 --       i consumed messages     k keep_ms
--- Reply the time in ms, then one item for each entry: code + 4 * waiting messages, or the digest of the saga that exists
---       0 ok   1 fenced   2 conflict   3 missing
+-- Reply the time in ms, then one item for each entry: code + 8 * waiting messages, or the digest of the saga that exists
+--       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more
 --
 -- LAWS
 -- 1. An append that is already there, asked again under the same epoch, is 'ok' and nothing is applied a second time.
@@ -16,8 +16,13 @@
 -- 3. All checks of an entry come before its first write. Its journal is written before what a repeat must not do twice
 --    (trim the inbox, clear the owner), so a command that the server refuses half-way loses no message.
 -- 4. A live saga has no TTL. Only a final status sets one, and anything appended after that takes it away again.
+-- 5. A saga with mail is not given up, unless it has ended: its owner reads the mail first. Whoever posts to a saga
+--    without an owner acts on it, so no message waits for nobody.
+--
+-- An entry without flags, the common case, costs four calls: its head, two lengths, one push.
 
-local OK, FENCED, CONFLICT, MISSING = 0, 1, 2, 3
+local call = redis.call
+local OK, FENCED, CONFLICT, MISSING, RELEASED = 0, 1, 2, 3, 4
 local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
 local NOTHING = {}
 local PURGE_AT_ONCE = 64
@@ -60,14 +65,14 @@ end
 local function alive(tag)
   local known = sessions[tag]
   if known == nil then
-    known = redis.call('EXISTS', tag .. 'session:' .. owner) == 1
+    known = call('EXISTS', tag .. 'session:' .. owner) == 1
     sessions[tag] = known
   end
   return known
 end
 
 local function same(journal, seq, first, last)
-  local there = redis.call('LRANGE', journal, seq, seq + last - first)
+  local there = call('LRANGE', journal, seq, seq + last - first)
   if #there ~= last - first + 1 then
     return false
   end
@@ -81,84 +86,95 @@ end
 
 local function push(journal, first, last)
   for from = first, last, PUSH_AT_ONCE do
-    redis.call('RPUSH', journal, unpack(ARGV, from, math.min(from + PUSH_AT_ONCE - 1, last)))
+    call('RPUSH', journal, unpack(ARGV, from, math.min(from + PUSH_AT_ONCE - 1, last)))
   end
 end
 
 local function store_values(tag, id, chosen)
   if chosen.values_from then
     for i = chosen.values_from, chosen.values_to, 2 do
-      redis.call('HSETNX', tag .. 'values:' .. id, ARGV[i], ARGV[i + 1])
+      call('HSETNX', tag .. 'values:' .. id, ARGV[i], ARGV[i + 1])
     end
   end
 end
 
 -- Index entries outlive the keys they speak of; each saga that ends clears away some that are over.
 local function purge(tag)
-  local over = redis.call('ZRANGEBYSCORE', tag .. 'expiry', '-inf', now - 1000, 'LIMIT', 0, PURGE_AT_ONCE)
+  local over = call('ZRANGEBYSCORE', tag .. 'expiry', '-inf', now - 1000, 'LIMIT', 0, PURGE_AT_ONCE)
   for _, id in ipairs(over) do
-    if redis.call('EXISTS', tag .. 'head:' .. id) == 0 then
+    if call('EXISTS', tag .. 'head:' .. id) == 0 then
       for status in pairs(FINAL) do
-        redis.call('ZREM', tag .. 'index:' .. status, id)
+        call('ZREM', tag .. 'index:' .. status, id)
       end
     end
-    redis.call('ZREM', tag .. 'expiry', id)
+    call('ZREM', tag .. 'expiry', id)
   end
 end
 
+local purged = {}
+
 local function keep(tag, id, keep_ms)
-  purge(tag)
-  for _, kind in ipairs({'journal:', 'head:', 'values:', 'inbox:'}) do
-    redis.call('PEXPIRE', tag .. kind .. id, keep_ms)
+  if not purged[tag] then
+    purged[tag] = true
+    purge(tag)
   end
-  redis.call('ZADD', tag .. 'expiry', now + keep_ms, id)
+  for _, kind in ipairs({'journal:', 'head:', 'values:', 'inbox:'}) do
+    call('PEXPIRE', tag .. kind .. id, keep_ms)
+  end
+  call('ZADD', tag .. 'expiry', now + keep_ms, id)
 end
 
 local function persist(tag, id)
   for _, kind in ipairs({'journal:', 'head:', 'values:', 'inbox:'}) do
-    redis.call('PERSIST', tag .. kind .. id)
+    call('PERSIST', tag .. kind .. id)
   end
-  redis.call('ZREM', tag .. 'expiry', id)
+  call('ZREM', tag .. 'expiry', id)
 end
 
 -- The index follows every change of the head, so 'changed last' is one look-up and no status is listed twice.
-local function change_head(head, tag, id, old_status, chosen)
-  if not (chosen.status or chosen.summary) then
-    return
+local function change_head(head, tag, id, old_status, chosen, released)
+  local fields = {}
+  if chosen.status or chosen.summary then
+    fields = {'changed_ms', now}
+    if chosen.status and chosen.status ~= old_status then
+      fields[#fields + 1], fields[#fields + 2] = 'status', chosen.status
+      call('ZREM', tag .. 'index:' .. old_status, id)
+    end
+    if chosen.summary then
+      fields[#fields + 1], fields[#fields + 2] = 'summary', chosen.summary
+    end
+    call('ZADD', tag .. 'index:' .. (chosen.status or old_status), now, id)
   end
-  local status = chosen.status or old_status
-  if chosen.summary then
-    redis.call('HSET', head, 'status', status, 'changed_ms', now, 'summary', chosen.summary)
-  else
-    redis.call('HSET', head, 'status', status, 'changed_ms', now)
+  if released then
+    fields[#fields + 1], fields[#fields + 2] = 'owner', ''
   end
-  if status ~= old_status then
-    redis.call('ZREM', tag .. 'index:' .. old_status, id)
+  if #fields > 0 then
+    call('HSET', head, unpack(fields))
   end
-  redis.call('ZADD', tag .. 'index:' .. status, now, id)
 end
 
 local function create(journal, head, n, first, last, chosen)
   local tag, id = parts(head)
-  local digest = redis.call('HGET', head, 'digest')
+  local digest = call('HGET', head, 'digest')
   if digest then
     if same(journal, 0, first, last) then
-      return OK + 4 * redis.call('LLEN', tag .. 'inbox:' .. id)
+      return OK + 8 * call('LLEN', tag .. 'inbox:' .. id)
     end
     return digest
   end
   if chosen.owned and not alive(tag) then
     return FENCED
   end
+  if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id) > 0 then
+    -- Leftovers of an earlier saga of this name would otherwise become part of this one.
+    call('DEL', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id)
+  end
   local status = chosen.status or 'PENDING'
-  -- Leftovers of an earlier saga of this name would otherwise become part of this one.
-  redis.call('DEL', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id)
   store_values(tag, id, chosen)
   push(journal, first, last)
-  redis.call('HSET', head, 'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', chosen.owned and owner or '',
+  call('HSET', head, 'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', chosen.owned and owner or '',
     'digest', chosen.digest, 'created_ms', now, 'changed_ms', now, 'summary', chosen.summary or '')
-  redis.call('ZADD', tag .. 'index:' .. status, now, id)
-  redis.call('ZREM', tag .. 'expiry', id)
+  call('ZADD', tag .. 'index:' .. status, now, id)
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms)
   end
@@ -169,53 +185,55 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   if chosen.digest then
     return create(journal, head, n, first, last, chosen)
   end
-  local found = redis.call('HMGET', head, 'epoch', 'owner', 'status')
+  local found = call('HMGET', head, 'epoch', 'owner', 'status')
   if not found[1] then
     return MISSING
   end
   local tag, id = parts(head)
   local inbox = tag .. 'inbox:' .. id
-  local waiting = redis.call('LLEN', inbox)
+  local waiting = call('LLEN', inbox)
   if found[1] ~= epoch then
-    return FENCED + 4 * waiting
+    return FENCED + 8 * waiting
   end
-  local length = redis.call('LLEN', journal)
-  if n > 0 and length == seq + n and same(journal, seq, first, last) then
-    return OK + 4 * waiting
-  end
-  if n == 0 and chosen.release and found[2] == '' and length == seq then
-    return OK + 4 * waiting
+  local length = call('LLEN', journal)
+  if length ~= seq or n == 0 then
+    -- Asked again? The first time may have given the saga up.
+    local there = length == seq + n and (n > 0 and same(journal, seq, first, last) or n == 0 and found[2] == '')
+    if there then
+      return (found[2] == '' and RELEASED or OK) + 8 * waiting
+    end
   end
   if found[2] ~= owner or not alive(tag) then
-    return FENCED + 4 * waiting
+    return FENCED + 8 * waiting
   end
   if length ~= seq then
-    return CONFLICT + 4 * waiting
+    return CONFLICT + 8 * waiting
+  end
+  if chosen == NOTHING and not FINAL[found[3]] then
+    push(journal, first, last)
+    return OK + 8 * waiting
   end
 
-  if chosen ~= NOTHING then
-    store_values(tag, id, chosen)
-    change_head(head, tag, id, found[3], chosen)
-  end
+  store_values(tag, id, chosen)
   push(journal, first, last)
-  if chosen ~= NOTHING then
-    if chosen.consumed then
-      redis.call('LTRIM', inbox, chosen.consumed, -1)
-      waiting = math.max(waiting - chosen.consumed, 0)
-    end
-    if chosen.release then
-      redis.call('HSET', head, 'owner', '')
-    end
-    if chosen.release or (chosen.consumed and waiting == 0) then
-      redis.call('SREM', tag .. 'wake:' .. owner, id)
+  if chosen.consumed then
+    call('LTRIM', inbox, chosen.consumed, -1)
+    waiting = math.max(waiting - chosen.consumed, 0)
+    if waiting == 0 then
+      call('SREM', tag .. 'wake:' .. owner, id)
     end
   end
+  local released = chosen.release and (waiting == 0 or FINAL[chosen.status or found[3]])
+  if released and waiting > 0 then
+    call('SREM', tag .. 'wake:' .. owner, id)
+  end
+  change_head(head, tag, id, found[3], chosen, released)
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms)
   elseif FINAL[found[3]] then
     persist(tag, id)
   end
-  return OK + 4 * waiting
+  return (released and RELEASED or OK) + 8 * waiting
 end
 
 local reply = {now}

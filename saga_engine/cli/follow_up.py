@@ -1,0 +1,34 @@
+"""The command lines that a person is told to type next."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from saga_engine.cli.output import shown
+
+if TYPE_CHECKING:
+    from saga_engine.settings import Settings
+
+
+def resume_line(saga_id: str, settings: Settings) -> str:
+    """The command that goes on with a saga, as it can be typed here."""
+    return " ".join(["saga", "resume", saga_id, *options_line(settings)])
+
+
+def options_line(settings: Settings) -> list[str]:
+    """The options that a follow-up command needs: those that were given on this command line."""
+    # What the environment or saga.toml says, they will say again.
+    given = sys.argv[1:]
+    line: list[str] = []
+    if _named("--tools", given) or not settings.tools:
+        references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
+        line += [part for reference in references for part in ("--tools", reference)]
+    if _named("--store", given):
+        line += ["--store", shlex.quote(shown(settings.store))]
+    return line
+
+
+def _named(option: str, given: list[str]) -> bool:
+    return any(part == option or part.startswith(f"{option}=") for part in given)
