@@ -26,7 +26,10 @@ def options_line(settings: Settings) -> list[str]:
         references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
         line += [part for reference in references for part in ("--tools", reference)]
     if _named("--store", given):
-        line += ["--store", shlex.quote(shown(settings.store))]
+        from saga_engine.stores.remote import without_password
+
+        # It may end up in a log: whoever types it fills the password in.
+        line += ["--store", shlex.quote(shown(without_password(settings.store)))]
     return line
 
 

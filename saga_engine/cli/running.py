@@ -101,7 +101,7 @@ async def _drive(
         await asyncio.wait([job, stopped], return_when=asyncio.FIRST_COMPLETED)
         if not job.done():
             if opened:
-                await opened[0].close()
+                job.cancel()
             else:
                 job.cancel()  # it still waits for the store
         try:

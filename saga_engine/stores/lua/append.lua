@@ -65,7 +65,7 @@ end
 local function alive(tag)
   local known = sessions[tag]
   if known == nil then
-    known = call('EXISTS', tag .. 'session:' .. owner) == 1
+    known = ttl_of(tag, owner) > 0
     sessions[tag] = known
   end
   return known

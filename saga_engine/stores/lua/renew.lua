@@ -7,7 +7,7 @@
 
 local reply = {now_ms(), 1}
 for k = 1, #KEYS, 2 do
-  if redis.call('EXISTS', KEYS[k]) == 0 then
+  if redis.call('PTTL', KEYS[k]) <= 0 then -- over in its last millisecond, as everywhere else
     reply[2] = 0
     return reply
   end
