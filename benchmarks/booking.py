@@ -1,9 +1,10 @@
 """The booking workload: three steps succeed; or the third fails and two are undone. One process, many sagas.
 
-Prints, for the engine and for the floor (``floor.py``) on the same embedded Valkey server with ``appendfsync always``: the
-latency of one saga after another, sagas and steps a second at the best concurrency, CPU seconds for 1,000 steps (this process
-and the server), the cost of a step in longer and longer sagas, and the ratios. Only the ratios of one run mean something: the
-disk and the machine have fast and slow spells, so the two take turns and each figure is the median of several rounds.
+Prints, for the engine and for the floor (``floor.py``) on the same embedded Valkey server with ``appendfsync
+always``: the latency of one saga after another, sagas and steps a second at the best concurrency, CPU seconds for
+1,000 steps (this process and the server), the cost of a step in longer and longer sagas, and the ratios. Only the
+ratios of one run mean something: the disk and the machine have fast and slow spells, so the two take turns and each
+figure is the median of several rounds.
 
     python benchmarks/booking.py [--rounds N] [--sagas N] [--uvloop] [--short] [--json FILE]
 """
@@ -146,10 +147,16 @@ async def measure(args: argparse.Namespace, folder: str) -> dict[str, object]:
                         cpu = (cpu_s(server["pid"]) - spent) / args.sagas / len(BOOK) * 1000
                 note(name, "steps_per_s", best * len(BOOK))
                 note(name, "cpu_s_per_1000_steps", cpu)
-                note(name, "compensating_sagas_per_s", args.sagas / await closed_loop(sagas["bad"], best_level, args.sagas))
+                note(
+                    name,
+                    "compensating_sagas_per_s",
+                    args.sagas / await closed_loop(sagas["bad"], best_level, args.sagas),
+                )
         growth = await measure_growth(coordinator, args)
         await client.aclose()
-    table = {name: {what: statistics.median(values) for what, values in found.items()} for name, found in figures.items()}
+    table = {
+        name: {what: statistics.median(values) for what, values in found.items()} for name, found in figures.items()
+    }
     ratios = {what: table["engine"][what] / table["floor"][what] for what in table["floor"]}
     return {"figures": table, "ratio_engine_to_floor": ratios, "ms_per_step_by_length": growth, "loop": args.loop}
 

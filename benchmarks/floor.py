@@ -1,8 +1,9 @@
 """The floor: a bare loop that makes the same durable appends as the engine and does nothing else.
 
-No plan, no checks, no states, no leases, no retries, no report: one record before each step that also holds the result of
-the one before, one at the end, group commit through one script call that compares an epoch. Whatever an engine in Python
-does on top of that is its own cost, so the engine is measured as a ratio of this loop in the same run.
+No plan, no checks, no states, no leases, no retries, no report: one record before each step that also holds the
+result of the one before, one at the end, group commit through one script call that compares an epoch. Whatever an
+engine in Python does on top of that is its own cost, so the engine is measured as a ratio of this loop in the same
+run.
 """
 
 from __future__ import annotations

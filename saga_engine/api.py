@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +53,7 @@ _RESUME_AT_ONCE = 256
 
 
 class Outcome:
-    """Where a saga stands. What it says is put together when it is first asked for: many callers want only ``status``."""
+    """Where a saga stands. The details are put together when they are first asked for: many want only ``status``."""
 
     __slots__ = ("_body", "_state", "saga_id", "status")
 
@@ -112,7 +113,8 @@ class Handle:
     async def wait(self) -> Outcome:
         """Until the saga ends or needs a person. Cancelling the wait leaves the saga running.
 
-        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost`` or ``SagaOwned``.
+        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost`` or
+        ``SagaOwned``.
         """
         return await asyncio.shield(self._future)
 
@@ -182,12 +184,12 @@ class Coordinator:
         observers: Sequence[Observer] = (),
         on_wait: Callable[[str, str, float], None] | None = None,
     ) -> AsyncIterator[Coordinator]:
-        """A coordinator, closed at the end of the block: calls in flight are then awaited and journalled, nothing new starts.
+        """A coordinator, closed at the end of the block: it then awaits and journals the calls in flight, no more.
 
-        ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s`` and ``keep_finished_s`` are those
-        of ``Settings``. ``on_escalation``: one hook or several, sync or async, told about each open question at least once.
-        ``observers`` see every durable record. ``on_wait(saga_id, owner, seconds)`` is told when a resume has to wait for
-        another owner's lease.
+        ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s`` and
+        ``keep_finished_s`` are those of ``Settings``. ``on_escalation``: one hook or several, sync or async, told
+        about each open question at least once. ``observers`` see every durable record. ``on_wait(saga_id, owner,
+        seconds)`` is told when a resume has to wait for another owner's lease.
 
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak`` or ``ToolInvalid``.
         """
@@ -236,13 +238,14 @@ class Coordinator:
     ) -> Handle:
         """Journal the plan and return; the saga is driven in the background (with ``detach``: by whoever resumes it).
 
-        The id is ``saga_id``, else the plan's ``task_id``, else a new sortable one. An id that exists with the same plan and
-        input is that saga, and it is driven on if nobody does. Raises ``PlanInvalid``, ``SagaExists``, ``SecretMissing`` or
-        ``StoreUnavailable``.
+        The id is ``saga_id``, else the plan's ``task_id``, else a new sortable one. An id that exists with the same
+        plan and input is that saga, and it is driven on if nobody does. Raises ``PlanInvalid``, ``SagaExists``,
+        ``SecretMissing`` or ``StoreUnavailable``.
         """
         journalled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         handle = await self._begin(plan, saga_id, input, detach=detach, journalled=journalled)
-        await asyncio.wait([journalled, handle._future], return_when=asyncio.FIRST_COMPLETED)  # noqa: SLF001
+        either: list[asyncio.Future[Any]] = [journalled, handle._future]  # noqa: SLF001
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not journalled.done():
             journalled.cancel()
             handle._future.result()  # noqa: SLF001 - raises what kept it from being journalled
@@ -298,7 +301,7 @@ class Coordinator:
             tools=compiled.tool_digests,
             engine=__version__,
         )
-        work = self._create_detached(saga, started, compiled) if detach else self._create(saga, started, compiled, journalled)
+        work = self._create_detached(started, compiled) if detach else self._create(saga, started, compiled, journalled)
         saga.task = asyncio.create_task(self._see_through(name, saga, work), name=f"saga {name}")
         return Handle(name, saga.future)
 
@@ -322,7 +325,7 @@ class Coordinator:
         driver = self._driver(begin(started, compiled), 0, performer, creation, journalled)
         return await self._drive(started.saga_id, saga, driver, started)
 
-    async def _create_detached(self, saga: _Running, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+    async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
         values: dict[str, bytes] = {}
         entry = Entry(
             saga_id=started.saga_id,
@@ -360,9 +363,7 @@ class Coordinator:
             if self._running.get(saga_id) is saga:
                 del self._running[saga_id]
 
-    async def _drive(
-        self, saga_id: str, saga: _Running, driver: SagaDriver | None, first: AnyRecord | None
-    ) -> Outcome:
+    async def _drive(self, saga_id: str, saga: _Running, driver: SagaDriver | None, first: AnyRecord | None) -> Outcome:
         """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it."""
         take_ups = 0
         while True:
@@ -435,7 +436,7 @@ class Coordinator:
             clock=self._clock,
             observers=self._observers,
             keep_ms=self._keep_ms,
-            journalled=None if journalled is None else lambda: journalled.done() or journalled.set_result(None),
+            journalled=None if journalled is None else partial(_resolve, journalled),
         )
 
     async def _take(self, saga_id: str) -> Outcome | tuple[SagaDriver, AnyRecord]:
@@ -461,7 +462,7 @@ class Coordinator:
         return self._driver(state, acquired.seq, performer), resumed
 
     async def _acquire(self, saga_id: str) -> Acquired:
-        """Own the saga: at once if its owner is gone, else when the owner's lease ends; an owner that renews it keeps it."""
+        """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it."""
         waited_for = ""
         while True:
             owner = self._writer.owner
@@ -585,8 +586,8 @@ class Coordinator:
     ) -> Outcome:
         """Answer the open question about a step; the saga then goes on, here unless another process drives it.
 
-        ``decision``: one of the question's options. ``output`` goes with 'happened'. Raises ``SagaNotFound``, ``DecisionRefused``,
-        ``ValueNotJson``.
+        ``decision``: one of the question's options. ``output`` goes with 'happened'. Raises ``SagaNotFound``,
+        ``DecisionRefused``, ``ValueNotJson``.
         """
         state = state_of(await read_records(self.store, saga_id), self.tools)
         message = Message(
@@ -631,7 +632,8 @@ class Coordinator:
 def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     """The one bridge from synchronous code: run ``work`` to its end and return its result.
 
-    Where an event loop already runs in this thread (a notebook, an async agent), the work gets a loop in a thread of its own.
+    Where an event loop already runs in this thread (a notebook, an async agent), the work gets a loop in a thread of
+    its own.
     """
     try:
         asyncio.get_running_loop()
@@ -652,6 +654,11 @@ def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     if failure:
         raise failure[0]
     return box[0]
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _as_hook(hook: Hook) -> EscalationHook:

@@ -53,10 +53,10 @@ class Ack(NamedTuple):
     """What came of one entry.
 
     ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
-    head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the id to
-    create is taken (``digest`` tells by which plan). ``missing``: no such saga. Whatever is not ``ok`` changed nothing.
-    ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga any more; a saga with mail is given up
-    only if it has ended.
+    head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the
+    id to create is taken (``digest`` tells by which plan). ``missing``: no such saga. Whatever is not ``ok`` changed
+    nothing. ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga any more; a saga with
+    mail is given up only if it has ended.
     """
 
     verdict: AckVerdict
@@ -126,7 +126,7 @@ class StorePromise:
 
 
 class Store(Protocol):
-    """Where journals are written. Every write is atomic for each saga, and durable (at the store's level) when it returns.
+    """Where journals are written. A write is atomic for each saga, and durable (at the store's level) when it returns.
 
     All methods raise ``StoreUnavailable`` when the server cannot be reached within the store's patience, and
     ``StoreRefused`` when it answers with an error. A call that raised ``StoreUnavailable`` may or may not have been

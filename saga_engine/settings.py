@@ -21,9 +21,9 @@ FILE: Final = "saga.toml"
 class Settings:
     """How sagas are stored and driven. Durations carry their unit in their name.
 
-    ``store``: a store URL. ``tools``: modules or files with tools. ``durability``: ``fsync`` (acknowledged means on disk) or
-    ``relaxed``. ``lease_s``: how long a silent process keeps its sagas. ``patience_s``: how long an outage of the store is waited
-    out. ``keep_finished_s``: how long finished sagas are kept; 0 is for ever.
+    ``store``: a store URL. ``tools``: modules or files with tools. ``durability``: ``fsync`` (acknowledged means on
+    disk) or ``relaxed``. ``lease_s``: how long a silent process keeps its sagas. ``patience_s``: how long an outage
+    of the store is waited out. ``keep_finished_s``: how long finished sagas are kept; 0 is for ever.
     """
 
     store: str = "embedded://.saga"
@@ -37,7 +37,11 @@ class Settings:
     def __post_init__(self) -> None:
         if self.durability not in ("fsync", "relaxed"):
             raise SettingInvalid(f"durability cannot be '{self.durability}'", hint="fsync or relaxed")
-        for name, least, most in (("lease_s", 1.0, 3600.0), ("patience_s", 0.0, 86400.0), ("keep_finished_s", 0.0, 1e11)):
+        for name, least, most in (
+            ("lease_s", 1.0, 3600.0),
+            ("patience_s", 0.0, 86400.0),
+            ("keep_finished_s", 0.0, 1e11),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
                 raise SettingInvalid(f"{name} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
@@ -54,7 +58,9 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
     for name in _NAMES:
         text = environ.get(f"SAGA_{name.upper()}")
         if text:
-            env[name] = text if name in ("store", "durability") else _listed(text) if name == "tools" else _number(name, text)
+            env[name] = (
+                text if name in ("store", "durability") else _listed(text) if name == "tools" else _number(name, text)
+            )
     settings = _apply(settings, env, "the environment", base=start)
     given = {name: value for name, value in flags.items() if value not in (None, (), [])}
     return _apply(settings, given, "the command line", base=start)
@@ -91,7 +97,9 @@ def _read(path: Path) -> dict[str, Any]:
 def _apply(settings: Settings, values: Mapping[str, Any], source: str, *, base: Path) -> Settings:
     unknown = sorted(set(values) - set(_NAMES))
     if unknown:
-        raise SettingInvalid(f"{source} sets {', '.join(unknown)}, which is no setting", hint=f"settings: {', '.join(_NAMES)}")
+        raise SettingInvalid(
+            f"{source} sets {', '.join(unknown)}, which is no setting", hint=f"settings: {', '.join(_NAMES)}"
+        )
     changes: dict[str, Any] = dict(values)
     if "tools" in changes:
         listed = changes["tools"]

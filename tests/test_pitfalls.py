@@ -119,7 +119,7 @@ async def test_02_a_parallel_group_that_succeeded_is_never_undone_later() -> Non
 
 
 async def test_03_a_failing_step_of_a_graph_leaves_no_upstream_effect() -> None:
-    """a → (b, c) → d: d fails, all three are undone."""
+    """A → (b, c) → d: d fails, all three are undone."""
     world = World()
     world.behave["d"] = fail()
     plan = {
@@ -143,7 +143,13 @@ async def test_07_a_failed_undo_is_never_stored_as_rolled_back() -> None:
     async with engine(*world.tools("a", "b")) as coordinator:
         outcome = await coordinator.run(steps("a", "b"))
         assert (outcome.status, status_of(outcome, "a")) == (t.ESCALATED, t.ESCALATED)
-        assert outcome.report == {"compensated": [], "failed": ["a"], "unresolved": [], "left_in_place": [], "clean": False}
+        assert outcome.report == {
+            "compensated": [],
+            "failed": ["a"],
+            "unresolved": [],
+            "left_in_place": [],
+            "clean": False,
+        }
         assert [head.status for head in await coordinator.list()] == [t.ESCALATED]
 
 
@@ -190,7 +196,7 @@ async def test_12_a_compensation_that_failed_once_can_be_tried_again() -> None:
 
 
 async def test_13_a_step_in_doubt_is_not_forgotten_while_others_are_undone() -> None:
-    """a happened, b is in doubt, the saga is cancelled: the doubt stays open and a waits for it."""
+    """A happened, b is in doubt, the saga is cancelled: the doubt stays open and a waits for it."""
     world = World()
     world.behave["b"] = lose_the_answer(world, "b")
     async with engine(*world.tools("a"), *world.tools("b", keyed=False)) as coordinator:
@@ -304,7 +310,7 @@ async def test_24_an_error_that_a_retry_mends_starts_no_rollback() -> None:
     """One retryable error, then success: nothing is undone."""
     world = World()
     tries = iter([fail(retryable=True), lambda: None])
-    world.behave["b"] = lambda: next(tries)()
+    world.behave["b"] = lambda: next(tries)()  # noqa: PLW0108 - the next one each time
     async with engine(*world.tools("a", "b")) as coordinator:
         outcome = await coordinator.run(steps("a", "b"))
     assert (outcome.status, world.standing) == (t.COMPLETED, ["a", "b"])
@@ -356,7 +362,9 @@ async def test_28_a_failed_compensation_is_told_to_people() -> None:
     told: list[Any] = []
     async with Coordinator.open("memory://", world.tools("a", "b"), on_escalation=told.append) as coordinator:
         outcome = await coordinator.run(steps("a", "b"))
-    assert [(question.saga_id, question.step_id, question.kind) for question in told] == [(outcome.saga_id, "a", "undo-failed")]
+    assert [(question.saga_id, question.step_id, question.kind) for question in told] == [
+        (outcome.saga_id, "a", "undo-failed")
+    ]
     assert told[0].error["error_code"] == "closed"
 
 
@@ -376,7 +384,7 @@ async def test_29_after_a_cancel_the_undo_still_runs() -> None:
         handle = await coordinator.submit(steps("a", "slow", "b"), saga_id="c")
         await started.wait()
         cancelling = asyncio.create_task(coordinator.cancel("c", by="ada"))
-        while not (await coordinator.store.head("c")).inbox:
+        while not (await coordinator.store.head("c")).inbox:  # noqa: ASYNC110 - until the message lies there
             await asyncio.sleep(0)
         go_on.set()
         outcome = await handle.wait()

@@ -101,7 +101,7 @@ async def _drive(
         await asyncio.wait([job, stopped], return_when=asyncio.FIRST_COMPLETED)
         if not job.done():
             if opened:
-                job.cancel()
+                await opened[0].close()
             else:
                 job.cancel()  # it still waits for the store
         try:

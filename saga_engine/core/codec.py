@@ -24,7 +24,7 @@ INLINE_LIMIT: Final = 32 * 1024
 _SUMMARY_CHARS: Final = 240
 
 _encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(AnyRecord)
+_decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 _LARGE_FIELDS: Final = ("plan", "output", "params", "input")
 
 
@@ -88,6 +88,8 @@ def inflate(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
     for name, ref in refs.items():
         data = values[ref.digest]
         if sha256(data).hexdigest() != ref.digest:
-            raise JournalUnreadable(f"the stored value {ref.digest[:12]} does not fit its digest", hint="the store was changed")
+            raise JournalUnreadable(
+                f"the stored value {ref.digest[:12]} does not fit its digest", hint="the store was changed"
+            )
         found[name] = msgspec.json.decode(data)
-    return msgspec.structs.replace(record, refs={}, **found)  # type: ignore[return-value]
+    return msgspec.structs.replace(record, refs={}, **found)

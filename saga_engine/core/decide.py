@@ -1,7 +1,8 @@
 """``decide(state, now_ms) -> records``: what is to be settled next.
 
-Pure, and incremental: it looks only at the sets of what can go on. It returns one round of records; the caller evolves
-them and asks again until there are none, then appends all of them at once. Effects follow from records, never from here:
+Pure, and incremental: it looks only at the sets of what can go on. It returns one round of records; the caller
+evolves them and asks again until there are none, then appends all of them at once. Effects follow from records, never
+from here:
 
 * an intent orders its call (``effects_of``);
 * whatever has no record has not been decided.
@@ -47,7 +48,9 @@ def decide(state: State, now_ms: int, *, alerting: bool = True) -> Records:
             escalate(state, index, direction, kind, now_ms) for (index, direction), kind in state.to_escalate.items()
         ]
     if state.alerts and alerting:
-        due = [(question, alert) for question, alert in state.alerts.items() if not alert.in_flight and alert.due <= now_ms]
+        due = [
+            (question, alert) for question, alert in state.alerts.items() if not alert.in_flight and alert.due <= now_ms
+        ]
         if due:
             return [r.AlertIntended(at=now_ms, question=question, attempt=alert.attempt + 1) for question, alert in due]
     return _backward(state, now_ms) if state.backward else _forward(state, now_ms)
@@ -71,7 +74,7 @@ def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
 def _forward(state: State, now: int) -> Records:
     if state.failing is not None:
         return _turn_around(state, now)
-    if (state.ready or state.waiting) and not state.past_pivot:
+    if (state.ready or state.waiting or state.doubts) and not state.past_pivot:
         deadline = state.deadline_ms
         if deadline is not None and now >= deadline:
             return [r.DeadlinePassed(at=now)]
@@ -194,12 +197,12 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
         try:
             params = template.resolve(StateScope(state))
         except BindingUnresolved as error:
-            return _cannot_call(state, index, direction, now, "binding-unresolved", error.message, changed=False)
+            return _cannot_call(state, index, direction, now, "binding_unresolved", error.message, changed=False)
         problems = spec.check_params(params)
         if problems:
             path, message = problems[0]
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-            return _cannot_call(state, index, direction, now, "params-invalid", f"${where}: {message}", changed=changed)
+            return _cannot_call(state, index, direction, now, "params_invalid", f"${where}: {message}", changed=changed)
     return r.StepIntended(
         at=now,
         step=step.key,
@@ -209,7 +212,7 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
     )
 
 
-def _cannot_call(
+def _cannot_call(  # noqa: PLR0917
     state: State, index: int, direction: Direction, now: int, code: str, message: str, *, changed: bool
 ) -> r.AnyRecord:
     """The params do not fit. That is the step's failure, unless the tool changed, or an earlier attempt is in doubt."""
@@ -224,18 +227,20 @@ def _cannot_call(
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
     """The next way to find out whether a call happened, in the order of DESIGN §5.
 
-    Ask the probe; call again with the same key while the other side remembers it; call a read again; undo blindly if that
-    is safe; else ask a person. A write without key and probe is never repeated.
+    Ask the probe; call again with the same key while the other side remembers it; call a read again; undo blindly if
+    that is safe; else ask a person. A write without key and probe is never repeated.
     """
     spec, retry = facts(state, index, direction)
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
     if spec.probe is not None and call.probes < MAX_PROBES:
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
-    elif call.tries < retry.max_attempts and _repeatable(spec, call, direction, now, _timeout_s(state, index, direction)):
+    elif call.tries < retry.max_attempts and _repeatable(
+        spec, call, direction, now, _timeout_s(state, index, direction)
+    ):
         out.append(_intend(state, index, direction, now))
     elif spec.effect == "read":
-        error = call.error or ErrorInfo(error_code="no-answer", message="the read never answered")
+        error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
         out.append(r.StepFailed(at=now, step=key, direction=direction, error=error))
     elif direction == FORWARD and state.backward and _blind_undo(state, index):
         if not state.steps[index].undo_waits:
@@ -269,7 +274,7 @@ def _blind_undo(state: State, index: int) -> bool:
 # --- people ------------------------------------------------------------------------------------------------------
 
 
-def escalate(
+def escalate(  # noqa: PLR0917
     state: State,
     index: int,
     direction: Direction,

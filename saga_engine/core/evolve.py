@@ -320,7 +320,7 @@ def _escalated(state: State, record: r.StepEscalated) -> None:
     step = state.steps[index]
     place = (index, record.direction)
     for queue in (state.to_escalate, state.doubts, state.waiting):
-        queue.pop(place, None)  # type: ignore[attr-defined]
+        queue.pop(place, None)
     state.ready.pop(index, None)
     state.undo_ready.pop(index, None)
     _move(step, "escalate")

@@ -14,8 +14,6 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, ErrorI
 from saga_engine.core.state import State
 from saga_engine.plan.tooling import RetryPolicy
 
-#: A server may ask for a pause (``Retry-After``), but not for an endless one.
-MAX_RETRY_AFTER_S: Final = 3600.0
 #: The waits between two alerts about one question.
 ALERT_RETRY: Final = RetryPolicy(max_attempts=5, base_s=1.0, max_s=60.0)
 
@@ -60,7 +58,7 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
     if type(outcome) is Unknown:
         delay = policy.delay_ms(call.probes, dice)
         return r.ProbeFailed(at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay)
-    error = call.error or ErrorInfo(error_code="did-not-happen", message="the probe says that it did not happen")
+    error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
     if call.tries < policy.max_attempts and not _moot(state, direction):
         return r.StepRetryScheduled(at=now, step=key, direction=direction, error=error, delay_ms=0)
     return r.StepFailed(at=now, step=key, direction=direction, error=error)
@@ -73,9 +71,9 @@ def _moot(state: State, direction: str) -> bool:
 
 def _at_least(delay_ms: int, outcome: NotDone) -> int:
     wait_s = outcome.retry_after_s
-    if wait_s is None or not wait_s > 0:  # also not a number
+    if wait_s is None:
         return delay_ms
-    return max(delay_ms, round(min(wait_s, MAX_RETRY_AFTER_S) * 1000))
+    return max(delay_ms, round(wait_s * 1000))
 
 
 def judge_alert(state: State, question: str, error: ErrorInfo | None, now_ms: int, dice: float) -> r.AnyRecord:

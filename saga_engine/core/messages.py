@@ -1,7 +1,7 @@
 """Messages from other processes: a cancel, or a person's answer. They reach a saga through its inbox.
 
-A message is checked twice: by the sender against the journal as it reads it, so that a person gets a clear error, and by
-the owner against the state as it is when the record is made. What no longer fits becomes ``MessageRefused``.
+A message is checked twice: by the sender against the journal as it reads it, so that a person gets a clear error, and
+by the owner against the state as it is when the record is made. What no longer fits becomes ``MessageRefused``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def decode_message(data: bytes) -> Message:
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise JournalUnreadable(f"a message in the inbox cannot be read: {error}", hint="a newer engine wrote it") from error
+        raise JournalUnreadable(
+            f"a message in the inbox cannot be read: {error}", hint="a newer engine wrote it"
+        ) from error
 
 
 def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:

@@ -168,7 +168,7 @@ class CallLimitReached(Record, frozen=True, tag=True):
 
 
 class CompensationStarted(Record, frozen=True, tag=True):
-    """No forward call is in flight any more; what happened is undone from here on. ``reason``: see ``State.failing``."""
+    """No forward call is in flight any more; from here on what happened is undone. ``reason``: ``State.failing``."""
 
     reason: str
     step: str = ""

@@ -29,10 +29,10 @@ def view(state: State) -> dict[str, Any]:
 def report(state: State) -> dict[str, Any]:
     """Four lists of step ids and one word.
 
-    ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and nobody has decided yet. ``unresolved``:
-    it is not known whether it stands, or its undo has not ended. ``left_in_place``: it stands and will. ``clean`` is True
-    when nothing stands that was not meant to: the last three are empty. A saga that is still going forward, or completed,
-    has no remainder: what stands is meant to.
+    ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and nobody has decided yet.
+    ``unresolved``: it is not known whether it stands, or its undo has not ended. ``left_in_place``: it stands and
+    will. ``clean`` is True when nothing stands that was not meant to: the last three are empty. A saga that is still
+    going forward, or completed, has no remainder: what stands is meant to.
     """
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
@@ -49,7 +49,9 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
     if step.left:
         return "left_in_place"
     asked = next((q for q in state.questions.values() if state.plan.steps[q.step] is compiled), None)
-    if step.status == t.COMPENSATION_FAILED or (asked and asked.direction == COMPENSATE and asked.kind != "undo-in-doubt"):
+    if step.status == t.COMPENSATION_FAILED or (
+        asked and asked.direction == COMPENSATE and asked.kind != "undo-in-doubt"
+    ):
         return "failed"
     if compiled.kind == "read" or step.status in (t.PENDING, t.SKIPPED, t.FAILED):
         return None

@@ -30,11 +30,23 @@ Place = tuple[int, Direction]
 class CallState:
     """One step in one direction: its attempts, and what is known of them.
 
-    ``attempt`` counts all attempts, ``tries`` those since the budget was last filled. ``doubtful``: some attempt may have
-    happened although no answer says so. ``approved``: a person wants it called again, whatever the tool declares.
+    ``attempt`` counts all attempts, ``tries`` those since the budget was last filled. ``doubtful``: some attempt may
+    have happened although no answer says so. ``approved``: a person wants it called again, whatever the tool
+    declares.
     """
 
-    __slots__ = ("approved", "asked", "attempt", "doubtful", "ended_at", "error", "first_at", "phase", "probes", "tries")
+    __slots__ = (
+        "approved",
+        "asked",
+        "attempt",
+        "doubtful",
+        "ended_at",
+        "error",
+        "first_at",
+        "phase",
+        "probes",
+        "tries",
+    )
 
     def __init__(self) -> None:
         self.attempt = 0
@@ -52,7 +64,19 @@ class CallState:
 class StepState:
     """One step: its status, its output, and what it still waits for in either direction."""
 
-    __slots__ = ("by_hand", "forward", "left", "output", "released", "status", "undo", "undo_output", "undo_waits", "via", "waits")
+    __slots__ = (
+        "by_hand",
+        "forward",
+        "left",
+        "output",
+        "released",
+        "status",
+        "undo",
+        "undo_output",
+        "undo_waits",
+        "via",
+        "waits",
+    )
 
     def __init__(self, waits: int) -> None:
         self.status: str = PENDING

@@ -10,9 +10,9 @@ The rules, in words:
   known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, a person.
 * What an undo achieved is never guessed: COMPENSATED needs its answer, RESOLVED needs a person.
 
-The tables are in the form that ``transitions.Machine`` takes. One shared machine per table is built at import, with no
-model and no callbacks; ``SAGA_MOVES`` and ``STEP_MOVES``, the look-ups of the hot path, are compiled from these machines,
-and so are the diagrams in the docs. (Never ``AsyncMachine``: 0.9.3 swallows cancellation.)
+The tables are in the form that ``transitions.Machine`` takes. One shared machine per table is built at import, with
+no model and no callbacks; ``SAGA_MOVES`` and ``STEP_MOVES``, the look-ups of the hot path, are compiled from these
+machines, and so are the diagrams in the docs. (Never ``AsyncMachine``: 0.9.3 swallows cancellation.)
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def machine(states: Sequence[str], table: Table) -> Machine:
 def compile_moves(of: Machine) -> dict[tuple[str, str], str]:
     """The look-up ``(state, trigger) -> state`` of a machine. An absent pair is an error, never a default."""
     return {
-        (source, trigger): transition.dest
+        (source, trigger): str(transition.dest)
         for trigger, event in of.events.items()
         for source, transitions in event.transitions.items()
         for transition in transitions

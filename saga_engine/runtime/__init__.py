@@ -1,0 +1,1 @@
+"""Doing it: the driver of one saga, the performer of effects, the group-commit writer, the lease."""

@@ -1,8 +1,8 @@
 """Drives one saga: decide, append, perform, judge, and again, until it rests or ends.
 
-The order is the whole point. Records are evolved into the state, appended in one write, and only when that write is durable
-are the effects performed that they order. The result of one call and the intent of the next are one append. If the append
-fails, the state in memory is worthless and thrown away with the driver; the journal is what counts.
+The order is the whole point. Records are evolved into the state, appended in one write, and only when that write is
+durable are the effects performed that they order. The result of one call and the intent of the next are one append.
+If the append fails, the state in memory is worthless and thrown away with the driver; the journal is what counts.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class SagaDriver:
     async def run(self, first: r.AnyRecord | None) -> None:
         """Drive the saga until it ends, rests or is stopped; ``first`` is the record that begins or resumes it.
 
-        Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then stands as its journal says.
+        Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then stands as
+        its journal says.
         """
         records: list[r.AnyRecord] = [] if first is None else [first]
         try:
@@ -138,7 +139,7 @@ class SagaDriver:
     # --- deciding and writing ------------------------------------------------------------------------------------
 
     def _decide(self, records: list[r.AnyRecord]) -> None:
-        """Follow the state until nothing more can be settled now. Each round is evolved before the next is asked for."""
+        """Follow the state until nothing more can be settled now; each round is evolved before the next is asked."""
         state = self.state
         now = self._decided_at = max(self._clock.now_ms(), state.at)
         alerting = self._performer.alerting
@@ -198,7 +199,9 @@ class SagaDriver:
     def _refusal(self, verdict: str, digest: str) -> Exception:
         saga_id = self.state.saga_id
         if verdict == "fenced":
-            return LeaseLost(f"saga {saga_id} is no longer ours; nothing was added", hint="see `saga show`", saga_id=saga_id)
+            return LeaseLost(
+                f"saga {saga_id} is no longer ours; nothing was added", hint="see `saga show`", saga_id=saga_id
+            )
         if verdict == "exists":
             return SagaExists(f"there is a saga {saga_id} already", saga_id=saga_id, digest=digest)
         if verdict == "missing":
@@ -214,7 +217,7 @@ class SagaDriver:
             for observer in self._observers:
                 try:
                     observer(self.state.saga_id, record)
-                except Exception:
+                except Exception:  # noqa: BLE001 - a listener's fault is no fault of the saga's
                     _log.exception("an observer failed on %s", type(record).__name__)
 
     # --- doing ---------------------------------------------------------------------------------------------------
@@ -256,7 +259,7 @@ class SagaDriver:
             result = lost
         except Exception as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
             _log.exception("an effect of saga %s failed inside the engine", self.state.saga_id)
-            result = Unknown(ErrorInfo(error_code="engine-defect", message=f"{type(error).__name__}: {error}"[:500]))
+            result = Unknown(ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500]))
         self._outcomes.append((effect, result))  # type: ignore[arg-type]
         task = asyncio.current_task()
         assert task is not None

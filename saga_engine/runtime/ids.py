@@ -7,13 +7,13 @@ import secrets
 import time
 from typing import Final
 
-from saga_engine.errors import Problem, PlanInvalid
+from saga_engine.errors import PlanInvalid, Problem
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def new_saga_id() -> str:
-    """A new id: 48 bits of Unix milliseconds, then 80 random bits (the layout of ULID, github.com/ulid/spec), in hexadecimal."""
+    """A new id in hexadecimal: 48 bits of Unix milliseconds, then 80 random bits (the layout of ULID)."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.randbits(80):020x}"
 
 

@@ -61,7 +61,7 @@ def require_tools(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) 
     if missing:
         known = ", ".join(catalog.names()) or "none"
         raise ToolMissing(
-            f"saga {saga_id} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not registered here",
+            f"saga {saga_id} needs tools that are not registered here: {', '.join(missing)}",
             hint=f"give the tools with --tools (as at submission) or in saga.toml; registered: {known}",
             saga_id=saga_id,
             tools=missing,

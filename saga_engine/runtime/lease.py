@@ -1,7 +1,8 @@
 """The lease of this process: the right to write the journals of all the sagas it drives.
 
-One lease covers all sagas of a process (as in etcd, where many keys hang on one lease); each saga's epoch is its fence. The
-lease lives on the server's clock. Locally it is judged on a clock that goes on while the machine sleeps, from the moment
+One lease covers all sagas of a process (as in etcd, where many keys hang on one lease); each saga's epoch is its
+fence. The lease lives on the server's clock. Locally it is judged on a clock that goes on while the machine sleeps,
+from the moment
 *before* the renewal was sent, so this process always believes it ends no later than the server does.
 """
 
@@ -45,8 +46,7 @@ class StoreClock:
     def now_ms(self) -> int:
         """Unix milliseconds; never less than the last answer."""
         now = self._base_ms + int((time.monotonic() - self._base_s) * 1000)
-        if now > self._last_ms:
-            self._last_ms = now
+        self._last_ms = max(self._last_ms, now)
         return self._last_ms
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 class Owner(NamedTuple):
     """A process, as its lease names it.
 
-    ``boot``, ``pidns`` and ``start`` pin down the process: a pid means something only within one boot and one pid namespace,
-    and is used again after its process has ended. ``nonce`` tells the leases of one process apart.
+    ``boot``, ``pidns`` and ``start`` pin down the process: a pid means something only within one boot and one pid
+    namespace, and is used again after its process has ended. ``nonce`` tells the leases of one process apart.
     """
 
     host: str

@@ -75,7 +75,7 @@ class Performer:
             tool, template, timeout_s = rollback.tool, rollback.params, rollback.timeout_s
         if template.secrets:
             return await self._call_with_secrets(state, effect, tool, template, timeout_s)
-        params = _own(template.resolve(StateScope(state)))
+        params = template.resolve(StateScope(state))
         self.lease.check()
         return await self._tools.call(tool, params, _call(state, effect, effect.direction, timeout_s))
 
@@ -84,10 +84,10 @@ class Performer:
     ) -> Outcome:
         scope = SecretScope(state)
         try:
-            params = _own(template.resolve(scope))
+            params = template.resolve(scope)
         except SecretMissing as error:
             # Checked before the saga was taken on, so the variable was removed since; nothing has been called.
-            return NotDone(ErrorInfo(error_code=error.code, message=error.message, suggestion=error.hint))
+            return NotDone(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
         self.lease.check()
         outcome = await self._tools.call(tool, params, _call(state, effect, effect.direction, timeout_s))
         return _scrub(outcome, scope.seen)
@@ -102,9 +102,9 @@ class Performer:
             tool, template = rollback.tool, rollback.params
         scope = SecretScope(state)
         try:
-            params = _own(template.resolve(scope))
+            params = template.resolve(scope)
         except SecretMissing as error:
-            return Unknown(ErrorInfo(error_code=error.code, message=error.message, suggestion=error.hint))
+            return Unknown(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
         self.lease.check()
         call = _call(state, effect, "probe", compiled.timeout_s, key_of=effect.direction)
         return _scrub(await self._tools.probe(tool, params, call), scope.seen)
@@ -134,7 +134,7 @@ class Performer:
             try:
                 await hook(question)
             except Exception as error:  # noqa: BLE001 - a hook is somebody else's code: its failure is recorded and tried again
-                failed = ErrorInfo(error_code="alert-failed", message=f"{type(error).__name__}: {error}"[:500])
+                failed = ErrorInfo(error_code="alert_failed", message=f"{type(error).__name__}: {error}"[:500])
         return failed
 
 
@@ -155,21 +155,6 @@ def _call(
         deadline_ms=state.deadline_ms,
         timeout_s=timeout_s,
     )
-
-
-def _own(params: dict[str, Any]) -> dict[str, Any]:
-    """Params that a tool may change without changing the plan or another step's output."""
-    return {
-        key: _copy(value) if type(value) is dict or type(value) is list else value for key, value in params.items()
-    }
-
-
-def _copy(value: Any) -> Any:
-    if type(value) is dict:
-        return {key: _copy(item) for key, item in value.items()}
-    if type(value) is list:
-        return [_copy(item) for item in value]
-    return value
 
 
 # --- secrets never reach the journal, not even as an echo ------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Group commit: all sagas of a process that wait for the disk at the same moment share one round trip and one fsync.
 
-The calls in flight are the batching window: whatever is appended meanwhile goes into the next one, and no timer delays
-anybody (Helland et al., *Group Commit Timers and High Volume Transaction Systems*, 1988, tuned timers to the load; here the
-commit before does it). Two calls may be in flight: while the server writes one batch, this process works through the other.
+The calls in flight are the batching window: whatever is appended meanwhile goes into the next one, and no timer
+delays anybody (Helland et al., *Group Commit Timers and High Volume Transaction Systems*, 1988, tuned timers to the
+load; here the commit before does it). Two calls may be in flight: while the server writes one batch, this process
+works through the other.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class JournalWriter:
     def append(self, entry: Entry) -> asyncio.Future[Ack]:
         """Queue one saga's records; the future's ack says that they are durable, or why they were not added.
 
-        It fails with ``StoreUnavailable`` or ``StoreRefused``; then it is not known whether they were added, and asking again
-        with the same entry is safe.
+        It fails with ``StoreUnavailable`` or ``StoreRefused``; then it is not known whether they were added, and
+        asking again with the same entry is safe.
         """
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._queue.append((future, entry))
-        # A call that has not been sent yet will take this entry along; only beside one in flight is another worth while.
+        # A call that has not been sent yet will take this entry along; only beside one in flight is another worth
+        # while.
         if len(self._queue) == 1:
             self._flush_soon()
         return future

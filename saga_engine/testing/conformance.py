@@ -397,7 +397,7 @@ class _Mail:
         assert list(taken.inbox) == [b"m1", b"m2"]
 
     async def test_a_saga_with_mail_is_not_given_up(self, store: Store) -> None:
-        """Its owner answers the mail first: the release that raced with it does not happen, and the saga stays writable."""
+        """Its owner answers the mail first: a release that raced with it does not happen, the saga stays writable."""
         await begin(store)
         await store.post("s1", b"m1")
         ack = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))

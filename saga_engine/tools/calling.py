@@ -224,7 +224,7 @@ def _no_time(timeout_s: float) -> NotDone:
     return NotDone(error, retryable=True)
 
 
-def _bad_params(error: Exception, code: str = "invalid_params") -> NotDone:
+def _bad_params(error: Exception, code: str = "params_invalid") -> NotDone:
     return NotDone(ErrorInfo(code, bounded(describe(error)), retryable=False), retryable=False)
 
 

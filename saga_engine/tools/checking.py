@@ -165,3 +165,23 @@ def _inside(value: Any, steps: Sequence[str | int]) -> tuple[str | int, ...]:
 
 def _bounded(message: str) -> str:
     return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 1] + "…"
+
+
+class OutputCheck:
+    """Finds what is wrong with an output that a person gives for a call. Without a schema anything goes."""
+
+    __slots__ = ("_label", "_schema", "_validator")
+
+    def __init__(self, label: str, schema: dict[str, Any] | None) -> None:
+        self._label = label
+        self._schema = schema
+        self._validator: jsonschema_rs.Validator | None = None
+
+    def __call__(self, output: Any) -> Sequence[Finding]:
+        """All findings, at most fifty. Raises ``ToolInvalid`` if the schema itself is invalid."""
+        if self._schema is None:
+            return ()
+        if self._validator is None:
+            self._validator = compile_schema(self._schema, self._label, "output_schema", formats=False)
+        errors = itertools.islice(self._validator.iter_errors(output), _MAX_FINDINGS)
+        return [(tuple(error.instance_path), _bounded(error.message)) for error in errors]

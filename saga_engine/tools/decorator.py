@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, ove
 from saga_engine.errors import ToolInvalid
 from saga_engine.plan.tooling import Effect, RetryPolicy, ToolSpec
 from saga_engine.plan.values import digest
-from saga_engine.tools.checking import SchemaCheck, compile_schema
+from saga_engine.tools.checking import OutputCheck, SchemaCheck, compile_schema
 from saga_engine.tools.limits import ResourceKey, template_fields
 from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature
 
@@ -166,6 +166,7 @@ class Tool(Generic[P, R]):
             check.compile()
         if self._given_output is not None:
             compile_schema(self._given_output, self.name, "output_schema", formats=False)
+        output = OutputCheck(self.name, signature.output_schema)
         if self.key_ttl_s is not None and not self.keyed:
             raise _invalid(
                 self, "it has key_ttl_s but honours no key", f"add keyed=True or a parameter {KEY_PARAMETER}"
@@ -187,6 +188,7 @@ class Tool(Generic[P, R]):
             output_schema=signature.output_schema,
             digest=digest(identity)[:12],
             check_params=check,
+            check_output=output,
         )
 
 

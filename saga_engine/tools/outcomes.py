@@ -23,8 +23,8 @@ from saga_engine.plan.values import plain
 
 MAX_MESSAGE_CHARS = 2000
 MAX_CODE_CHARS = 100
-#: A server that asks for a longer wait than a day is not obeyed: the wait would outlive the saga's use.
-MAX_RETRY_AFTER_S = 86_400.0
+#: A server that asks for a longer wait than an hour is not obeyed: the wait would outlive the saga's use.
+MAX_RETRY_AFTER_S = 3600.0
 
 _MAX_CAUSES = 16
 
@@ -164,7 +164,7 @@ def _refusal(code: Any, message: Any, suggestion: Any, retryable: bool | None, r
 
 
 def _wait(seconds: Any) -> float | None:
-    """A wait in seconds that can be trusted: finite, not negative, at most a day."""
+    """A wait in seconds that can be trusted: finite, not negative, at most an hour."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:

@@ -6,11 +6,15 @@ moment one of the engine's laws is broken; mutants of the core are caught by it 
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from saga_engine.core import codec, decide as deciding, evolve as evolving, judge as judging
+from saga_engine.core import codec
+from saga_engine.core import decide as deciding
+from saga_engine.core import evolve as evolving
+from saga_engine.core import judge as judging
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, CallTool, Done, ErrorInfo, NotDone, Outcome, Unknown
@@ -157,7 +161,11 @@ class Journal:
         self.epoch = 1
 
     def append(self, epoch: int, seq: int, records: list[bytes]) -> bool:
-        if epoch == self.epoch and self.data[seq : seq + len(records)] == records and len(self.data) == seq + len(records):
+        if (
+            epoch == self.epoch
+            and self.data[seq : seq + len(records)] == records
+            and len(self.data) == seq + len(records)
+        ):
             return True
         if epoch != self.epoch or seq != len(self.data):
             return False
@@ -196,10 +204,8 @@ class Simulation:
         state = evolving.begin(self.started, self.plan)
         pending: list[r.AnyRecord] = [self.started]
         while True:
-            try:
+            with contextlib.suppress(Crash):
                 state = self._own(state, pending)
-            except Crash:
-                pass
             if self.journal.data and self._folded().status in t.SAGA_FINAL:
                 state = self._folded()
                 break
@@ -363,7 +369,9 @@ class Simulation:
             if state.plan.steps[question.step].kind != "read":
                 self.world.standing[step] = 1  # if it did not stand, the person did it by hand
             output = {"ref": f"ref-{step}"}
-        message = Message(id="d", kind="decide", step=step, decision=decision, output=output, by="p", question=question.id)
+        message = Message(
+            id="d", kind="decide", step=step, decision=decision, output=output, by="p", question=question.id
+        )
         if not isinstance(answer(state, message, state.at), r.DecisionMade):
             raise Violation(f"a legal answer was refused: {message}")
         self.inbox.append(message)
@@ -430,6 +438,8 @@ def dump(state: State) -> dict[str, Any]:
 
 def _dump_slots(thing: Any) -> Any:
     return {
-        name: _dump_slots(value) if hasattr(value := getattr(thing, name), "__slots__") and name in ("forward", "undo") else value
+        name: _dump_slots(value)
+        if hasattr(value := getattr(thing, name), "__slots__") and name in ("forward", "undo")
+        else value
         for name in type(thing).__slots__
     }

@@ -8,7 +8,8 @@ import typing
 import msgspec
 import pytest
 
-from saga_engine.core import codec, records as r
+from saga_engine.core import codec
+from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.errors import JournalUnreadable
 
@@ -52,7 +53,12 @@ def test_a_field_that_was_not_there_yet_has_its_default() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b'{"k":"StepTeleported","at":1}', b'{"k":"StepIntended","step":"1","at":5,"v":2}', b"{", b'{"k":"StepIntended","at":"x"}'],
+    [
+        b'{"k":"StepTeleported","at":1}',
+        b'{"k":"StepIntended","step":"1","at":5,"v":2}',
+        b"{",
+        b'{"k":"StepIntended","at":"x"}',
+    ],
 )
 def test_what_cannot_be_understood_is_refused(data: bytes) -> None:
     """An unknown kind, a newer version or a damaged record is an error with a hint, never a guess."""

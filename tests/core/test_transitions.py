@@ -61,7 +61,9 @@ def test_what_was_undone_or_skipped_stays_so() -> None:
 
 def test_in_doubt_leads_to_failed_only_by_evidence() -> None:
     """Only `fail`, which a probe, a definite answer or a person gives, leads from IN_DOUBT to FAILED (pitfall 14)."""
-    assert {trigger for (source, trigger), dest in t.STEP_MOVES.items() if source == t.IN_DOUBT and dest == t.FAILED} == {"fail"}
+    assert {
+        trigger for (source, trigger), dest in t.STEP_MOVES.items() if source == t.IN_DOUBT and dest == t.FAILED
+    } == {"fail"}
 
 
 def test_the_lookup_is_the_machine(table) -> None:

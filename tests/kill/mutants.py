@@ -20,7 +20,7 @@ def call_before_the_intent_is_durable() -> None:
     def append(self: JournalWriter, entry: Entry) -> Any:
         genuine(self, entry)
         early: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        early.set_result(Ack("ok"))
+        early.set_result(Ack("ok", released=entry.release))
         return early
 
     JournalWriter.append = append  # type: ignore[method-assign]

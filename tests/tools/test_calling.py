@@ -109,7 +109,7 @@ async def test_params_that_do_not_fit_are_not_done_and_not_retried():
     ):
         outcome = await call(function, params)
         assert isinstance(outcome, NotDone)
-        assert (outcome.retryable, outcome.definite, outcome.error.error_code) == (False, False, "invalid_params")
+        assert (outcome.retryable, outcome.definite, outcome.error.error_code) == (False, False, "params_invalid")
 
 
 async def test_a_tool_cannot_change_the_plan_through_its_params():
