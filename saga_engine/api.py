@@ -196,7 +196,11 @@ class Coordinator:
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         hooks = on_escalation if isinstance(on_escalation, Sequence) else (on_escalation,)
-        await backend.open()
+        try:
+            await backend.open()
+        except BaseException:
+            await backend.close()  # an embedded server that was started for this must not stay
+            raise
         coordinator = cls(
             backend,
             registry,

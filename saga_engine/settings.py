@@ -39,7 +39,7 @@ class Settings:
             raise SettingInvalid(f"durability cannot be '{self.durability}'", hint="fsync or relaxed")
         for name, least, most in (
             ("lease_s", 1.0, 3600.0),
-            ("patience_s", 0.0, 86400.0),
+            ("patience_s", 0.1, 86400.0),
             ("keep_finished_s", 0.0, 1e11),
         ):
             value = getattr(self, name)

@@ -22,21 +22,28 @@ from typing import Final
 
 from transitions import Machine
 
+from saga_engine.core.states import (
+    ABANDONED,
+    COMPENSATED,
+    COMPENSATING,
+    COMPENSATION_FAILED,
+    COMPLETED,
+    ESCALATED,
+    FAILED,
+    IN_DOUBT,
+    PENDING,
+    RESOLVED,
+    RUNNING,
+    SAGA_ACTIVE,
+    SAGA_FINAL,
+    SAGA_STATES,
+    SKIPPED,
+    STEP_REST,
+    STEP_STATES,
+    SUCCEEDED,
+)
+
 # --- the saga ----------------------------------------------------------------------------------------------------
-
-PENDING: Final = "PENDING"
-RUNNING: Final = "RUNNING"
-COMPENSATING: Final = "COMPENSATING"
-ESCALATED: Final = "ESCALATED"
-COMPLETED: Final = "COMPLETED"
-COMPENSATED: Final = "COMPENSATED"
-ABANDONED: Final = "ABANDONED"
-
-SAGA_STATES: Final = (PENDING, RUNNING, COMPENSATING, ESCALATED, COMPLETED, COMPENSATED, ABANDONED)
-#: A saga in one of these has ended and never changes again.
-SAGA_FINAL: Final = frozenset({COMPLETED, COMPENSATED, ABANDONED})
-#: A saga in one of these goes on by itself as soon as somebody owns it.
-SAGA_ACTIVE: Final = frozenset({PENDING, RUNNING, COMPENSATING})
 
 SAGA_TRANSITIONS: Final = (
     # trigger, sources, destination
@@ -51,29 +58,6 @@ SAGA_TRANSITIONS: Final = (
 )
 
 # --- a step ------------------------------------------------------------------------------------------------------
-
-SUCCEEDED: Final = "SUCCEEDED"
-FAILED: Final = "FAILED"
-IN_DOUBT: Final = "IN_DOUBT"
-COMPENSATION_FAILED: Final = "COMPENSATION_FAILED"
-RESOLVED: Final = "RESOLVED"
-SKIPPED: Final = "SKIPPED"
-
-STEP_STATES: Final = (
-    PENDING,
-    RUNNING,
-    SUCCEEDED,
-    FAILED,
-    IN_DOUBT,
-    COMPENSATING,
-    COMPENSATED,
-    COMPENSATION_FAILED,
-    ESCALATED,
-    RESOLVED,
-    SKIPPED,
-)
-#: Where a step can stay when its saga has ended.
-STEP_REST: Final = frozenset({SUCCEEDED, FAILED, COMPENSATED, RESOLVED, SKIPPED})
 
 STEP_TRANSITIONS: Final = (
     # forward
@@ -90,6 +74,36 @@ STEP_TRANSITIONS: Final = (
     ("escalate", [PENDING, FAILED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED], ESCALATED),
     ("resolve", [ESCALATED], RESOLVED),
 )
+
+__all__ = [
+    "ABANDONED",
+    "COMPENSATED",
+    "COMPENSATING",
+    "COMPENSATION_FAILED",
+    "COMPLETED",
+    "ESCALATED",
+    "FAILED",
+    "IN_DOUBT",
+    "PENDING",
+    "RESOLVED",
+    "RUNNING",
+    "SAGA_ACTIVE",
+    "SAGA_FINAL",
+    "SAGA_MACHINE",
+    "SAGA_MOVES",
+    "SAGA_STATES",
+    "SAGA_TRANSITIONS",
+    "SKIPPED",
+    "STEP_MACHINE",
+    "STEP_MOVES",
+    "STEP_REST",
+    "STEP_STATES",
+    "STEP_TRANSITIONS",
+    "SUCCEEDED",
+    "compile_moves",
+    "machine",
+    "mermaid",
+]
 
 Table = Sequence[tuple[str, Sequence[str], str]]
 Moves = Mapping[tuple[str, str], str]

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
-from saga_engine.core.transitions import SAGA_FINAL, SAGA_STATES
+from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
 from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
 from saga_engine.stores.durability import SETTINGS, Level, ServerFacts, demand, judge

@@ -42,7 +42,6 @@ def test_a_list_reads_heads_with_redis_alone(cli):
     assert "code: 0" in said
 
 
-@pytest.mark.xfail(strict=True, reason="stores/redis.py takes two tuples of names from core/transitions.py")
 def test_a_list_loads_no_state_machine(cli):
     """`list` does not load the state machine's library either."""
     assert "loaded: []" in loaded(cli, "list", heavy=("transitions",))

@@ -1,0 +1,48 @@
+"""The states of a saga and of a step, by name. Their transitions are in ``transitions``; whoever only reads statuses, as
+``saga list`` does, need not load a state machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- the saga ----------------------------------------------------------------------------------------------------
+
+PENDING: Final = "PENDING"
+RUNNING: Final = "RUNNING"
+COMPENSATING: Final = "COMPENSATING"
+ESCALATED: Final = "ESCALATED"
+COMPLETED: Final = "COMPLETED"
+COMPENSATED: Final = "COMPENSATED"
+ABANDONED: Final = "ABANDONED"
+
+SAGA_STATES: Final = (PENDING, RUNNING, COMPENSATING, ESCALATED, COMPLETED, COMPENSATED, ABANDONED)
+#: A saga in one of these has ended and never changes again.
+SAGA_FINAL: Final = frozenset({COMPLETED, COMPENSATED, ABANDONED})
+#: A saga in one of these goes on by itself as soon as somebody owns it.
+SAGA_ACTIVE: Final = frozenset({PENDING, RUNNING, COMPENSATING})
+
+# --- a step ------------------------------------------------------------------------------------------------------
+
+SUCCEEDED: Final = "SUCCEEDED"
+FAILED: Final = "FAILED"
+IN_DOUBT: Final = "IN_DOUBT"
+COMPENSATION_FAILED: Final = "COMPENSATION_FAILED"
+RESOLVED: Final = "RESOLVED"
+SKIPPED: Final = "SKIPPED"
+
+STEP_STATES: Final = (
+    PENDING,
+    RUNNING,
+    SUCCEEDED,
+    FAILED,
+    IN_DOUBT,
+    COMPENSATING,
+    COMPENSATED,
+    COMPENSATION_FAILED,
+    ESCALATED,
+    RESOLVED,
+    SKIPPED,
+)
+#: Where a step can stay when its saga has ended.
+STEP_REST: Final = frozenset({SUCCEEDED, FAILED, COMPENSATED, RESOLVED, SKIPPED})
