@@ -116,7 +116,12 @@ class Handle:
         Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost`` or
         ``SagaOwned``.
         """
-        return await asyncio.shield(self._future)
+        if self._future.done():
+            return self._future.result()
+        # A future of its own for each waiter: cancelling the wait must not touch the saga, nor the other waiters.
+        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._future.add_done_callback(partial(_pass_on, waiter))
+        return await waiter
 
     def done(self) -> bool:
         """Whether ``wait`` would return at once."""
@@ -543,7 +548,7 @@ class Coordinator:
             present.future.add_done_callback(_retrieve)
             work = self._drive(saga_id, present, None, None)
             present.task = asyncio.create_task(self._see_through(saga_id, present, work), name=f"saga {saga_id}")
-        return await asyncio.shield(present.future)
+        return await Handle(saga_id, present.future).wait()
 
     async def resume_all(self) -> dict[str, Outcome | SagaError]:
         """Resume every saga that can go on: those not at their end, and escalated ones that have been answered.
@@ -612,7 +617,7 @@ class Coordinator:
         if present is not None:
             if present.driver is not None:
                 present.driver.notify()
-            return await asyncio.shield(present.future)
+            return await Handle(saga_id, present.future).wait()
         if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
             return await self.show(saga_id)
         return await self.resume(saga_id)
@@ -658,6 +663,17 @@ def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     if failure:
         raise failure[0]
     return box[0]
+
+
+def _pass_on(waiter: asyncio.Future[Outcome], ended: asyncio.Future[Outcome]) -> None:
+    if waiter.done():
+        return
+    if ended.cancelled():
+        waiter.cancel()
+    elif (error := ended.exception()) is not None:
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(ended.result())
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -1,5 +1,6 @@
-"""The states of a saga and of a step, by name. Their transitions are in ``transitions``; whoever only reads statuses, as
-``saga list`` does, need not load a state machine.
+"""The states of a saga and of a step, by name.
+
+Their transitions are in ``transitions``; whoever only reads statuses, as ``saga list`` does, loads no state machine.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ ABANDONED: Final = "ABANDONED"
 SAGA_STATES: Final = (PENDING, RUNNING, COMPENSATING, ESCALATED, COMPLETED, COMPENSATED, ABANDONED)
 #: A saga in one of these has ended and never changes again.
 SAGA_FINAL: Final = frozenset({COMPLETED, COMPENSATED, ABANDONED})
-#: A saga in one of these goes on by itself as soon as somebody owns it.
-SAGA_ACTIVE: Final = frozenset({PENDING, RUNNING, COMPENSATING})
 
 # --- a step ------------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,11 @@ def main(case: dict[str, Any]) -> Told:
 
 def _kill_server(case: dict[str, Any]) -> Callable[[Fault], None]:
     def action(_: Fault) -> None:
+        World.sent_before = _sent(case)
+        if "patience_then_s" in case:
+            # From here on every attempt is refused at once, so little patience is as good as much, and ends sooner.
+            for line in (World.store._appends, World.store._others):
+                line._patience_s = case["patience_then_s"]
         if case.get("server_folder"):
             pid = json.loads((Path(case["server_folder"]) / "server.json").read_text())["pid"]
         else:
@@ -50,6 +55,10 @@ def _kill_server(case: dict[str, Any]) -> Callable[[Fault], None]:
         os.kill(pid, signal.SIGKILL)
 
     return action
+
+
+def _sent(case: dict[str, Any]) -> int:
+    return len(World.ledger.lines(case["saga_id"], what="sent"))
 
 
 class Listener:
@@ -74,7 +83,8 @@ async def _play(case: dict[str, Any]) -> Told:
     listener = Listener(case.get("freeze_in_backoff"))
     told: Told = {}
     waits: list[str] = []
-    store = FaultyStore(open_store(case["url"], patience_s=case.get("patience_s", 10.0)), World.faults)
+    World.store = open_store(case["url"], patience_s=case.get("patience_s", 10.0))
+    store = FaultyStore(World.store, World.faults)
     try:
         async with Coordinator.open(
             store,
@@ -91,7 +101,8 @@ async def _play(case: dict[str, Any]) -> Told:
     finally:
         await store.close()
     counts = dict(World.faults.counts)
-    return {**told, "counts": counts, "fired": len(World.faults.fired), "durable": listener.durable, "waits": waits}
+    told |= {"counts": counts, "fired": len(World.faults.fired), "durable": listener.durable, "waits": waits}
+    return {**told, "sent_after": _sent(case) - World.sent_before}
 
 
 def _line_up(folder: Path) -> None:

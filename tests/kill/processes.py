@@ -47,6 +47,9 @@ class Running:
         assert ended.status in (0, -signal.SIGKILL), f"{self.case} ended with {ended.status}: see stderr"
         return ended
 
+    def has_ended(self) -> bool:
+        return self._end.done()
+
     def told(self) -> dict[str, Any]:
         """What it told; it must not have been killed."""
         ended = self.wait()

@@ -82,7 +82,7 @@ def killed_once(matrix: Matrix, way: tuple[str, str]) -> dict[str, list[str]]:
     for fault, place in matrix.first_kills(way):
         told = matrix.resume(place).told
         found[fault] = matrix.judge(place, told)
-        if way[0] == "call" and not in_doubt(told["before"]):
+        if way[0] == "call" and not in_doubt(told["before"] or []):
             found[fault].append("it died in a call, and the journal has none in flight")
         if told["before"] is None:
             again = matrix.submit(place).told  # nothing was promised yet, so the same id is still free

@@ -27,6 +27,8 @@ class World:
 
     ledger: OutsideLedger
     faults: Faults
+    store: Any  # the store of this process, without its faults
+    sent_before = 0  # how many requests had come when the server was killed
     folder: Path  # where the pipes are that `wait` and its test meet at
 
 
@@ -104,6 +106,13 @@ def _shared(keyed: bool) -> list[Any]:
             (World.folder / "gate").read_text()
         return did(ctx, "wait", {"ref": item}, once=keyed)
 
+    @tool(undo="cancel", retry=FAST)
+    def lose(item: str, ctx: ToolContext) -> dict:
+        """It happens, and its answer is lost; nobody but a person can find out."""
+        World.ledger.sent(ctx, "lose", {"item": item})
+        did(ctx, "lose", {"ref": item}, once=False)
+        raise ConnectionError("the line is dead")
+
     @tool(undo="cancel", keyed=keyed, retry=PATIENT)
     async def stumble(item: str, ctx: ToolContext) -> dict:
         """Not done at the first attempt, and worth another."""
@@ -112,7 +121,7 @@ def _shared(keyed: bool) -> list[Any]:
             raise ToolError("later", error_code="busy", retryable=True)
         return did(ctx, "stumble", {"ref": item}, once=keyed)
 
-    return [find, wait, stumble]
+    return [find, wait, lose, stumble]
 
 
 TOOLS = {

@@ -1,0 +1,454 @@
+"""The embedded API: what a user may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from saga_engine import Coordinator, Plan, RetryPolicy, ToolError, run_sync, tool
+from saga_engine.errors import (
+    CancelRefused,
+    DecisionRefused,
+    Interrupted,
+    PlanInvalid,
+    SagaExists,
+    SagaNotFound,
+    SecretMissing,
+)
+from saga_engine.plan.model import load_plan
+
+FAST = RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001)
+LOG: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def fresh_log() -> None:
+    LOG.clear()
+
+
+@tool(undo="release")
+async def reserve(what: str = "seat") -> dict:
+    LOG.append(f"reserve {what}")
+    return {"ref": what}
+
+
+@tool
+async def release(ref: str) -> dict:
+    LOG.append(f"release {ref}")
+    return {}
+
+
+@tool(undo="release")
+async def refuse() -> dict:
+    raise ToolError("sold out", error_code="sold_out", suggestion="try tomorrow")
+
+
+@tool
+async def charge(amount: int) -> dict:
+    LOG.append(f"charge {amount}")
+    return {"paid": amount}
+
+
+@tool(effect="read", retry=FAST)
+async def look() -> dict:
+    LOG.append("look")
+    return {"free": 3}
+
+
+TOOLS = [reserve, release, refuse, charge, look]
+
+
+def plan(*steps: Any, **fields: Any) -> dict[str, Any]:
+    """Steps given by tool name, or as objects."""
+    listed = [step if isinstance(step, dict) else {"tool": step} for step in steps]
+    return {"steps": [{"step_id": number, **step} for number, step in enumerate(listed, 1)], **fields}
+
+
+@pytest.fixture
+async def engine():
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        yield coordinator
+
+
+# --- submitting ----------------------------------------------------------------------------------------------------
+
+
+async def test_every_form_of_a_plan_is_taken(engine, tmp_path) -> None:
+    """A dict, JSON text, bytes, a path, or a Plan that was loaded before."""
+    body = plan("reserve")
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(body))
+    for source in (body, json.dumps(body), json.dumps(body).encode(), path, load_plan(body)):
+        assert (await engine.run(source)).completed
+    assert isinstance(load_plan(body), Plan)
+
+
+async def test_the_same_id_with_the_same_plan_is_the_same_saga(engine) -> None:
+    """A second submission calls nothing and gets the first one's outcome."""
+    first = await engine.run(plan("reserve"), saga_id="trip-1")
+    again = await engine.run(plan("reserve"), saga_id="trip-1")
+    assert (first.saga_id, again.output(1), LOG) == (again.saga_id, {"ref": "seat"}, ["reserve seat"])
+
+
+async def test_the_same_id_submitted_twice_at_once_is_one_saga(engine) -> None:
+    """Two submissions of one id in one process meet before anything is journalled."""
+    outcomes = await asyncio.gather(*(engine.run(plan("reserve"), saga_id="x") for _ in range(5)))
+    assert {outcome.status for outcome in outcomes} == {"COMPLETED"}
+    assert LOG == ["reserve seat"]
+
+
+async def test_the_same_id_with_another_plan_or_input_is_refused(engine) -> None:
+    """Whatever differs, the saga that exists is left alone."""
+    await engine.run(plan("reserve"), saga_id="x")
+    with pytest.raises(SagaExists):
+        await engine.run(plan("reserve", "reserve"), saga_id="x")
+    with pytest.raises(SagaExists):
+        await engine.submit(plan("reserve"), saga_id="x", input={"a": 1})
+
+
+async def test_a_plan_without_an_id_gets_a_sortable_one(engine) -> None:
+    """Later ids are greater."""
+    first, second = await engine.run(plan("look")), await engine.run(plan("look"))
+    assert first.saga_id[:12] <= second.saga_id[:12]
+    assert first.saga_id != second.saga_id
+
+
+@pytest.mark.parametrize("saga_id", ["", "a b", "a:b", "{x}", "é", "x" * 129, "../x", "a\n"])
+async def test_an_id_that_could_not_stand_in_a_key_is_refused(engine, saga_id) -> None:
+    """Ids are part of keys, headers and paths; an empty one counts as none."""
+    if not saga_id:
+        assert (await engine.run(plan("look"), saga_id=saga_id)).saga_id
+        return
+    with pytest.raises(PlanInvalid):
+        await engine.run(plan("look"), saga_id=saga_id)
+
+
+async def test_submit_returns_when_it_is_journalled_and_not_later(engine) -> None:
+    """The saga is in the store when submit returns, although its first call has not answered."""
+    go_on = asyncio.Event()
+
+    @tool(undo="release")
+    async def slow() -> dict:
+        await go_on.wait()
+        return {"ref": "slow"}
+
+    engine.tools.add(slow)
+    handle = await engine.submit(plan("slow"))
+    assert (await engine.show(handle.saga_id)).status == "RUNNING"
+    assert not handle.done()
+    go_on.set()
+    assert (await handle.wait()).completed
+
+
+async def test_a_detached_saga_waits_for_whoever_resumes_it(engine) -> None:
+    """It is journalled as PENDING and nothing is called."""
+    handle = await engine.submit(plan("reserve"), detach=True)
+    await handle.wait()
+    assert ((await engine.show(handle.saga_id)).status, LOG) == ("PENDING", [])
+    assert {name: outcome.status for name, outcome in (await engine.resume_all()).items()} == {
+        handle.saga_id: "COMPLETED"
+    }
+
+
+async def test_input_is_merged_and_journalled(engine) -> None:
+    """`input` given at submission overrules the plan's, and a resume finds it again."""
+    body = plan({"tool": "reserve", "params": {"what": "$input.what"}}, input={"what": "aisle"})
+    await engine.run(body, input={"what": "window"})
+    assert LOG == ["reserve window"]
+
+
+async def test_an_invalid_plan_journals_nothing(engine) -> None:
+    """All problems at once, and the store stays empty."""
+    with pytest.raises(PlanInvalid) as caught:
+        await engine.run(plan({"tool": "reserv"}, {"tool": "release", "params": {"ref": "$output.step_9.ref"}}))
+    assert {"tool-unknown", "binding-unknown-step"} <= {problem.code for problem in caught.value.problems}
+    assert await engine.list() == []
+
+
+# --- what is never written -----------------------------------------------------------------------------------------
+
+
+async def test_a_secret_never_reaches_the_journal(engine, monkeypatch) -> None:
+    """Not in params, not in an output or error that echoes it; the tool gets the value."""
+    monkeypatch.setenv("API_TOKEN", "s3cr3t-value")
+    seen: list[str] = []
+
+    @tool(undo="release")
+    async def login(token: str) -> dict:
+        seen.append(token)
+        return {"ref": f"session of {token}", token: 1}
+
+    @tool(undo="release")
+    async def deny(token: str) -> dict:
+        raise ToolError(f"{token} is not welcome")
+
+    engine.tools.add(login)
+    engine.tools.add(deny)
+    params = {"token": "$secret.API_TOKEN"}
+    outcome = await engine.run(plan({"tool": "login", "params": params}, {"tool": "deny", "params": params}))
+    history = json.dumps(await engine.history(outcome.saga_id)) + json.dumps(outcome.to_dict())
+    assert seen == ["s3cr3t-value"]
+    assert "s3cr3t" not in history
+    assert "$secret.API_TOKEN" in history
+    assert outcome.status == "COMPENSATED"
+
+
+async def test_a_missing_secret_is_found_before_anything_is_journalled(engine) -> None:
+    """The error names the variable."""
+    with pytest.raises(SecretMissing, match="NO_SUCH_SECRET"):
+        await engine.run(plan({"tool": "reserve", "params": {"what": "$secret.NO_SUCH_SECRET"}}))
+    assert await engine.list() == []
+
+
+async def test_a_large_output_is_stored_once_and_bindings_reach_it(engine) -> None:
+    """100 KB: the record holds a reference, the next step and `show` get the whole."""
+
+    @tool(undo="release")
+    async def big() -> dict:
+        return {"ref": "big", "text": "x" * 100_000}
+
+    @tool(undo="release")
+    async def measure(text: str) -> dict:
+        return {"ref": str(len(text))}
+
+    engine.tools.add(big)
+    engine.tools.add(measure)
+    outcome = await engine.run(plan("big", {"tool": "measure", "params": {"text": "$output.step_1.text"}}))
+    assert outcome.output(2) == {"ref": "100000"}
+    assert len((await engine.show(outcome.saga_id)).output(1)["text"]) == 100_000
+    assert len(json.dumps(await engine.history(outcome.saga_id))) < 5000
+
+
+# --- limits and pivots ---------------------------------------------------------------------------------------------
+
+
+async def test_the_call_limit_turns_the_saga_around(engine) -> None:
+    """Two calls are allowed, the third is not made, both are undone; the report says why."""
+    outcome = await engine.run(plan("reserve", "reserve", "reserve", max_tool_calls=2))
+    assert (outcome.status, outcome.body["error"]["code"]) == ("COMPENSATED", "call-limit")
+    assert LOG == ["reserve seat"] * 2 + ["release seat"] * 2
+
+
+async def test_the_deadline_turns_the_saga_around(engine) -> None:
+    """The call in flight is awaited, and undone since it came too late for the rest."""
+
+    @tool(undo="release")
+    async def slow() -> dict:
+        await asyncio.get_running_loop().run_in_executor(None, lambda: passed.wait(10))
+        return {"ref": "slow"}
+
+    import threading
+
+    passed = threading.Event()
+    engine.tools.add(slow)
+    handle = await engine.submit(plan("slow", "reserve", deadline_s=0.01))
+    state = engine._running[handle.saga_id].driver.state
+    while engine._clock.now_ms() < state.deadline_ms:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    passed.set()
+    outcome = await handle.wait()
+    assert (outcome.status, outcome.body["error"]["code"], LOG) == ("COMPENSATED", "deadline", ["release slow"])
+
+
+async def test_past_the_pivot_a_failure_is_a_question_and_a_cancel_is_refused(engine) -> None:
+    """There is no way back: 'retry', 'happened' or 'leave'; what was done before the pivot stays."""
+    body = plan(
+        "reserve", {"tool": "charge", "params": {"amount": 9}, "kind": "pivot"}, {"tool": "refuse", "kind": "retriable"}
+    )
+    outcome = await engine.run(body)
+    assert outcome.status == "ESCALATED"
+    (question,) = outcome.body["questions"]
+    assert (question["kind"], question["options"]) == ("step-failed", ["retry", "happened", "leave"])
+    with pytest.raises(CancelRefused, match="pivot"):
+        await engine.cancel(outcome.saga_id)
+    outcome = await engine.decide(outcome.saga_id, 3, "leave", by="ada", note="fine")
+    assert (outcome.status, outcome.report["clean"]) == ("ABANDONED", False)
+    assert LOG == ["reserve seat", "charge 9"]
+
+
+async def test_pause_asks_before_it_compensates(engine) -> None:
+    """on_failure: pause. The person gives up: everything is undone."""
+    outcome = await engine.run(plan("reserve", "refuse", on_failure="pause"))
+    assert (outcome.status, LOG) == ("ESCALATED", ["reserve seat"])
+    assert outcome.body["questions"][0]["error"]["suggestion"] == "try tomorrow"
+    outcome = await engine.decide(outcome.saga_id, 2, "not-happened")
+    assert (outcome.status, LOG) == ("COMPENSATED", ["reserve seat", "release seat"])
+
+
+# --- answering -----------------------------------------------------------------------------------------------------
+
+
+async def test_answers_that_do_not_fit_are_refused(engine) -> None:
+    """Wrong step, wrong word, an output where none belongs, a missing output, an answer twice, a saga that is not there."""
+
+    @tool(undo="release")
+    async def vanish() -> dict:
+        raise TimeoutError("no answer")
+
+    engine.tools.add(vanish)
+    saga_id = (await engine.run(plan("look", "vanish"))).saga_id
+    for step, decision, output in (
+        (1, "happened", None),
+        (9, "retry", None),
+        (2, "undone", None),
+        (2, "retry", {"x": 1}),
+    ):
+        with pytest.raises(DecisionRefused):
+            await engine.decide(saga_id, step, decision, output=output)
+    with pytest.raises(DecisionRefused, match="needs an output"):
+        await engine.decide(saga_id, 2, "happened")
+    assert (await engine.decide(saga_id, 2, "happened", output={"ref": "r"})).completed
+    with pytest.raises(DecisionRefused):
+        await engine.decide(saga_id, 2, "happened", output={"ref": "r"})
+    with pytest.raises(SagaNotFound):
+        await engine.decide("nobody", 1, "retry")
+
+
+async def test_who_decided_and_why_is_kept(engine) -> None:
+    """The journal names the person and the reason."""
+    outcome = await engine.run(plan("refuse", on_failure="pause"))
+    await engine.decide(outcome.saga_id, 1, "not-happened", by="ada", note="sold out anyway")
+    (made,) = [record for record in await engine.history(outcome.saga_id) if record["k"] == "DecisionMade"]
+    assert (made["by"], made["note"], made["decision"]) == ("ada", "sold out anyway", "not-happened")
+
+
+async def test_a_tool_that_changed_under_a_saga_is_a_question(engine) -> None:
+    """The schema no longer takes what was planned: a person is asked, the step has not failed."""
+    handle = await engine.submit(plan({"tool": "reserve", "params": {"what": "aisle"}}), saga_id="old", detach=True)
+    await handle.wait()
+
+    @tool(name="reserve", undo="release")
+    async def changed(row: int) -> dict:
+        return {"ref": str(row)}
+
+    async with Coordinator.open(engine.store, [changed, release]) as newer:
+        outcome = await newer.resume("old")
+    assert (outcome.status, outcome.body["questions"][0]["kind"]) == ("ESCALATED", "tool-changed")
+    assert LOG == []
+
+
+# --- living in somebody's program ----------------------------------------------------------------------------------
+
+
+async def test_cancelling_the_wait_leaves_the_saga_running(engine) -> None:
+    """A time-out around run() is no cancel of the saga."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(undo="release")
+    async def slow() -> dict:
+        started.set()
+        await go_on.wait()
+        return {"ref": "slow"}
+
+    engine.tools.add(slow)
+    waiting = asyncio.create_task(engine.run(plan("slow"), saga_id="w"))
+    await started.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    go_on.set()
+    assert (await engine.run(plan("slow"), saga_id="w")).completed
+
+
+async def test_closing_awaits_the_call_in_flight_and_journals_it() -> None:
+    """After the block the result is in the journal, the next step was not started, and the saga can be resumed."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(undo="release")
+    async def slow() -> dict:
+        started.set()
+        await go_on.wait()
+        return {"ref": "slow"}
+
+    async with Coordinator.open("memory://closing", [slow, *TOOLS]) as coordinator:
+        handle = await coordinator.submit(plan("slow", "reserve"), saga_id="c")
+        await started.wait()
+        asyncio.get_running_loop().call_soon(go_on.set)
+    with pytest.raises(Interrupted):
+        await handle.wait()
+    assert LOG == []
+    async with Coordinator.open("memory://closing", [slow, *TOOLS]) as coordinator:
+        assert (await coordinator.show("c")).output(1) == {"ref": "slow"}
+        outcome = await coordinator.resume("c")
+    assert (outcome.status, LOG) == ("COMPLETED", ["reserve seat"])
+
+
+async def test_observers_see_every_record_and_cannot_hurt() -> None:
+    """In order, after they are durable; an observer that raises is logged and ignored."""
+    seen: list[str] = []
+
+    def watch(_saga_id: str, record: Any) -> None:
+        seen.append(type(record).__name__)
+        raise RuntimeError("clumsy")
+
+    async with Coordinator.open("memory://", TOOLS, observers=[watch]) as coordinator:
+        outcome = await coordinator.run(plan("reserve"))
+        assert seen == [record["k"] for record in await coordinator.history(outcome.saga_id)]
+
+
+async def test_an_alert_that_fails_is_tried_again() -> None:
+    """At least once: the hook fails twice and is told a third time, with the same question id."""
+    told: list[str] = []
+
+    async def hook(question: Any) -> None:
+        told.append(question.question_id)
+        if len(told) < 3:
+            raise ConnectionError("no line")
+
+    from saga_engine.core import judge
+
+    quick = pytest.MonkeyPatch()
+    quick.setattr(judge, "ALERT_RETRY", RetryPolicy(max_attempts=5, base_s=0.001, max_s=0.001))
+    async with Coordinator.open("memory://", TOOLS, on_escalation=hook) as coordinator:
+        outcome = await coordinator.run(plan("refuse", on_failure="pause"))
+    quick.undo()
+    assert outcome.status == "ESCALATED"
+    assert told == ["1:f:1"] * 3
+
+
+def test_run_sync_bridges_from_anywhere() -> None:
+    """From plain code, and from inside a running event loop."""
+
+    async def work() -> str:
+        async with Coordinator.open("memory://", TOOLS) as coordinator:
+            return (await coordinator.run(plan("reserve"))).status
+
+    assert run_sync(work()) == "COMPLETED"
+
+    async def inside() -> str:
+        return run_sync(work())
+
+    assert asyncio.run(inside()) == "COMPLETED"
+
+    async def broken() -> None:
+        raise LookupError("no")
+
+    async def inside_broken() -> None:
+        run_sync(broken())
+
+    with pytest.raises(LookupError):
+        asyncio.run(inside_broken())
+
+
+async def test_sync_and_async_tools_mix_in_one_plan(engine) -> None:
+    """A blocking function runs beside the loop, not in it."""
+
+    @tool(undo="release")
+    def blocking(n: int) -> dict:
+        return {"ref": str(n)}
+
+    engine.tools.add(blocking)
+    body = plan(*({"tool": "blocking", "params": {"n": number}, "depends_on": []} for number in range(8)), "reserve")
+    assert (await engine.run(body)).completed
+
+
+def test_the_public_names_are_what_they_say() -> None:
+    """Everything in __all__ can be imported, and nothing heavy is imported before."""
+    import saga_engine
+
+    assert all(getattr(saga_engine, name) is not None for name in saga_engine.__all__)
+    with pytest.raises(AttributeError):
+        saga_engine.nothing  # noqa: B018
