@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,3 +77,33 @@ def new_place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Place
         return Place(f"{url}?namespace=k{number}", f"saga-{number}", OutsideLedger(home / "world.db"))
 
     return make
+
+
+class Line:
+    """Lets processes that line up start at the same moment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        os.mkfifo(folder / "ready")
+        os.mkfifo(folder / "go")
+        # Held open at both ends, so that nobody waits for the other side when opening it.
+        self._ready = os.open(folder / "ready", os.O_RDWR)
+        self._go = os.open(folder / "go", os.O_RDWR)
+
+    def start(self, count: int) -> None:
+        """When ``count`` processes are ready, let them all go."""
+        missing = count
+        while missing:
+            missing -= len(os.read(self._ready, missing))
+        os.write(self._go, b"g" * count)
+
+    def close(self) -> None:
+        os.close(self._ready)
+        os.close(self._go)
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    line = Line(tmp_path)
+    yield line
+    line.close()

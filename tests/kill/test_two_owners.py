@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from saga_engine.stores import open_store
-from tests.kill.conftest import Place
+from tests.kill.conftest import Line, Place
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, step
 from tests.servers import GIVE_UP_S
@@ -42,38 +41,6 @@ async def journal(place: Place) -> list[bytes]:
 
 
 # --- races ---------------------------------------------------------------------------------------------------------
-
-
-class Line:
-    """Lets processes that line up start at the same moment."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        os.mkfifo(folder / "ready")
-        os.mkfifo(folder / "go")
-
-    def start(self, count: int) -> None:
-        """When ``count`` processes are ready, let them all go."""
-        with (
-            (self.folder / "ready").open("rb", buffering=0) as ready,
-            (self.folder / "go").open("r+b", buffering=0) as go,
-        ):
-            while count:
-                arrived = len(ready.read(count) or b"")
-                count -= arrived
-                self.count = getattr(self, "count", 0) + arrived
-            go.write(b"g" * self.count)
-            self._keep = os.dup(go.fileno())
-
-    def close(self) -> None:
-        os.close(self._keep)
-
-
-@pytest.fixture
-def line(tmp_path: Path) -> Any:
-    line = Line(tmp_path)
-    yield line
-    line.close()
 
 
 def drove(told: dict[str, Any]) -> bool:
