@@ -131,7 +131,7 @@ class Handle:
 class _Running:
     """A saga of this process: its driver of the moment, and those who wait for it."""
 
-    __slots__ = ("digest", "driver", "future", "lost", "task")
+    __slots__ = ("digest", "driver", "future", "journalled", "lost", "task")
 
     def __init__(self, digest: str) -> None:
         self.digest = digest
@@ -139,6 +139,8 @@ class _Running:
         self.driver: SagaDriver | None = None
         self.task: asyncio.Task[None] | None = None
         self.lost = False
+        #: Resolved when the saga is in the store, for a submission that waits for no more than that.
+        self.journalled: asyncio.Future[None] | None = None
 
 
 class Coordinator:
@@ -289,7 +291,7 @@ class Coordinator:
         identity = plan.digest if chosen is None else digest([plan.digest, chosen])
         present = self._running.get(name)
         if present is not None:
-            if present.digest not in ("", identity):
+            if identity != (present.digest or (await self.store.head(name)).digest):
                 raise _other_plan(name)
             if journalled is not None:
                 journalled.set_result(None)
@@ -297,6 +299,7 @@ class Coordinator:
         _require_secrets(compiled)
         # Before anything is awaited, so that two submissions of one id in this process meet here.
         saga = self._running[name] = _Running(identity)
+        saga.journalled = journalled
         saga.future.add_done_callback(_retrieve)
         started = SagaStarted(
             at=self._clock.now_ms(),
@@ -310,7 +313,7 @@ class Coordinator:
             tools=compiled.tool_digests,
             engine=__version__,
         )
-        work = self._create_detached(started, compiled) if detach else self._create(saga, started, compiled, journalled)
+        work = self._create_detached(started, compiled) if detach else self._create(saga, started, compiled)
         saga.task = asyncio.create_task(self._see_through(name, saga, work), name=f"saga {name}")
         return Handle(name, saga.future)
 
@@ -326,12 +329,10 @@ class Coordinator:
         self._compiled[id(plan)] = (plan, compiled)
         return compiled
 
-    async def _create(
-        self, saga: _Running, started: SagaStarted, compiled: CompiledPlan, journalled: asyncio.Future[None] | None
-    ) -> Outcome:
+    async def _create(self, saga: _Running, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
         performer = await self._open_lease()
         creation = Creation(digest=started.digest, owned=True)
-        driver = self._driver(begin(started, compiled), 0, performer, creation, journalled)
+        driver = self._driver(begin(started, compiled), 0, performer, creation, saga.journalled)
         return await self._drive(started.saga_id, saga, driver, started)
 
     async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
@@ -377,6 +378,7 @@ class Coordinator:
         take_ups = 0
         while True:
             if driver is None:
+                saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
                 taken = await self._take(saga_id)
                 if isinstance(taken, Outcome):
                     return taken
@@ -389,6 +391,8 @@ class Coordinator:
             except SagaExists as error:
                 if error.context.get("digest") != saga.digest:
                     raise _other_plan(saga_id) from error
+                if saga.journalled is not None:
+                    _resolve(saga.journalled)
                 driver = None
             except (LeaseLost, asyncio.CancelledError) as error:
                 take_ups += 1
@@ -459,7 +463,12 @@ class Coordinator:
             return Outcome(state)
         _require_secrets(state.plan)
         performer = await self._open_lease()
-        acquired = await self._acquire(saga_id)
+        try:
+            acquired = await self._acquire(saga_id)
+        except LeaseLost:
+            performer.lease.lose()  # the server knows that it has ended before this process does
+            performer = await self._open_lease()
+            acquired = await self._acquire(saga_id)
         if acquired.seq != len(records):
             records += await read_records(self.store, saga_id, len(records))
             state = state_of(records, self.tools)

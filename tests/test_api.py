@@ -452,3 +452,48 @@ def test_the_public_names_are_what_they_say() -> None:
     assert all(getattr(saga_engine, name) is not None for name in saga_engine.__all__)
     with pytest.raises(AttributeError):
         saga_engine.nothing  # noqa: B018
+
+
+async def test_submitting_an_id_that_exists_does_not_wait_for_its_end() -> None:
+    """Submit returns when the saga is known to be in the store, also when it was somebody else who put it there."""
+    go_on = asyncio.Event()
+
+    @tool(undo="release")
+    async def slow() -> dict:
+        await go_on.wait()
+        return {"ref": "slow"}
+
+    async with Coordinator.open("memory://existing", [slow, *TOOLS]) as first:
+        await (await first.submit(plan("slow"), saga_id="e", detach=True)).wait()
+    async with Coordinator.open("memory://existing", [slow, *TOOLS]) as second:
+        handle = await second.submit(plan("slow"), saga_id="e")
+        assert not handle.done()
+        with pytest.raises(SagaExists):
+            await second.submit(plan("look"), saga_id="e")
+        go_on.set()
+        assert (await handle.wait()).completed
+
+
+async def test_a_session_that_ended_on_the_server_is_opened_anew() -> None:
+    """The server forgot the lease before this process noticed: the saga is taken up again and finishes, once."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+
+        @tool(undo="release")
+        async def forgotten() -> dict:
+            LOG.append("forgotten")
+            if LOG.count("forgotten") == 1:
+                await coordinator.store.close_session(coordinator._writer.owner)
+            return {"ref": "f"}
+
+        @tool(name="probed", undo="release", probe="was_it")
+        async def probed() -> dict:
+            return await forgotten()
+
+        @tool(effect="read")
+        async def was_it() -> dict:
+            return {"ref": "f"}
+
+        for one in (was_it, probed):
+            coordinator.tools.add(one)
+        outcome = await coordinator.run(plan("probed", "reserve"))
+    assert (outcome.status, LOG) == ("COMPLETED", ["forgotten", "reserve seat"])

@@ -104,7 +104,7 @@ _TAKERS = {"ErrorInfo": 0, "_cannot_call": 4, "_bad_params": 1, "_refusal": 0}
 
 
 def _call_codes() -> set[str]:
-    found = {errors.SecretMissing.code}
+    found: set[str] = set()
     for room in ("core", "runtime", "tools"):
         for path in (ROOT / "saga_engine" / room).glob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
