@@ -168,17 +168,17 @@ class SagaDriver:
         resting = state.status == t.ESCALATED and not state.alerts_pending(alerting=self._performer.alerting)
         release = final or (resting and not self._tasks)
         entry = Entry(
-            saga_id=state.saga_id,
-            seq=self._seq,
-            epoch=state.epoch,
-            records=data,
-            status=status,
-            summary=msgspec.json.encode(summary(state)) if status is not None else None,
-            release=release,
-            consumed=consumed,
-            keep_ms=self._keep_ms if final else 0,
-            values=values or None,
-            creation=self._creation,
+            state.saga_id,
+            self._seq,
+            state.epoch,
+            data,
+            status,
+            None if status is None else msgspec.json.encode(summary(state)),
+            release,
+            consumed,
+            self._keep_ms if final else 0,
+            values or None,
+            self._creation,
         )
         ack = await self._writer.append(entry)
         if ack.verdict != "ok":

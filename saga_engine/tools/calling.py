@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.tools.alarms import Alarm
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.limits import concurrency_slots, resource_key, resource_locks
 from saga_engine.tools.outcomes import (
@@ -35,20 +36,6 @@ if TYPE_CHECKING:
 Invocation = Callable[[Mapping[str, Any], "Call"], Awaitable[Outcome]]
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-
-
-class _Alarm:
-    """Cancels a task when its time is up, and remembers that it was the one who did."""
-
-    __slots__ = ("rang", "task")
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self.task = task
-        self.rang = False
-
-    def ring(self) -> None:
-        self.rang = True
-        self.task.cancel()
 
 
 class Caller:
@@ -120,12 +107,12 @@ class Caller:
         task = asyncio.current_task()
         assert task is not None
         asked_before = task.cancelling()
-        alarm = _Alarm(task)
-        timer = asyncio.get_running_loop().call_later(left_s, alarm.ring)
+        alarm = Alarm(task)
+        alarm.set(left_s)
         try:
             value = await running
         except BaseException as error:
-            timer.cancel()
+            alarm.stop()
             if isinstance(error, KeyboardInterrupt):
                 raise
             if alarm.rang:
@@ -139,7 +126,7 @@ class Caller:
             if isinstance(error, asyncio.CancelledError):
                 return cancelled_by_itself()
             return outcome_of_error(error, write=self._write)
-        timer.cancel()
+        alarm.stop()
         if alarm.rang:
             task.uncancel()
         if task.cancelling() > asked_before:

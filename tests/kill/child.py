@@ -38,6 +38,9 @@ def main(case: dict[str, Any]) -> Told:
     World.ledger = OutsideLedger(case["ledger"])
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""), actions={"kill-server": _kill_server(case)})
+    if case["part"] == "abandon":
+        asyncio.run(_abandon(case))
+        return {"abandoned": True}
     return asyncio.run(_play(case))
 
 
@@ -103,6 +106,15 @@ async def _play(case: dict[str, Any]) -> Told:
     counts = dict(World.faults.counts)
     told |= {"counts": counts, "fired": len(World.faults.fired), "durable": listener.durable, "waits": waits}
     return {**told, "sent_after": _sent(case) - World.sent_before}
+
+
+async def _abandon(case: dict[str, Any]) -> None:
+    """Return in the middle of a saga, without closing anything: ``asyncio.run`` then cancels what is left."""
+    opened = Coordinator.open(case["url"], TOOLS[case["variant"]])
+    coordinator = await opened.__aenter__()
+    await coordinator.submit(case["plan"], saga_id=case["saga_id"])
+    while not any(line.step_id == "2" for line in World.ledger.lines(what="sent")):
+        await asyncio.sleep(0.001)
 
 
 def _line_up(folder: Path) -> None:

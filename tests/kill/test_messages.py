@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from saga_engine import Coordinator
+from saga_engine.stores import open_store
 from tests.kill.conftest import Line, Place
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, TOOLS, step
+from tests.servers import GIVE_UP_S
 
 NewPlace = Callable[[str], Place]
 
@@ -42,10 +42,35 @@ class Gate:
         (self.folder / "open").touch()
 
 
+async def until_read(place: Place) -> None:
+    """Until the owner has taken its mail, which it does while the call goes on."""
+    store = open_store(place.url)
+    await store.open()
+    async with asyncio.timeout(GIVE_UP_S):
+        while (await store.head(place.saga_id)).inbox:  # noqa: ASYNC110 -- it is another process that reads it
+            await asyncio.sleep(0.01)
+    await store.close()
+
+
+async def until_asked(place: Place) -> None:
+    """Until a question stands in the journal."""
+    async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator, asyncio.timeout(GIVE_UP_S):
+        while not (await coordinator.show(place.saga_id)).body["questions"]:
+            await asyncio.sleep(0.01)
+
+
 async def look(place: Place) -> tuple[Any, list[dict[str, Any]]]:
     """Where the saga stands and what is in its journal."""
     async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator:
         return await coordinator.show(place.saga_id), await coordinator.history(place.saga_id)
+
+
+async def unread(place: Place) -> int:
+    store = open_store(place.url)
+    await store.open()
+    waiting = await store.inbox(place.saga_id)
+    await store.close()
+    return len(waiting)
 
 
 def begun(processes: Processes, place: Place, plan: dict[str, Any], variant: str = "bare") -> tuple[Running, Gate]:
@@ -65,7 +90,7 @@ def test_a_cancel_from_another_process_while_a_call_is_in_flight(
     told = processes.run("cancel", variant="bare", **place.told).told
     assert told["final"]["status"] == "RUNNING"
     assert told["durable"] == []  # the owner lives, so it is the owner that acts
-
+    asyncio.run(until_read(place))
     gate.open()
     final = owner.told()["final"]
 
@@ -95,10 +120,7 @@ def test_an_answer_while_the_coordinator_is_down(processes: Processes, new_place
     """The owner died with one question open and a call in flight: an answer is taken, and the rest is asked about."""
     place = new_place(server_url)
     owner, gate = begun(processes, place, ASKS)
-    while True:  # the question about the other branch is in the journal before the owner dies
-        _, history = asyncio.run(look(place))
-        if any(record["k"] == "StepEscalated" for record in history):
-            break
+    asyncio.run(until_asked(place))
     owner.kill()
     assert owner.wait().killed
     gate.open_for_good()
@@ -128,9 +150,9 @@ def test_an_answer_to_a_saga_that_rests(processes: Processes, new_place: NewPlac
 
 
 def test_two_people_answer_at_once(processes: Processes, new_place: NewPlace, server_url: str, line: Line) -> None:
-    """One answer counts; the other person is told that theirs does not."""
+    """One answer counts. The other is refused to whoever gave it, or in the journal, or came to a saga that had ended."""
     place = new_place(server_url)
-    how = {"variant": "bare", **place.told}
+    how = {"variant": "bare", "lease_s": 1.0, **place.told}
     assert processes.run("submit", plan=PLANS["succeeds"], fault="call:2:before", **how).killed
     processes.run("resume", **how)
     answers = {"ada": [2, "not-happened", None], "bob": [2, "retry", None]}
@@ -145,5 +167,7 @@ def test_two_people_answer_at_once(processes: Processes, new_place: NewPlace, se
     (decision,) = [record for record in history if record["k"] == "DecisionMade"]
     loser = "bob" if decision["by"] == "ada" else "ada"
     assert final.status == ("COMPENSATED" if decision["by"] == "ada" else "COMPLETED")
-    assert told[loser]["error"]["code"] == "decision-refused", told[loser]
     assert place.ledger.compare(final, PLANS["succeeds"]) == []
+    refused = told[loser].get("error", {}).get("code") == "decision-refused"
+    in_the_journal = [record["code"] for record in history if record["k"] == "MessageRefused"] == ["decision-refused"]
+    assert refused + in_the_journal + asyncio.run(unread(place)) == 1

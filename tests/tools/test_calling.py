@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from saga_engine.core.effects import Done, NotDone, Unknown
 from saga_engine.errors import ToolError, ToolMissing
+from saga_engine.tools.alarms import Alarm
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.decorator import tool
 from saga_engine.tools.registry import ToolRegistry
@@ -420,17 +421,12 @@ async def test_an_outer_cancellation_that_the_tool_swallows_reaches_the_caller_a
 
 
 @pytest.mark.parametrize("outer_first", [True, False])
-async def test_time_out_and_outer_cancellation_in_one_moment_is_a_cancellation(outer_first):
+async def test_time_out_and_outer_cancellation_in_one_moment_is_a_cancellation(outer_first, monkeypatch):
     """When both happen before the task runs again, the outer one is neither swallowed nor taken for the time-out."""
     alarms = []
-    loop = asyncio.get_running_loop()
-    call_later = loop.call_later
-    loop.call_later = lambda delay, ring, *args: alarms.append(ring) or call_later(delay, ring, *args)
-    try:
-        task = await started(asyncio.Event().wait)
-    finally:
-        del loop.call_later
-    [ring] = [alarm for alarm in alarms if getattr(alarm, "__name__", "") == "ring"]
+    monkeypatch.setattr(Alarm, "set", lambda alarm, _left_s: alarms.append(alarm))
+    task = await started(asyncio.Event().wait)
+    ring = alarms[0].ring
     for act in (task.cancel, ring) if outer_first else (ring, task.cancel):
         act()
     with pytest.raises(asyncio.CancelledError):

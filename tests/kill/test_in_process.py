@@ -1,0 +1,130 @@
+"""Cancellation inside one process: of a wait, of the coordinator, of everything at once (pitfalls 1, 14, 20, 21)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from saga_engine import Coordinator
+from saga_engine.testing.faults import Faults
+from saga_engine.testing.ledger import Line
+from tests.kill.conftest import Place
+from tests.kill.laws import in_doubt
+from tests.kill.processes import Processes
+from tests.kill.test_messages import Gate
+from tests.kill.world import TOOLS, World, step
+from tests.servers import until
+
+NewPlace = Callable[[str], Place]
+
+PLAN = {"steps": [step(1), step(2, "wait"), step(3)]}
+LAST = {"steps": [step(1), step(2, "wait")]}
+
+
+@pytest.fixture
+def place(new_place: NewPlace, server_url: str) -> Place:
+    """A place whose ledger the tools of this process write."""
+    place = new_place(server_url)
+    World.ledger, World.folder, World.faults = place.ledger, Path(place.ledger.path).parent, Faults()
+    return place
+
+
+@pytest.fixture
+def gate(place: Place) -> Gate:
+    return Gate(place)
+
+
+def sent(place: Place) -> list[str]:
+    return [line.step_id for line in place.ledger.lines(what="sent")]
+
+
+async def test_cancelling_a_wait_leaves_the_saga_running(place: Place, gate: Gate) -> None:
+    """`asyncio.wait_for(coordinator.run(…))` gives up waiting, not the saga: the call goes on, and so do the steps."""
+    async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator:
+        waiting = asyncio.create_task(coordinator.run(PLAN, saga_id=place.saga_id))
+        await asyncio.to_thread(gate.wait_for_the_call)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await coordinator.show(place.saga_id)).status == "RUNNING"
+        await asyncio.to_thread(gate.open)
+        outcome = await (await coordinator.submit(PLAN, saga_id=place.saga_id)).wait()
+    assert outcome.status == "COMPLETED"
+    assert sent(place) == ["1", "2", "3"]
+    assert place.ledger.compare(outcome, PLAN) == []
+
+
+async def test_closing_the_coordinator_awaits_the_call_in_flight(place: Place, gate: Gate) -> None:
+    """The call's result is journalled, nothing more is started, the saga is given up, and another process goes on."""
+    async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator:
+        await coordinator.submit(PLAN, saga_id=place.saga_id)
+        await asyncio.to_thread(gate.wait_for_the_call)
+        closing = asyncio.create_task(coordinator.close())
+        while not coordinator._stopping.is_set():
+            await asyncio.sleep(0)
+        assert not closing.done()
+        await asyncio.to_thread(gate.open)
+        await closing
+    assert sent(place) == ["1", "2"]
+
+    async with Coordinator.open(place.url, TOOLS["bare"]) as other:
+        history = await other.history(place.saga_id)
+        assert [record["k"] for record in history[-2:]] == ["StepIntended", "StepSucceeded"]
+        assert (await other.store.head(place.saga_id)).owner == ""
+        outcome = await other.resume(place.saga_id)
+    assert outcome.status == "COMPLETED"
+    assert sent(place) == ["1", "2", "3"]
+    assert place.ledger.compare(outcome, PLAN) == []
+
+
+@pytest.mark.parametrize("plan", [PLAN, LAST], ids=["in the middle", "the last step"])
+async def test_a_call_that_is_cancelled_in_flight_is_in_doubt(place: Place, gate: Gate, plan: dict) -> None:
+    """The task is cancelled hard while the request is out: the effect happens all the same. Nothing claims otherwise."""
+    async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator:
+        handle = await coordinator.submit(plan, saga_id=place.saga_id)
+        await asyncio.to_thread(gate.wait_for_the_call)
+        (task,) = [task for task in asyncio.all_tasks() if task.get_name() == f"saga {place.saga_id}"]
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await handle.wait()
+    await asyncio.to_thread(gate.open)
+
+    async with Coordinator.open(place.url, TOOLS["bare"]) as other:
+        assert in_doubt(await other.history(place.saga_id)) == {("2", "forward")}
+        outcome = await other.resume(place.saga_id)
+        assert (outcome.status, outcome.report["clean"], outcome.report["unresolved"]) == ("ESCALATED", False, [2])
+        assert sent(place) == ["1", "2"]  # asked about, not called again
+        output = await asyncio.to_thread(effect_of_the_abandoned_call, place)
+        outcome = await other.decide(place.saga_id, 2, "happened", output=output)
+    assert outcome.status == "COMPLETED"
+    assert place.ledger.compare(outcome, plan) == []
+
+
+def effect_of_the_abandoned_call(place: Place) -> dict:
+    """It is still made, by a thread that nobody can kill."""
+    found: list[Line] = []
+    until(
+        lambda: found.extend(line for line in place.ledger.lines(what="applied") if line.step_id == "2") or found, "it"
+    )
+    return found[0].output
+
+
+def test_a_program_that_ends_in_mid_call(processes: Processes, new_place: NewPlace, server_url: str) -> None:
+    """`asyncio.run` ends and cancels all tasks while a call is in flight: it is in doubt, and a person is asked."""
+    place = new_place(server_url)
+    gate = Gate(place)
+    running = processes.start("abandon", plan=PLAN, variant="bare", **place.told)
+    gate.wait_for_the_call()
+    told = running.told()
+    assert told["abandoned"]
+    gate.open_for_good()
+
+    resumed = processes.run("resume-all", variant="bare", **place.told).told
+    assert in_doubt(resumed["before"]) == {("2", "forward")}
+    assert [question["kind"] for question in resumed["resumed"]["questions"]] == ["in-doubt"]
+    assert resumed["resumed"]["report"]["clean"] is False
+    assert resumed["final"]["status"] == "COMPENSATED"
+    assert place.ledger.compare(resumed["final"], PLAN) == []
