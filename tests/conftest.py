@@ -1,6 +1,13 @@
-"""What all tests share: the long forms run by hand only."""
+"""What all tests share: the long forms run by hand only, and no test leaves a server behind."""
 
 from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +22,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="a long form: --long"))
+
+
+@pytest.fixture(autouse=True)
+def no_server_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that kills its processes leaves their embedded server running, as it should: end it with the test's folder."""
+    folder: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if folder is None or not folder.exists():
+        return
+    for record in folder.rglob("server.json"):
+        pid = int(json.loads(record.read_text())["pid"])
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cwd").readlink().is_relative_to(folder):
+                os.kill(pid, signal.SIGKILL)

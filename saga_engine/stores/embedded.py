@@ -228,6 +228,7 @@ class FolderServer:
         while _probe(path) == "gone":
             ended = self._server_lock()
             if ended is not None:
+                self._clear(_Record(path, None))
                 os.close(ended)
                 raise self._unavailable(f"its server does not start: {_tail(log)}", f"see {log}")
             if time.monotonic() > deadline_s:

@@ -39,7 +39,7 @@ def wrong_after_restart(place: Place, told: dict[str, Any], plan: str) -> list[s
     return found
 
 
-@pytest.mark.parametrize("plan", ["fails", "graph"])
+@pytest.mark.parametrize("plan", ["fails", pytest.param("graph", marks=pytest.mark.slow)])
 def test_an_embedded_server_that_is_killed_is_started_again(
     processes: Processes, new_place: NewPlace, tmp_path: Path, plan: str
 ) -> None:
@@ -78,7 +78,7 @@ def restarted(server: DebianRedis, running: Running) -> bool:
 
 
 @pytest.mark.debian_redis
-@pytest.mark.parametrize("plan", ["fails", "graph"])
+@pytest.mark.parametrize("plan", ["fails", pytest.param("graph", marks=pytest.mark.slow)])
 def test_a_server_that_comes_back_within_patience(processes: Processes, new_place: NewPlace, plan: str) -> None:
     """A server that dies and is started again by its keeper is waited for; nothing is lost and nothing repeated."""
     found: dict[str, list[str]] = {}

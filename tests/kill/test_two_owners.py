@@ -13,7 +13,7 @@ from saga_engine.stores import open_store
 from tests.kill.conftest import Line, Place
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, step
-from tests.servers import GIVE_UP_S
+from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
 
 NewPlace = Callable[[str], Place]
 
@@ -135,14 +135,15 @@ def frozen(processes: Processes, place: Place, where: str, variant: str) -> Runn
     return running
 
 
+@pytest.mark.debian_redis
 @pytest.mark.parametrize("where", list(FREEZES))
 async def test_a_frozen_owner_is_overtaken(
-    processes: Processes, new_place: NewPlace, server_url: str, where: str
+    processes: Processes, new_place: NewPlace, debian_redis: DebianRedis, where: str
 ) -> None:
     """Another process finishes the saga; the old one, when it wakes, writes nothing and starts nothing."""
     plan, _ = FREEZES[where]
     end = "COMPENSATED" if plan is PLANS["fails"] else "COMPLETED"
-    place = new_place(server_url)
+    place = new_place(debian_redis.url)
     old = frozen(processes, place, where, "keyed")
     await until_expired(place)
     new = await asyncio.to_thread(processes.run, "resume", variant="keyed", **place.told)
@@ -181,11 +182,11 @@ async def test_a_frozen_owner_never_makes_the_call_that_it_had_journalled(
 
 @pytest.mark.parametrize("where", list(FREEZES))
 async def test_a_frozen_owner_that_nobody_overtook(
-    processes: Processes, new_place: NewPlace, server_url: str, where: str
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, where: str
 ) -> None:
     """Its lease is over, so it may not simply go on: it takes the saga up from its journal, and finishes it rightly."""
     plan, _ = FREEZES[where]
-    place = new_place(server_url)
+    place = new_place(embedded.url)
     old = frozen(processes, place, where, "keyed")
     await until_expired(place)
     old.thaw()

@@ -271,6 +271,7 @@ async def test_data_that_cannot_be_read(folder):
     with pytest.raises(StoreUnavailable, match="does not start") as caught:
         await open_store(folder.url).open()
     assert "manifest" in str(caught.value)
+    assert folder.record is None
 
 
 async def test_a_strange_socket_is_not_trusted(folder, tmp_path):
