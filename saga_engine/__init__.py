@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 from saga_engine._version import __version__
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator, Handle, Outcome, run_sync
+    from saga_engine.api import Coordinator, run_sync
     from saga_engine.errors import PlanInvalid, SagaError, ToolError
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tooling import RetryPolicy
     from saga_engine.ports import Question
+    from saga_engine.runtime.outcome import Handle, Outcome
     from saga_engine.tools.context import ToolContext
     from saga_engine.tools.decorator import Tool, tool
     from saga_engine.tools.registry import ToolRegistry
 
 _HOMES = {
     "Coordinator": "saga_engine.api",
-    "Handle": "saga_engine.api",
-    "Outcome": "saga_engine.api",
+    "Handle": "saga_engine.runtime.outcome",
+    "Outcome": "saga_engine.runtime.outcome",
     "Plan": "saga_engine.plan.model",
     "PlanInvalid": "saga_engine.errors",
     "Question": "saga_engine.ports",

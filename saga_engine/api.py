@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,130 +15,30 @@ import msgspec
 
 from saga_engine._version import __version__
 from saga_engine.core import transitions as t
-from saga_engine.core.codec import encode
-from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.messages import Message, check_cancel, check_decision, encode_message
-from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
-from saga_engine.core.report import view
-from saga_engine.core.state import State
-from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned, StoreRefused
+from saga_engine.core.records import SagaStarted
+from saga_engine.errors import SagaError
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.values import digest, plain
-from saga_engine.ports import Acquired, Creation, Entry, EscalationHook, Head, Held, Observer, Question, Store
-from saga_engine.runtime.driver import SagaDriver
+from saga_engine.ports import EscalationHook, Head, Observer, Question, Store
+from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
-from saga_engine.runtime.journal import read_records, require_tools, state_of
-from saga_engine.runtime.lease import Lease, StoreClock
+from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
-from saga_engine.runtime.performer import Performer, secret_value
-from saga_engine.runtime.writer import JournalWriter
 from saga_engine.stores import open_store
 from saga_engine.tools.registry import ToolRegistry
 
-_log = logging.getLogger("saga_engine")
 _T = TypeVar("_T")
 
 PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
 Hook = EscalationHook | Callable[[Question], Awaitable[None] | None]
 #: How many checked plans a coordinator remembers, so that a plan run again is not checked again.
 _REMEMBERED_PLANS = 256
-#: How often a saga is taken up again after the lease was lost under it.
-_MAX_TAKE_UPS = 3
 #: How many sagas ``resume_all`` drives at the same time.
 _RESUME_AT_ONCE = 256
-
-
-class Outcome:
-    """Where a saga stands. The details are put together when they are first asked for: many want only ``status``."""
-
-    __slots__ = ("_body", "_state", "saga_id", "status")
-
-    def __init__(self, state: State) -> None:
-        self.saga_id = state.saga_id
-        self.status = state.status
-        self._state: State | None = state
-        self._body: dict[str, Any] = {}
-
-    @property
-    def body(self) -> Mapping[str, Any]:
-        """The object that ``show --json`` prints."""
-        if self._state is not None:
-            self._body, self._state = view(self._state), None
-        return self._body
-
-    def __repr__(self) -> str:
-        return f"Outcome({self.saga_id!r}, {self.status})"
-
-    @property
-    def completed(self) -> bool:
-        """Whether every step happened."""
-        return self.status == t.COMPLETED
-
-    @property
-    def ended(self) -> bool:
-        """Whether the saga will never change again."""
-        return self.status in t.SAGA_FINAL
-
-    @property
-    def report(self) -> Mapping[str, Any]:
-        """The four lists and ``clean``."""
-        report: Mapping[str, Any] = self.body["report"]
-        return report
-
-    def output(self, step_id: int | str) -> Any:
-        """The output of a step, None if it has none; raises ``KeyError`` if there is no such step."""
-        for step in self.body["steps"]:
-            if str(step["step_id"]) == str(step_id):
-                return step["output"]
-        raise KeyError(step_id)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The outcome as one JSON object."""
-        return dict(self.body)
-
-
-class Handle:
-    """A saga that has been journalled and is being driven in this process."""
-
-    __slots__ = ("_future", "saga_id")
-
-    def __init__(self, saga_id: str, future: asyncio.Future[Outcome]) -> None:
-        self.saga_id = saga_id
-        self._future = future
-
-    async def wait(self) -> Outcome:
-        """Until the saga ends or needs a person. Cancelling the wait leaves the saga running.
-
-        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost`` or
-        ``SagaOwned``.
-        """
-        if self._future.done():
-            return self._future.result()
-        # A future of its own for each waiter: cancelling the wait must not touch the saga, nor the other waiters.
-        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._future.add_done_callback(partial(_pass_on, waiter))
-        return await waiter
-
-    def done(self) -> bool:
-        """Whether ``wait`` would return at once."""
-        return self._future.done()
-
-
-class _Running:
-    """A saga of this process: its driver of the moment, and those who wait for it."""
-
-    __slots__ = ("digest", "driver", "future", "journalled", "lost", "task")
-
-    def __init__(self, digest: str) -> None:
-        self.digest = digest
-        self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.driver: SagaDriver | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.lost = False
-        #: Resolved when the saga is in the store, for a submission that waits for no more than that.
-        self.journalled: asyncio.Future[None] | None = None
 
 
 class Coordinator:
@@ -162,19 +60,16 @@ class Coordinator:
     ) -> None:
         self.store = store
         self.tools = tools
-        self._lease_s = lease_s
-        self._keep_ms = round(keep_finished_s * 1000)
-        self._hooks = hooks
-        self._observers = tuple(observers)
-        self._on_wait = on_wait
-        self._clock = StoreClock()
-        self._writer = JournalWriter(store, self._clock)
-        self._performer: Performer | None = None
-        self._opening = asyncio.Lock()
-        self._running: dict[str, _Running] = {}
         self._compiled: dict[int, tuple[Plan, CompiledPlan]] = {}
-        self._closing = False
-        self._stopping = asyncio.Event()
+        self._fleet = Fleet(
+            store,
+            tools,
+            lease_s=lease_s,
+            keep_ms=round(keep_finished_s * 1000),
+            hooks=hooks,
+            observers=observers,
+            on_wait=on_wait,
+        )
 
     @classmethod
     @asynccontextmanager
@@ -226,16 +121,7 @@ class Coordinator:
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
-        self._closing = True
-        self._stopping.set()
-        running = list(self._running.values())
-        for saga in running:
-            if saga.driver is not None:
-                saga.driver.stop()
-        await asyncio.gather(*(saga.task for saga in running if saga.task is not None), return_exceptions=True)
-        await self._writer.close()
-        if self._performer is not None:
-            await self._performer.lease.close()
+        await self._fleet.close()
 
     # --- submitting ----------------------------------------------------------------------------------------------
 
@@ -282,27 +168,20 @@ class Coordinator:
         detach: bool,
         journalled: asyncio.Future[None] | None,
     ) -> Handle:
-        if self._closing:
-            raise Interrupted("the coordinator is closing", hint="open another one")
         plan = load_plan(source)
         chosen = plain(dict(given)) if given else None
         compiled = self._compile(plan, chosen)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
         identity = plan.digest if chosen is None else digest([plan.digest, chosen])
-        present = self._running.get(name)
+        present = self._fleet.find(name)
         if present is not None:
             if identity != (present.digest or (await self.store.head(name)).digest):
-                raise _other_plan(name)
+                raise other_plan(name)
             if journalled is not None:
                 journalled.set_result(None)
             return Handle(name, present.future)
-        _require_secrets(compiled)
-        # Before anything is awaited, so that two submissions of one id in this process meet here.
-        saga = self._running[name] = _Running(identity)
-        saga.journalled = journalled
-        saga.future.add_done_callback(_retrieve)
         started = SagaStarted(
-            at=self._clock.now_ms(),
+            at=self._fleet.clock.now_ms(),
             saga_id=name,
             plan=msgspec.Raw(plan.json_bytes),
             digest=identity,
@@ -313,9 +192,7 @@ class Coordinator:
             tools=compiled.tool_digests,
             engine=__version__,
         )
-        work = self._create_detached(started, compiled) if detach else self._create(saga, started, compiled)
-        saga.task = asyncio.create_task(self._see_through(name, saga, work), name=f"saga {name}")
-        return Handle(name, saga.future)
+        return self._fleet.begin(started, compiled, journalled, detach=detach)
 
     def _compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:
         if given is not None:
@@ -329,219 +206,6 @@ class Coordinator:
         self._compiled[id(plan)] = (plan, compiled)
         return compiled
 
-    async def _create(self, saga: _Running, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
-        performer = await self._open_lease()
-        creation = Creation(digest=started.digest, owned=True)
-        driver = self._driver(begin(started, compiled), 0, performer, creation, saga.journalled)
-        return await self._drive(started.saga_id, saga, driver, started)
-
-    async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
-        values: dict[str, bytes] = {}
-        entry = Entry(
-            saga_id=started.saga_id,
-            seq=0,
-            epoch=0,
-            records=[encode(started, values)],
-            status=t.PENDING,
-            summary=b"{}",
-            values=values or None,
-            creation=Creation(digest=started.digest, owned=False),
-        )
-        ack = await self._writer.append(entry)
-        if ack.verdict == "exists":
-            if ack.digest != started.digest:
-                raise _other_plan(started.saga_id)
-            return await self.show(started.saga_id)
-        return Outcome(begin(started, compiled))
-
-    # --- driving -------------------------------------------------------------------------------------------------
-
-    async def _see_through(self, saga_id: str, saga: _Running, work: Coroutine[Any, Any, Outcome]) -> None:
-        """Run ``work`` and hand its end to those who wait."""
-        try:
-            outcome = await work
-        except asyncio.CancelledError:
-            saga.future.cancel()
-            raise
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-            if not saga.future.done():
-                saga.future.set_exception(error)
-        else:
-            if not saga.future.done():
-                saga.future.set_result(outcome)
-        finally:
-            if self._running.get(saga_id) is saga:
-                del self._running[saga_id]
-
-    async def _drive(self, saga_id: str, saga: _Running, driver: SagaDriver | None, first: AnyRecord | None) -> Outcome:
-        """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it."""
-        take_ups = 0
-        while True:
-            if driver is None:
-                saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
-                taken = await self._take(saga_id)
-                if isinstance(taken, Outcome):
-                    return taken
-                driver, first = taken
-            saga.driver = driver
-            if self._closing:
-                driver.stop()
-            try:
-                await driver.run(first)
-            except SagaExists as error:
-                if error.context.get("digest") != saga.digest:
-                    raise _other_plan(saga_id) from error
-                if saga.journalled is not None:
-                    _resolve(saga.journalled)
-                driver = None
-            except (LeaseLost, asyncio.CancelledError) as error:
-                take_ups += 1
-                self._absorb(saga, error)
-                if self._closing or take_ups > _MAX_TAKE_UPS:
-                    raise _lost(saga_id) from error
-                _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
-                driver = None
-            except StoreRefused:
-                raise
-            except Exception:
-                await self._give_up(driver)
-                raise
-            else:
-                if driver.state.status in t.SAGA_FINAL or driver.state.status == t.ESCALATED:
-                    return Outcome(driver.state)
-                raise Interrupted(
-                    f"saga {saga_id} was interrupted; it stands as its journal says",
-                    hint=f"saga resume {saga_id}",
-                    saga_id=saga_id,
-                )
-
-    def _absorb(self, saga: _Running, error: BaseException) -> None:
-        """A cancellation that we sent because the lease was lost is ours to end; any other is not."""
-        if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if not saga.lost or task is None:
-                raise error
-            task.uncancel()
-        saga.lost = False
-
-    async def _give_up(self, driver: SagaDriver) -> None:
-        """After a defect or an outage: let others take the saga over at once, if the store can be told."""
-        try:
-            await asyncio.wait_for(self.store.release(driver.state.saga_id, driver.state.epoch), 1.0)
-        except (SagaError, TimeoutError) as error:
-            _log.info("saga %s could not be given up (%s); its lease runs out", driver.state.saga_id, error)
-
-    def _driver(
-        self,
-        state: State,
-        seq: int,
-        performer: Performer,
-        creation: Creation | None = None,
-        journalled: asyncio.Future[None] | None = None,
-    ) -> SagaDriver:
-        return SagaDriver(
-            state,
-            seq=seq,
-            creation=creation,
-            store=self.store,
-            writer=self._writer,
-            performer=performer,
-            clock=self._clock,
-            observers=self._observers,
-            keep_ms=self._keep_ms,
-            journalled=None if journalled is None else partial(_resolve, journalled),
-        )
-
-    async def _take(self, saga_id: str) -> Outcome | tuple[SagaDriver, AnyRecord]:
-        """Take a saga over from its journal; an outcome if there is nothing to drive."""
-        records = await read_records(self.store, saga_id)
-        require_tools(saga_id, records, self.tools)
-        state = state_of(records, self.tools)
-        if state.status in t.SAGA_FINAL:
-            return Outcome(state)
-        if state.status == t.ESCALATED and not await self.store.inbox(saga_id):
-            return Outcome(state)
-        _require_secrets(state.plan)
-        performer = await self._open_lease()
-        try:
-            acquired = await self._acquire(saga_id)
-        except LeaseLost:
-            performer.lease.lose()  # the server knows that it has ended before this process does
-            performer = await self._open_lease()
-            acquired = await self._acquire(saga_id)
-        if acquired.seq != len(records):
-            records += await read_records(self.store, saga_id, len(records))
-            state = state_of(records, self.tools)
-        resumed = SagaResumed(at=max(self._clock.now_ms(), state.at), owner=self._writer.owner, epoch=acquired.epoch)
-        if state.status in t.SAGA_FINAL:
-            await self.store.release(saga_id, acquired.epoch)
-            return Outcome(state)
-        evolve(state, resumed)
-        return self._driver(state, acquired.seq, performer), resumed
-
-    async def _acquire(self, saga_id: str) -> Acquired:
-        """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it."""
-        waited_for = ""
-        while True:
-            owner = self._writer.owner
-            answer = await self.store.acquire(saga_id, owner)
-            if isinstance(answer, Held) and provably_dead(answer.owner):
-                answer = await self.store.acquire(saga_id, owner, dead_owner=answer.owner)
-            if isinstance(answer, Acquired):
-                return answer
-            if waited_for == answer.owner:
-                raise SagaOwned(
-                    f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
-                    hint="it goes on there; `saga show` follows it",
-                    saga_id=saga_id,
-                    owner=answer.owner,
-                )
-            waited_for = answer.owner
-            seconds = answer.ttl_ms / 1000
-            if self._on_wait is not None:
-                self._on_wait(saga_id, answer.owner, seconds)
-            if await self._closes_within(seconds + 0.01):
-                raise Interrupted(
-                    f"saga {saga_id} was not taken over; it stands as its journal says",
-                    hint=f"saga resume {saga_id}",
-                    saga_id=saga_id,
-                )
-
-    async def _closes_within(self, seconds: float) -> bool:
-        """Wait; True at once when the coordinator is being closed."""
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
-
-    async def _open_lease(self) -> Performer:
-        performer = self._performer
-        if performer is not None and not performer.lease.lost:
-            return performer
-        async with self._opening:
-            performer = self._performer
-            if performer is not None and not performer.lease.lost:
-                return performer
-            lease = Lease(self.store, self._clock, self._lease_s, on_wake=self._woken)
-            await lease.open()
-            lease.on_lost(self._lost)
-            self._writer.owner = lease.owner
-            self._performer = Performer(self.tools, lease, self._hooks)
-            return self._performer
-
-    def _woken(self, saga_id: str) -> None:
-        saga = self._running.get(saga_id)
-        if saga is not None and saga.driver is not None:
-            saga.driver.notify()
-
-    def _lost(self) -> None:
-        """Stop waiting for answers: whoever owns the sagas now settles what is in doubt."""
-        for saga in self._running.values():
-            if saga.task is not None and saga.driver is not None:
-                saga.lost = True
-                saga.task.cancel()
-
     # --- resuming ------------------------------------------------------------------------------------------------
 
     async def resume(self, saga_id: str) -> Outcome:
@@ -549,15 +213,7 @@ class Coordinator:
 
         Raises ``SagaNotFound``, ``ToolMissing`` (the saga is left as it is), ``SagaOwned``, ``StoreUnavailable``.
         """
-        if self._closing:
-            raise Interrupted("the coordinator is closing", hint="open another one")
-        present = self._running.get(saga_id)
-        if present is None:
-            present = self._running[saga_id] = _Running("")
-            present.future.add_done_callback(_retrieve)
-            work = self._drive(saga_id, present, None, None)
-            present.task = asyncio.create_task(self._see_through(saga_id, present, work), name=f"saga {saga_id}")
-        return await Handle(saga_id, present.future).wait()
+        return await self._fleet.resume(saga_id).wait()
 
     async def resume_all(self) -> dict[str, Outcome | SagaError]:
         """Resume every saga that can go on: those not at their end, and escalated ones that have been answered.
@@ -622,10 +278,9 @@ class Coordinator:
 
     async def _deliver(self, saga_id: str, message: Message) -> Outcome:
         head = await self.store.post(saga_id, encode_message(message))
-        present = self._running.get(saga_id)
+        present = self._fleet.find(saga_id)
         if present is not None:
-            if present.driver is not None:
-                present.driver.notify()
+            self._fleet.notify(saga_id)
             return await Handle(saga_id, present.future).wait()
         if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
             return await self.show(saga_id)
@@ -674,22 +329,6 @@ def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     return box[0]
 
 
-def _pass_on(waiter: asyncio.Future[Outcome], ended: asyncio.Future[Outcome]) -> None:
-    if waiter.done():
-        return
-    if ended.cancelled():
-        waiter.cancel()
-    elif (error := ended.exception()) is not None:
-        waiter.set_exception(error)
-    else:
-        waiter.set_result(ended.result())
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 def _as_hook(hook: Hook) -> EscalationHook:
     async def call(question: Question) -> None:
         result = hook(question)
@@ -697,40 +336,3 @@ def _as_hook(hook: Hook) -> EscalationHook:
             await result
 
     return call
-
-
-def _require_secrets(compiled: CompiledPlan) -> None:
-    """Raises ``SecretMissing`` before anything is journalled or taken over."""
-    for step in compiled.steps:
-        for name in step.params.secrets:
-            secret_value(name)
-        if step.rollback is not None:
-            for name in step.rollback.params.secrets:
-                secret_value(name)
-
-
-def _other_plan(saga_id: str) -> SagaExists:
-    return SagaExists(
-        f"saga {saga_id} exists with another plan or other input",
-        hint="choose another id (--id), or leave the id out to get a new one",
-        saga_id=saga_id,
-    )
-
-
-def _lost(saga_id: str) -> LeaseLost:
-    return LeaseLost(
-        f"the lease of saga {saga_id} was lost; this process stopped before the next effect",
-        hint=f"saga resume {saga_id}",
-        saga_id=saga_id,
-    )
-
-
-def _who(owner: str) -> str:
-    parts = owner.split("/")
-    return f"pid {parts[3]} on {parts[0]}" if len(parts) == 6 else owner
-
-
-def _retrieve(future: asyncio.Future[Outcome]) -> None:
-    """A saga that nobody waits for may fail without a warning from asyncio: its journal says so."""
-    if not future.cancelled():
-        future.exception()

@@ -245,8 +245,8 @@ async def test_the_deadline_turns_the_saga_around(engine) -> None:
     passed = threading.Event()
     engine.tools.add(slow)
     handle = await engine.submit(plan("slow", "reserve", deadline_s=0.01))
-    state = engine._running[handle.saga_id].driver.state
-    while engine._clock.now_ms() < state.deadline_ms:  # noqa: ASYNC110
+    state = engine._fleet.find(handle.saga_id).driver.state
+    while engine._fleet.clock.now_ms() < state.deadline_ms:  # noqa: ASYNC110
         await asyncio.sleep(0)
     passed.set()
     outcome = await handle.wait()
@@ -482,7 +482,7 @@ async def test_a_session_that_ended_on_the_server_is_opened_anew() -> None:
         async def forgotten() -> dict:
             LOG.append("forgotten")
             if LOG.count("forgotten") == 1:
-                await coordinator.store.close_session(coordinator._writer.owner)
+                await coordinator.store.close_session(coordinator._fleet._writer.owner)
             return {"ref": "f"}
 
         @tool(name="probed", undo="release", probe="was_it")

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator, Outcome
+    from saga_engine.api import Coordinator
     from saga_engine.cli.running import Driven
+    from saga_engine.runtime.outcome import Outcome
     from saga_engine.settings import Settings
 
 

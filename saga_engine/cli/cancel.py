@@ -15,7 +15,8 @@ from saga_engine.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator, Outcome
+    from saga_engine.api import Coordinator
+    from saga_engine.runtime.outcome import Outcome
 
 
 def cancel(

@@ -20,8 +20,9 @@ from saga_engine.cli.output import data, document, note, shown, stdout_kept_clea
 from saga_engine.errors import Interrupted, SagaError, SagaOwned
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator, Outcome
+    from saga_engine.api import Coordinator
     from saga_engine.cli.progress import Progress
+    from saga_engine.runtime.outcome import Outcome
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 

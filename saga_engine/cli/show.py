@@ -8,7 +8,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
-    from saga_engine.api import Outcome
+    from saga_engine.runtime.outcome import Outcome
     from saga_engine.settings import Settings
 
 

@@ -9,8 +9,9 @@ import typer
 from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator, Outcome
+    from saga_engine.api import Coordinator
     from saga_engine.cli.running import Driven
+    from saga_engine.runtime.outcome import Outcome
 
 
 def submit(

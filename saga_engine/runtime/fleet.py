@@ -1,0 +1,388 @@
+"""The sagas of this process: one lease, one writer, and a driver for each saga.
+
+A saga comes here as a new plan or from its journal, is driven to its end or rest, and is taken up again from its
+journal when the lease was lost under it. Whoever waits for it gets its end, or the error that stopped it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from saga_engine.core import transitions as t
+from saga_engine.core.codec import encode
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
+from saga_engine.core.state import State
+from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned, StoreRefused
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.ports import Acquired, Creation, Entry, EscalationHook, Held, Observer, Store, Tools
+from saga_engine.runtime.driver import SagaDriver
+from saga_engine.runtime.journal import read_records, require_tools, state_of
+from saga_engine.runtime.lease import Lease, StoreClock
+from saga_engine.runtime.outcome import Handle, Outcome
+from saga_engine.runtime.owner import provably_dead
+from saga_engine.runtime.performer import Performer, secret_value
+from saga_engine.runtime.writer import JournalWriter
+
+_log = logging.getLogger("saga_engine")
+
+#: How often a saga is taken up again after the lease was lost under it.
+_MAX_TAKE_UPS = 3
+
+
+class Running:
+    """A saga of this process: its driver of the moment, and those who wait for it."""
+
+    __slots__ = ("digest", "driver", "future", "journalled", "lost", "task")
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.driver: SagaDriver | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.lost = False
+        #: Resolved when the saga is in the store, for a submission that waits for no more than that.
+        self.journalled: asyncio.Future[None] | None = None
+
+
+class Fleet:
+    """All sagas that this process drives. ``on_wait(saga_id, owner, seconds)`` is told when a take-over has to wait."""
+
+    def __init__(
+        self,
+        store: Store,
+        tools: Tools,
+        *,
+        lease_s: float,
+        keep_ms: int,
+        hooks: Sequence[EscalationHook],
+        observers: Sequence[Observer],
+        on_wait: Callable[[str, str, float], None] | None,
+    ) -> None:
+        self.clock = StoreClock()
+        self.closing = False
+        self._store = store
+        self._tools = tools
+        self._lease_s = lease_s
+        self._keep_ms = keep_ms
+        self._hooks = hooks
+        self._observers = tuple(observers)
+        self._on_wait = on_wait
+        self._writer = JournalWriter(store, self.clock)
+        self._performer: Performer | None = None
+        self._opening = asyncio.Lock()
+        self._running: dict[str, Running] = {}
+        self._stopping = asyncio.Event()
+
+    async def close(self) -> None:
+        """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        self.closing = True
+        self._stopping.set()
+        running = list(self._running.values())
+        for saga in running:
+            if saga.driver is not None:
+                saga.driver.stop()
+        await asyncio.gather(*(saga.task for saga in running if saga.task is not None), return_exceptions=True)
+        await self._writer.close()
+        if self._performer is not None:
+            await self._performer.lease.close()
+
+    # --- the ways in ---------------------------------------------------------------------------------------------
+
+    def find(self, saga_id: str) -> Running | None:
+        """The saga, if this process drives it."""
+        return self._running.get(saga_id)
+
+    def notify(self, saga_id: str) -> None:
+        """There is mail for a saga; nothing happens if another process drives it."""
+        saga = self._running.get(saga_id)
+        if saga is not None and saga.driver is not None:
+            saga.driver.notify()
+
+    def begin(
+        self, started: SagaStarted, plan: CompiledPlan, journalled: asyncio.Future[None] | None, *, detach: bool
+    ) -> Handle:
+        """A new saga; with ``detach`` it is journalled and left to others. Raises ``SecretMissing``.
+
+        Nothing is awaited here, so two submissions of one id in this process meet in ``find``.
+        """
+        self._still_open()
+        _require_secrets(plan)
+        saga = Running(started.digest)
+        saga.journalled = journalled
+        work = self._create_detached(started, plan) if detach else self._create(saga, started, plan)
+        return self._take_on(started.saga_id, saga, work)
+
+    def resume(self, saga_id: str) -> Handle:
+        """A saga from its journal."""
+        self._still_open()
+        present = self._running.get(saga_id)
+        if present is not None:
+            return Handle(saga_id, present.future)
+        saga = Running("")
+        return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, None))
+
+    def _still_open(self) -> None:
+        if self.closing:
+            raise Interrupted("the coordinator is closing", hint="open another one")
+
+    def _take_on(self, saga_id: str, saga: Running, work: Coroutine[Any, Any, Outcome]) -> Handle:
+        self._running[saga_id] = saga
+        saga.future.add_done_callback(_retrieve)
+        saga.task = asyncio.create_task(self._see_through(saga_id, saga, work), name=f"saga {saga_id}")
+        return Handle(saga_id, saga.future)
+
+    async def _create(self, saga: Running, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+        performer = await self._open_lease()
+        creation = Creation(digest=started.digest, owned=True)
+        driver = self._driver(begin(started, compiled), 0, performer, creation, saga.journalled)
+        return await self._drive(started.saga_id, saga, driver, started)
+
+    async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+        values: dict[str, bytes] = {}
+        entry = Entry(
+            saga_id=started.saga_id,
+            seq=0,
+            epoch=0,
+            records=[encode(started, values)],
+            status=t.PENDING,
+            summary=b"{}",
+            values=values or None,
+            creation=Creation(digest=started.digest, owned=False),
+        )
+        ack = await self._writer.append(entry)
+        if ack.verdict == "exists":
+            if ack.digest != started.digest:
+                raise other_plan(started.saga_id)
+            return Outcome(state_of(await read_records(self._store, started.saga_id)))
+        return Outcome(begin(started, compiled))
+
+    # --- driving -------------------------------------------------------------------------------------------------
+
+    async def _see_through(self, saga_id: str, saga: Running, work: Coroutine[Any, Any, Outcome]) -> None:
+        """Run ``work`` and hand its end to those who wait."""
+        try:
+            outcome = await work
+        except asyncio.CancelledError:
+            saga.future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            if not saga.future.done():
+                saga.future.set_exception(error)
+        else:
+            if not saga.future.done():
+                saga.future.set_result(outcome)
+        finally:
+            if self._running.get(saga_id) is saga:
+                del self._running[saga_id]
+
+    async def _drive(self, saga_id: str, saga: Running, driver: SagaDriver | None, first: AnyRecord | None) -> Outcome:
+        """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it."""
+        take_ups = 0
+        while True:
+            if driver is None:
+                saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
+                taken = await self._take(saga_id)
+                if isinstance(taken, Outcome):
+                    return taken
+                driver, first = taken
+            saga.driver = driver
+            if self.closing:
+                driver.stop()
+            try:
+                await driver.run(first)
+            except SagaExists as error:
+                if error.context.get("digest") != saga.digest:
+                    raise other_plan(saga_id) from error
+                if saga.journalled is not None:
+                    _resolve(saga.journalled)
+                driver = None
+            except (LeaseLost, asyncio.CancelledError) as error:
+                take_ups += 1
+                self._absorb(saga, error)
+                if self.closing or take_ups > _MAX_TAKE_UPS:
+                    raise _lost(saga_id) from error
+                _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
+                driver = None
+            except StoreRefused:
+                raise
+            except Exception:
+                await self._give_up(driver)
+                raise
+            else:
+                if driver.state.status in t.SAGA_FINAL or driver.state.status == t.ESCALATED:
+                    return Outcome(driver.state)
+                raise Interrupted(
+                    f"saga {saga_id} was interrupted; it stands as its journal says",
+                    hint=f"saga resume {saga_id}",
+                    saga_id=saga_id,
+                )
+
+    def _absorb(self, saga: Running, error: BaseException) -> None:
+        """A cancellation that we sent because the lease was lost is ours to end; any other is not."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if not saga.lost or task is None:
+                raise error
+            task.uncancel()
+        saga.lost = False
+
+    async def _give_up(self, driver: SagaDriver) -> None:
+        """After a defect or an outage: let others take the saga over at once, if the store can be told."""
+        try:
+            await asyncio.wait_for(self._store.release(driver.state.saga_id, driver.state.epoch), 1.0)
+        except (SagaError, TimeoutError) as error:
+            _log.info("saga %s could not be given up (%s); its lease runs out", driver.state.saga_id, error)
+
+    def _driver(
+        self,
+        state: State,
+        seq: int,
+        performer: Performer,
+        creation: Creation | None = None,
+        journalled: asyncio.Future[None] | None = None,
+    ) -> SagaDriver:
+        return SagaDriver(
+            state,
+            seq=seq,
+            creation=creation,
+            store=self._store,
+            writer=self._writer,
+            performer=performer,
+            clock=self.clock,
+            observers=self._observers,
+            keep_ms=self._keep_ms,
+            journalled=None if journalled is None else partial(_resolve, journalled),
+        )
+
+    async def _take(self, saga_id: str) -> Outcome | tuple[SagaDriver, AnyRecord]:
+        """Take a saga over from its journal; an outcome if there is nothing to drive."""
+        records = await read_records(self._store, saga_id)
+        require_tools(saga_id, records, self._tools)
+        state = state_of(records, self._tools)
+        if state.status in t.SAGA_FINAL:
+            return Outcome(state)
+        if state.status == t.ESCALATED and not await self._store.inbox(saga_id):
+            return Outcome(state)
+        _require_secrets(state.plan)
+        performer = await self._open_lease()
+        try:
+            acquired = await self._acquire(saga_id)
+        except LeaseLost:
+            performer.lease.lose()  # the server knows that it has ended before this process does
+            performer = await self._open_lease()
+            acquired = await self._acquire(saga_id)
+        if acquired.seq != len(records):
+            records += await read_records(self._store, saga_id, len(records))
+            state = state_of(records, self._tools)
+        resumed = SagaResumed(at=max(self.clock.now_ms(), state.at), owner=self._writer.owner, epoch=acquired.epoch)
+        if state.status in t.SAGA_FINAL:
+            await self._store.release(saga_id, acquired.epoch)
+            return Outcome(state)
+        evolve(state, resumed)
+        return self._driver(state, acquired.seq, performer), resumed
+
+    async def _acquire(self, saga_id: str) -> Acquired:
+        """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it."""
+        waited_for = ""
+        while True:
+            owner = self._writer.owner
+            answer = await self._store.acquire(saga_id, owner)
+            if isinstance(answer, Held) and provably_dead(answer.owner):
+                answer = await self._store.acquire(saga_id, owner, dead_owner=answer.owner)
+            if isinstance(answer, Acquired):
+                return answer
+            if waited_for == answer.owner:
+                raise SagaOwned(
+                    f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
+                    hint="it goes on there; `saga show` follows it",
+                    saga_id=saga_id,
+                    owner=answer.owner,
+                )
+            waited_for = answer.owner
+            seconds = answer.ttl_ms / 1000
+            if self._on_wait is not None:
+                self._on_wait(saga_id, answer.owner, seconds)
+            if await self._closes_within(seconds + 0.01):
+                raise Interrupted(
+                    f"saga {saga_id} was not taken over; it stands as its journal says",
+                    hint=f"saga resume {saga_id}",
+                    saga_id=saga_id,
+                )
+
+    async def _closes_within(self, seconds: float) -> bool:
+        """Wait; True at once when the coordinator is being closed."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _open_lease(self) -> Performer:
+        performer = self._performer
+        if performer is not None and not performer.lease.lost:
+            return performer
+        async with self._opening:
+            performer = self._performer
+            if performer is not None and not performer.lease.lost:
+                return performer
+            lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
+            await lease.open()
+            lease.on_lost(self._lost)
+            self._writer.owner = lease.owner
+            self._performer = Performer(self._tools, lease, self._hooks)
+            return self._performer
+
+    def _lost(self) -> None:
+        """Stop waiting for answers: whoever owns the sagas now settles what is in doubt."""
+        for saga in self._running.values():
+            if saga.task is not None and saga.driver is not None:
+                saga.lost = True
+                saga.task.cancel()
+
+
+def _require_secrets(compiled: CompiledPlan) -> None:
+    """Raises ``SecretMissing`` before anything is journalled or taken over."""
+    for step in compiled.steps:
+        for name in step.params.secrets:
+            secret_value(name)
+        if step.rollback is not None:
+            for name in step.rollback.params.secrets:
+                secret_value(name)
+
+
+def other_plan(saga_id: str) -> SagaExists:
+    """The error of a submission whose id belongs to a saga with another plan or other input."""
+    return SagaExists(
+        f"saga {saga_id} exists with another plan or other input",
+        hint="choose another id (--id), or leave the id out to get a new one",
+        saga_id=saga_id,
+    )
+
+
+def _lost(saga_id: str) -> LeaseLost:
+    return LeaseLost(
+        f"the lease of saga {saga_id} was lost; this process stopped before the next effect",
+        hint=f"saga resume {saga_id}",
+        saga_id=saga_id,
+    )
+
+
+def _who(owner: str) -> str:
+    parts = owner.split("/")
+    return f"pid {parts[3]} on {parts[0]}" if len(parts) == 6 else owner
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _retrieve(future: asyncio.Future[Outcome]) -> None:
+    """A saga that nobody waits for may fail without a warning from asyncio: its journal says so."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,99 @@
+"""Where a saga stands, and a handle to wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from saga_engine.core import transitions as t
+from saga_engine.core.report import view
+from saga_engine.core.state import State
+
+
+class Outcome:
+    """Where a saga stands. The details are put together when they are first asked for: many want only ``status``."""
+
+    __slots__ = ("_body", "_state", "saga_id", "status")
+
+    def __init__(self, state: State) -> None:
+        self.saga_id = state.saga_id
+        self.status = state.status
+        self._state: State | None = state
+        self._body: dict[str, Any] = {}
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The object that ``show --json`` prints."""
+        if self._state is not None:
+            self._body, self._state = view(self._state), None
+        return self._body
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.saga_id!r}, {self.status})"
+
+    @property
+    def completed(self) -> bool:
+        """Whether every step happened."""
+        return self.status == t.COMPLETED
+
+    @property
+    def ended(self) -> bool:
+        """Whether the saga will never change again."""
+        return self.status in t.SAGA_FINAL
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """The four lists and ``clean``."""
+        report: Mapping[str, Any] = self.body["report"]
+        return report
+
+    def output(self, step_id: int | str) -> Any:
+        """The output of a step, None if it has none; raises ``KeyError`` if there is no such step."""
+        for step in self.body["steps"]:
+            if str(step["step_id"]) == str(step_id):
+                return step["output"]
+        raise KeyError(step_id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The outcome as one JSON object."""
+        return dict(self.body)
+
+
+class Handle:
+    """A saga that has been journalled and is being driven in this process."""
+
+    __slots__ = ("_future", "saga_id")
+
+    def __init__(self, saga_id: str, future: asyncio.Future[Outcome]) -> None:
+        self.saga_id = saga_id
+        self._future = future
+
+    async def wait(self) -> Outcome:
+        """Until the saga ends or needs a person. Cancelling the wait leaves the saga running.
+
+        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost`` or
+        ``SagaOwned``.
+        """
+        if self._future.done():
+            return self._future.result()
+        # A future of its own for each waiter: cancelling the wait must not touch the saga, nor the other waiters.
+        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._future.add_done_callback(partial(_pass_on, waiter))
+        return await waiter
+
+    def done(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._future.done()
+
+
+def _pass_on(waiter: asyncio.Future[Outcome], ended: asyncio.Future[Outcome]) -> None:
+    if waiter.done():
+        return
+    if ended.cancelled():
+        waiter.cancel()
+    elif (error := ended.exception()) is not None:
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(ended.result())
