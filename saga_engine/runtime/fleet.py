@@ -211,6 +211,7 @@ class Fleet:
             except StoreRefused:
                 raise
             except Exception:
+                saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
                 await self._give_up(driver)
                 raise
             else:
@@ -324,12 +325,14 @@ class Fleet:
 
     async def _open_lease(self) -> Performer:
         performer = self._performer
-        if performer is not None and not performer.lease.lost:
+        if performer is not None and performer.lease.valid():
             return performer
         async with self._opening:
             performer = self._performer
-            if performer is not None and not performer.lease.lost:
-                return performer
+            if performer is not None:
+                if performer.lease.valid():
+                    return performer
+                performer.lease.lose()  # its time is over, although its renewal has not noticed yet
             lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
             await lease.open()
             lease.on_lost(self._lost)

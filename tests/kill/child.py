@@ -22,6 +22,7 @@ from saga_engine.stores import open_store
 from saga_engine.testing.faults import Fault, Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.mutants import MUTANTS
+from tests.kill.polling import eventually
 from tests.kill.world import TOOLS, World
 
 #: Imported here so that no child has to.
@@ -113,8 +114,7 @@ async def _abandon(case: dict[str, Any]) -> None:
     opened = Coordinator.open(case["url"], TOOLS[case["variant"]])
     coordinator = await opened.__aenter__()
     await coordinator.submit(case["plan"], saga_id=case["saga_id"])
-    while not any(line.step_id == "2" for line in World.ledger.lines(what="sent")):
-        await asyncio.sleep(0.001)
+    await eventually(lambda: _sent(case) == 2, "the second call")
 
 
 def _line_up(folder: Path) -> None:

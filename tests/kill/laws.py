@@ -1,5 +1,7 @@
-"""What must be true of a saga whose process was killed and that was resumed: laws about the plan, the journal and the
-outside world, each checked from what another process told and from the ledger. Every breach is a sentence.
+"""What must be true of a saga whose process was killed and that was resumed.
+
+Laws about the plan, the journal and the outside world, each checked from what another process told and from the ledger.
+Every breach is a sentence.
 """
 
 from __future__ import annotations
@@ -118,8 +120,10 @@ def _end(plan: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str) -
 
 
 def _reverse_order(plan: str, told: dict[str, Any], lines: Sequence[Line]) -> Iterator[str]:
-    """In a plan without branches the undos are the mirror image of what happened. (The graph's order is `compare`'s, and
-    so is that around an undo that a person was asked about: what it merely follows in the list does not wait for it.)
+    """In a plan without branches the undos are the mirror image of what happened.
+
+    The graph's order is `compare`'s, and so is that around an undo that a person was asked about: what it merely
+    follows in the list does not wait for it.
     """
     if plan == "graph" or any(direction == "compensate" for _, direction in asked(told["history"])):
         return

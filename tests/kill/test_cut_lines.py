@@ -11,7 +11,7 @@ from saga_engine import Coordinator
 from saga_engine.errors import StoreUnavailable
 from saga_engine.stores import open_store
 from saga_engine.stores.scripts import script
-from saga_engine.testing.faults import Faults, FaultyStore
+from saga_engine.testing.faults import Action, Faults, FaultyStore
 from saga_engine.testing.proxy import CuttingProxy
 from tests.kill.conftest import Place
 from tests.kill.laws import breaches
@@ -43,26 +43,32 @@ async def test_an_append_whose_reply_is_lost(new_place: NewPlace, socket_url: st
     async with CuttingProxy(socket_url) as proxy:
         for number in numbers():
             place = new_place(proxy.url)
-            durable: list[str] = []
-            World.ledger = place.ledger
-            cut = {"cut": lambda _: proxy.cut(when, matching=script("append").sha)}
-            World.faults = Faults(f"append:{number}:before:cut", actions=cut)
-            store = FaultyStore(open_store(place.url), World.faults)
-            async with Coordinator.open(
-                store, TOOLS["bare"], observers=[lambda _, record: durable.append(type(record).__name__)]
-            ) as coordinator:
-                outcome = await coordinator.run(PLANS[plan], saga_id=place.saga_id)
-                history = await coordinator.history(place.saga_id)
-            await store.close()
-            assert outcome.status == ENDS[plan]
-            assert place.ledger.compare(outcome, PLANS[plan]) == []
-            assert [record["k"] for record in history] == durable
-            assert {step["attempts"] for step in outcome.body["steps"]} == {1}
-            if not World.faults.fired:
+            reached = await run_with_a_cut(
+                place, plan, number, lambda _: proxy.cut(when, matching=script("append").sha)
+            )
+            if not reached:
                 break
             cuts += 1
             assert proxy.made == cuts
     assert cuts > len(PLANS[plan]["steps"])
+
+
+async def run_with_a_cut(place: Place, plan: str, number: int, cut: Action) -> bool:
+    """Run the plan and cut the line at the ``number``-th append; returns whether there was one."""
+    durable: list[str] = []
+    World.ledger = place.ledger
+    World.faults = Faults(f"append:{number}:before:cut", actions={"cut": cut})
+    store = FaultyStore(open_store(place.url), World.faults)
+    observers = [lambda _, record: durable.append(type(record).__name__)]
+    async with Coordinator.open(store, TOOLS["bare"], observers=observers) as coordinator:
+        outcome = await coordinator.run(PLANS[plan], saga_id=place.saga_id)
+        history = await coordinator.history(place.saga_id)
+    await store.close()
+    assert outcome.status == ENDS[plan]
+    assert place.ledger.compare(outcome, PLANS[plan]) == []
+    assert [record["k"] for record in history] == durable
+    assert {step["attempts"] for step in outcome.body["steps"]} == {1}
+    return bool(World.faults.fired)
 
 
 @pytest.mark.parametrize("variant", ["keyed", "bare"])

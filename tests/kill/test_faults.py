@@ -82,8 +82,8 @@ async def test_a_store_that_raises(when: str, length: int) -> None:
 
 def test_after_comes_true_when_what_happens_fails() -> None:
     """A tool that says no has also been called: the point after it exists."""
-    faults = Faults("call:1:after:note", actions={"note": lambda fault: noted.append(fault)})
     noted: list[Fault] = []
+    faults = Faults("call:1:after:note", actions={"note": noted.append})
     with pytest.raises(LookupError), faults.at("call"):
         raise LookupError
     assert noted == faults.fired == [Fault("call", 1, "after", "note")]

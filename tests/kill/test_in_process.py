@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from saga_engine import Coordinator
-from saga_engine.testing.faults import Faults
+from saga_engine.core.records import Record, StepIntended
+from saga_engine.errors import StoreUnavailable
+from saga_engine.ports import Store
+from saga_engine.stores import open_store
+from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import Line
 from tests.kill.conftest import Place
 from tests.kill.laws import in_doubt
+from tests.kill.polling import eventually
 from tests.kill.processes import Processes
 from tests.kill.test_messages import Gate
 from tests.kill.world import TOOLS, World, step
-from tests.servers import until
 
 NewPlace = Callable[[str], Place]
 
@@ -41,6 +45,11 @@ def sent(place: Place) -> list[str]:
     return [line.step_id for line in place.ledger.lines(what="sent")]
 
 
+def effects(place: Place) -> list[Line]:
+    """What the gated step has done."""
+    return [line for line in place.ledger.lines(what="applied") if line.step_id == "2"]
+
+
 async def test_cancelling_a_wait_leaves_the_saga_running(place: Place, gate: Gate) -> None:
     """`asyncio.wait_for(coordinator.run(…))` gives up waiting, not the saga: the call goes on, and so do the steps."""
     async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator:
@@ -63,8 +72,7 @@ async def test_closing_the_coordinator_awaits_the_call_in_flight(place: Place, g
         await coordinator.submit(PLAN, saga_id=place.saga_id)
         await asyncio.to_thread(gate.wait_for_the_call)
         closing = asyncio.create_task(coordinator.close())
-        while not coordinator._stopping.is_set():
-            await asyncio.sleep(0)
+        await eventually(coordinator._fleet._stopping.is_set, "the coordinator to begin closing")
         assert not closing.done()
         await asyncio.to_thread(gate.open)
         await closing
@@ -97,19 +105,11 @@ async def test_a_call_that_is_cancelled_in_flight_is_in_doubt(place: Place, gate
         outcome = await other.resume(place.saga_id)
         assert (outcome.status, outcome.report["clean"], outcome.report["unresolved"]) == ("ESCALATED", False, [2])
         assert sent(place) == ["1", "2"]  # asked about, not called again
-        output = await asyncio.to_thread(effect_of_the_abandoned_call, place)
-        outcome = await other.decide(place.saga_id, 2, "happened", output=output)
+        # The request was out: its thread, which nobody can kill, still makes it happen.
+        await eventually(lambda: effects(place), "the effect of the abandoned call")
+        outcome = await other.decide(place.saga_id, 2, "happened", output=effects(place)[0].output)
     assert outcome.status == "COMPLETED"
     assert place.ledger.compare(outcome, plan) == []
-
-
-def effect_of_the_abandoned_call(place: Place) -> dict:
-    """It is still made, by a thread that nobody can kill."""
-    found: list[Line] = []
-    until(
-        lambda: found.extend(line for line in place.ledger.lines(what="applied") if line.step_id == "2") or found, "it"
-    )
-    return found[0].output
 
 
 def test_a_program_that_ends_in_mid_call(processes: Processes, new_place: NewPlace, server_url: str) -> None:
@@ -128,3 +128,46 @@ def test_a_program_that_ends_in_mid_call(processes: Processes, new_place: NewPla
     assert resumed["resumed"]["report"]["clean"] is False
     assert resumed["final"]["status"] == "COMPENSATED"
     assert place.ledger.compare(resumed["final"], PLAN) == []
+
+
+class SlowToRelease(FaultyStore):
+    """A store that is away when a saga is to be given up, and says so only when asked to."""
+
+    def __init__(self, inner: Store, faults: Faults) -> None:
+        super().__init__(inner, faults)
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def release(self, saga_id: str, epoch: int) -> None:
+        self.asked.set()
+        await self.answer.wait()
+        await super().release(saga_id, epoch)
+
+
+async def test_a_lease_that_is_lost_while_a_saga_is_given_up(place: Place) -> None:
+    """In an outage both happen at about the same time. Whoever waits is told of the outage, not of a cancellation."""
+    store = SlowToRelease(open_store(place.url), Faults("append:2:before:raise"))
+    async with Coordinator.open(store, TOOLS["bare"]) as coordinator:
+        handle = await coordinator.submit({"steps": [step(1)]}, saga_id=place.saga_id)
+        await store.asked.wait()
+        coordinator._fleet._performer.lease.lose()
+        store.answer.set()
+        with pytest.raises(StoreUnavailable):
+            await handle.wait()
+    await store.close()
+
+
+async def test_a_lease_that_is_over_here_before_it_is_over_on_the_server(place: Place) -> None:
+    """This process always believes the earlier end: it opens another lease instead of trying its luck with the old one."""
+    intents = []
+
+    def listen(_saga_id: str, record: Record) -> None:
+        if isinstance(record, StepIntended) and record.step == "1":
+            intents.append(record.attempt)
+            if len(intents) == 1:
+                coordinator._fleet._performer.lease._valid_until_s = 0.0
+
+    async with Coordinator.open(place.url, TOOLS["keyed"], lease_s=1.0, observers=[listen]) as coordinator:
+        outcome = await coordinator.run({"steps": [step(1)]}, saga_id=place.saga_id)
+    assert (outcome.status, intents) == ("COMPLETED", [1, 2])
+    assert [line.attempt for line in place.ledger.lines(what="sent")] == [2]

@@ -1,7 +1,7 @@
-"""The kill matrix: the process dies by SIGKILL before and after every journal append and every tool call, forward and
-backward; a fresh process resumes; the outside world is compared with the engine's report and with the plan's laws.
+"""The kill matrix: a process dies by SIGKILL before and after every journal append and every tool call.
 
-How many points there are is found out by going on until a run reaches its end alive.
+Forward and backward. A fresh process resumes; the outside world is compared with the engine's report and with the
+plan's laws. How many points there are is found out by going on until a run reaches its end alive.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -10,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator
-from saga_engine.stores import open_store
 from tests.kill.conftest import Line, Place
+from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, TOOLS, step
-from tests.servers import GIVE_UP_S
 
 NewPlace = Callable[[str], Place]
 
@@ -44,24 +44,24 @@ class Gate:
 
 async def until_told(place: Place) -> None:
     """Until the owner has heard of its mail: the answer to a renewal brings the news. The second one is to be sure."""
-    store = open_store(place.url)
-    await store.open()
-    left_ms = (await store.head(place.saga_id)).owner_ttl_ms
-    renewals = 0
-    async with asyncio.timeout(GIVE_UP_S):
-        while renewals < 2:
-            await asyncio.sleep(0.01)
-            now_left_ms = (await store.head(place.saga_id)).owner_ttl_ms
-            renewals += now_left_ms > left_ms
-            left_ms = now_left_ms
-    await store.close()
+    async with opened(place.url) as store:
+        left_ms = [(await store.head(place.saga_id)).owner_ttl_ms]
+
+        async def renewed_twice() -> bool:
+            left_ms.append((await store.head(place.saga_id)).owner_ttl_ms)
+            return sum(later > earlier for earlier, later in itertools.pairwise(left_ms)) >= 2
+
+        await eventually(renewed_twice, "two renewals of the lease")
 
 
 async def until_asked(place: Place) -> None:
     """Until a question stands in the journal."""
-    async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator, asyncio.timeout(GIVE_UP_S):
-        while not (await coordinator.show(place.saga_id)).body["questions"]:
-            await asyncio.sleep(0.01)
+    async with Coordinator.open(place.url, TOOLS["bare"]) as coordinator:
+
+        async def asked() -> bool:
+            return bool((await coordinator.show(place.saga_id)).body["questions"])
+
+        await eventually(asked, "the question")
 
 
 async def look(place: Place) -> tuple[Any, list[dict[str, Any]]]:
@@ -71,11 +71,8 @@ async def look(place: Place) -> tuple[Any, list[dict[str, Any]]]:
 
 
 async def unread(place: Place) -> int:
-    store = open_store(place.url)
-    await store.open()
-    waiting = await store.inbox(place.saga_id)
-    await store.close()
-    return len(waiting)
+    async with opened(place.url) as store:
+        return len(await store.inbox(place.saga_id))
 
 
 def begun(processes: Processes, place: Place, plan: dict[str, Any], variant: str = "bare") -> tuple[Running, Gate]:

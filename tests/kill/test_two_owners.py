@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from saga_engine.stores import open_store
 from tests.kill.conftest import Line, Place
+from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, step
-from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
+from tests.servers import DebianRedis, EmbeddedFolder
 
 NewPlace = Callable[[str], Place]
 
@@ -23,21 +23,18 @@ STUMBLES = {"steps": [step(1), step(2, "stumble"), step(3)]}
 
 
 async def until_expired(place: Place) -> None:
-    """Ask the server until it says that the lease of the saga's owner is over: its clock decides, nobody else's."""
-    store = open_store(place.url)
-    await store.open()
-    async with asyncio.timeout(GIVE_UP_S):
-        while (await store.head(place.saga_id)).owner_ttl_ms > 0:  # noqa: ASYNC110 -- the server is not to be awaited
-            await asyncio.sleep(0.01)
-    await store.close()
+    """Until the server says that the lease of the saga's owner is over: its clock decides, nobody else's."""
+    async with opened(place.url) as store:
+
+        async def expired() -> bool:
+            return (await store.head(place.saga_id)).owner_ttl_ms == 0
+
+        await eventually(expired, "the end of the lease")
 
 
 async def journal(place: Place) -> list[bytes]:
-    store = open_store(place.url)
-    await store.open()
-    records = list(await store.read(place.saga_id))
-    await store.close()
-    return records
+    async with opened(place.url) as store:
+        return list(await store.read(place.saga_id))
 
 
 # --- races ---------------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def make_threaded() -> ToolRegistry:
 def _shared(keyed: bool) -> list[Any]:
     @tool(effect="read", retry=FAST)
     def find(ctx: ToolContext) -> dict | None:
-        """Did the call with this key happen?"""
+        """Tell whether the call with this key happened."""
         found = World.ledger.find(ctx.idempotency_key)
         return found.output if found else None
 

@@ -1,0 +1,41 @@
+"""The one place where a kill test asks again and again: for what another process does and tells nobody about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.stores import open_store
+from tests.servers import GIVE_UP_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from saga_engine.ports import Store
+
+
+async def eventually(condition: Callable[[], Awaitable[Any] | Any], what: str) -> None:
+    """Until ``condition`` holds. The bound only ends a test that would hang."""
+    try:
+        async with asyncio.timeout(GIVE_UP_S):
+            while True:
+                found = condition()
+                if await found if isawaitable(found) else found:
+                    return
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"waited in vain for: {what}") from None
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    """A store to look at a saga with, beside those who drive it."""
+    store = open_store(url)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
