@@ -55,7 +55,7 @@ class Ack(NamedTuple):
     ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
     head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the
     id to create is taken (``digest`` tells by which plan). ``missing``: no such saga. Whatever is not ``ok`` changed
-    nothing. ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga any more; a saga with
+    nothing. ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga now; a saga with
     mail is given up only if it has ended.
     """
 

@@ -168,6 +168,14 @@ async def test_an_invalid_plan_journals_nothing(engine) -> None:
     assert await engine.list() == []
 
 
+async def test_a_saga_that_ends_before_its_first_call_ends(engine) -> None:
+    """Its first step's params cannot be made: start, failure and end are one append, which also gives the saga up."""
+    body = plan({"tool": "reserve", "params": {"what": "{$input.text}"}}, input={"text": "x"})
+    outcome = await engine.run(body, input={"text": "y" * 2_000_000})
+    assert (outcome.status, outcome.body["steps"][0]["error"]["error_code"]) == ("COMPENSATED", "binding_unresolved")
+    assert LOG == []
+
+
 # --- what is never written -----------------------------------------------------------------------------------------
 
 
@@ -497,3 +505,34 @@ async def test_a_session_that_ended_on_the_server_is_opened_anew() -> None:
             coordinator.tools.add(one)
         outcome = await coordinator.run(plan("probed", "reserve"))
     assert (outcome.status, LOG) == ("COMPLETED", ["forgotten", "reserve seat"])
+
+
+class Ahead:
+    """A store whose clock is an hour ahead of this machine's."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def open_session(self, owner: str, ttl_ms: int) -> int:
+        return await self._store.open_session(owner, ttl_ms) + 3_600_000
+
+    async def append(self, owner: str, entries: Any) -> Any:
+        reply = await self._store.append(owner, entries)
+        return reply._replace(now_ms=reply.now_ms + 3_600_000)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+async def test_a_deadline_counts_on_the_store_s_clock(detach: bool) -> None:
+    """However wrong this machine's clock is, a minute is a minute from the first saga on."""
+    from saga_engine.stores import open_store
+
+    store = Ahead(open_store("memory://"))
+    await store.open()
+    async with Coordinator.open(store, TOOLS) as coordinator:
+        handle = await coordinator.submit(plan("reserve", deadline_s=60), saga_id="d", detach=detach)
+        await handle.wait()
+        assert (await coordinator.resume("d")).completed
+    await store.close()

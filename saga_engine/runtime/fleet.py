@@ -12,10 +12,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
+from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned, StoreRefused
 from saga_engine.plan.compiled import CompiledPlan
@@ -137,12 +140,17 @@ class Fleet:
         return Handle(saga_id, saga.future)
 
     async def _create(self, saga: Running, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+        met = self._performer is not None
         performer = await self._open_lease()
+        if not met:  # the deadline counts on the store's clock, which is known only now
+            started = msgspec.structs.replace(started, at=self.clock.now_ms())
         creation = Creation(digest=started.digest, owned=True)
         driver = self._driver(begin(started, compiled), 0, performer, creation, saga.journalled)
         return await self._drive(started.saga_id, saga, driver, started)
 
     async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+        await self._open_lease()  # for the store's clock, on which the deadline counts
+        started = msgspec.structs.replace(started, at=self.clock.now_ms())
         values: dict[str, bytes] = {}
         entry = Entry(
             saga_id=started.saga_id,
@@ -150,7 +158,7 @@ class Fleet:
             epoch=0,
             records=[encode(started, values)],
             status=t.PENDING,
-            summary=b"{}",
+            summary=msgspec.json.encode(summary(begin(started, compiled))),
             values=values or None,
             creation=Creation(digest=started.digest, owned=False),
         )

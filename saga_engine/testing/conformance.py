@@ -78,7 +78,7 @@ class _Journal:
         """A saga left to workers has epoch 0 and no owner; nobody writes to it before taking it."""
         await store.open_session("A", LONG_MS)
         entry = Entry("s1", 0, 0, [b"r0"], "PENDING", creation=Creation("d", owned=False))
-        assert await one(store, "A", entry) == Ack("ok")
+        assert await one(store, "A", entry) == Ack("ok", released=True)
         head = await store.head("s1")
         assert (head.epoch, head.owner, head.owner_ttl_ms, head.status) == (0, "", 0, "PENDING")
         assert (await one(store, "A", Entry("s1", 1, 0, [b"r1"]))).verdict == "fenced"
@@ -416,6 +416,15 @@ class _Mail:
         await store.post("s1", b"late")
         ack = await one(store, "A", entry)
         assert (ack.verdict, ack.inbox, ack.released) == ("ok", 1, True)
+
+    async def test_a_saga_may_end_in_the_append_that_creates_it(self, store: Store) -> None:
+        """It is given up at once, and the same creation asked again says so."""
+        await store.open_session("A", LONG_MS)
+        entry = Entry("s1", 0, 0, [b"r0"], "COMPENSATED", release=True, creation=Creation("d", owned=True))
+        for _ in range(2):
+            ack = await one(store, "A", entry)
+            assert (ack.verdict, ack.released) == ("ok", True)
+        assert (await store.head("s1")).owner == ""
 
     async def test_an_ended_saga_is_given_up_whatever_its_mail(self, store: Store) -> None:
         """Mail for a saga that has ended is moot."""

@@ -155,12 +155,12 @@ end
 
 local function create(journal, head, n, first, last, chosen)
   local tag, id = parts(head)
-  local digest = call('HGET', head, 'digest')
-  if digest then
+  local found = call('HMGET', head, 'digest', 'owner')
+  if found[1] then
     if same(journal, 0, first, last) then
-      return OK + 8 * call('LLEN', tag .. 'inbox:' .. id)
+      return (found[2] == '' and RELEASED or OK) + 8 * call('LLEN', tag .. 'inbox:' .. id)
     end
-    return digest
+    return found[1]
   end
   if chosen.owned and not alive(tag) then
     return FENCED
@@ -170,15 +170,17 @@ local function create(journal, head, n, first, last, chosen)
     call('DEL', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id)
   end
   local status = chosen.status or 'PENDING'
+  -- A saga may have ended by the time it is first written: its first step could not even be called.
+  local holder = chosen.owned and not chosen.release and owner or ''
   store_values(tag, id, chosen)
   push(journal, first, last)
-  call('HSET', head, 'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', chosen.owned and owner or '',
+  call('HSET', head, 'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', holder,
     'digest', chosen.digest, 'created_ms', now, 'changed_ms', now, 'summary', chosen.summary or '')
   call('ZADD', tag .. 'index:' .. status, now, id)
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms)
   end
-  return OK
+  return holder == '' and RELEASED or OK
 end
 
 local function settle(journal, head, epoch, seq, n, first, last, chosen)
