@@ -189,7 +189,7 @@ class SagaDriver:
             self._head_status = status
         if ack.inbox and not final:
             self._mail = True
-        self._released = ack.released  # mail that came in time keeps the saga here
+        self._released = ack.released or final  # mail that came in time keeps a saga here that only rests
         if self.journalled is not None:
             self.journalled()
             self.journalled = None
