@@ -131,8 +131,10 @@ def killed_twice(
         for series in seconds(index):
             for second in series:
                 at = fresh or matrix.place()
-                if fresh is None:
-                    assert matrix.submit(at, first).killed
+                if fresh is None and not matrix.submit(at, first).killed:
+                    # The system ran the threads in another order, and this run has fewer points.
+                    assert matrix.variant == "threads"
+                    continue
                 fresh = None
                 ended = matrix.resume(at, second)
                 told = matrix.resume(at).told if ended.killed else ended.told
