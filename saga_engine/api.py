@@ -16,8 +16,8 @@ import msgspec
 from saga_engine._version import __version__
 from saga_engine.core import transitions as t
 from saga_engine.core.messages import Message, check_cancel, check_decision, encode_message
-from saga_engine.core.records import SagaStarted
-from saga_engine.errors import SagaError
+from saga_engine.core.records import MessageRefused, SagaStarted
+from saga_engine.errors import CancelRefused, DecisionRefused, SagaError
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
@@ -281,10 +281,26 @@ class Coordinator:
         present = self._fleet.find(saga_id)
         if present is not None:
             self._fleet.notify(saga_id)
-            return await Handle(saga_id, present.future).wait()
-        if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
-            return await self.show(saga_id)
-        return await self.resume(saga_id)
+            outcome = await Handle(saga_id, present.future).wait()
+        elif head.owner_ttl_ms > 0 and not provably_dead(head.owner):
+            outcome = await self.show(saga_id)
+        else:
+            outcome = await self.resume(saga_id)
+        await self._require_heard(message, outcome)
+        return outcome
+
+    async def _require_heard(self, message: Message, outcome: Outcome) -> None:
+        """Whoever answers second must hear of it: the message was refused, or the saga ended without reading it."""
+        refusal = CancelRefused if message.kind == "cancel" else DecisionRefused
+        for record in await read_records(self.store, outcome.saga_id, whole=False):
+            if getattr(record, "message", "") == message.id:
+                if isinstance(record, MessageRefused):
+                    raise refusal(record.reason, hint="somebody else was faster: see `saga history`")
+                return
+        if outcome.ended:
+            raise refusal(
+                f"saga {outcome.saga_id} ended ({outcome.status}) before this was read", hint="see `saga show`"
+            )
 
     # --- looking -------------------------------------------------------------------------------------------------
 

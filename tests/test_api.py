@@ -315,6 +315,17 @@ async def test_answers_that_do_not_fit_are_refused(engine) -> None:
         await engine.decide("nobody", 1, "retry")
 
 
+async def test_of_two_answers_at_once_one_counts_and_the_other_hears_it(engine) -> None:
+    """Both fit when they are given; the second finds the question answered."""
+    saga_id = (await engine.run(plan("reserve", "refuse", on_failure="pause"))).saga_id
+    answers = await asyncio.gather(
+        *(engine.decide(saga_id, 2, decision) for decision in ("not-happened", "leave")), return_exceptions=True
+    )
+    assert sorted(isinstance(answer, DecisionRefused) for answer in answers) == [False, True], answers
+    made = [record for record in await engine.history(saga_id) if record["k"] == "DecisionMade"]
+    assert len(made) == 1
+
+
 async def test_who_decided_and_why_is_kept(engine) -> None:
     """The journal names the person and the reason."""
     outcome = await engine.run(plan("refuse", on_failure="pause"))

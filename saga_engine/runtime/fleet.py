@@ -20,7 +20,7 @@ from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
-from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned, StoreRefused
+from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.ports import Acquired, Creation, Entry, EscalationHook, Held, Observer, Store, Tools
 from saga_engine.runtime.driver import SagaDriver
@@ -216,8 +216,6 @@ class Fleet:
                     raise _lost(saga_id) from error
                 _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
                 driver = None
-            except StoreRefused:
-                raise
             except Exception:
                 saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
                 await self._give_up(driver)
