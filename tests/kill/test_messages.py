@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator
+from saga_engine.core.states import SAGA_FINAL
 from tests.kill.conftest import Line, Place
 from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes, Running
@@ -152,7 +153,7 @@ def test_an_answer_to_a_saga_that_rests(processes: Processes, new_place: NewPlac
 
 
 def test_two_people_answer_at_once(processes: Processes, new_place: NewPlace, server_url: str, line: Line) -> None:
-    """One answer counts. The other is refused to whoever gave it, or in the journal, or came to a saga that had ended."""
+    """One answer counts. Whoever gave the other hears of it, or was told that the saga still runs and finds it refused."""
     place = new_place(server_url)
     how = {"variant": "bare", "lease_s": 1.0, **place.told}
     assert processes.run("submit", plan=PLANS["succeeds"], fault="call:2:before", **how).killed
@@ -172,4 +173,8 @@ def test_two_people_answer_at_once(processes: Processes, new_place: NewPlace, se
     assert place.ledger.compare(final, PLANS["succeeds"]) == []
     refused = told[loser].get("error", {}).get("code") == "decision-refused"
     in_the_journal = [record["code"] for record in history if record["k"] == "MessageRefused"] == ["decision-refused"]
-    assert refused + in_the_journal + asyncio.run(unread(place)) == 1
+    came_too_late = asyncio.run(unread(place))
+    assert in_the_journal + came_too_late <= 1
+    assert refused or in_the_journal or came_too_late
+    # An ended saga is never shown to the loser as if nothing had happened to the answer.
+    assert refused or told[loser].get("final", {}).get("status") not in SAGA_FINAL
