@@ -428,6 +428,26 @@ async def test_an_alert_that_fails_is_tried_again() -> None:
     assert told == ["1:f:1"] * 3
 
 
+async def test_an_alert_that_was_not_delivered_survives_the_process() -> None:
+    """People did not hear of the question before the process ended: the saga does not rest, and whoever resumes tells them."""
+    failed, told = asyncio.Event(), []
+
+    async def deaf(_question: Any) -> None:
+        failed.set()
+        raise ConnectionError("no line")
+
+    async def hears(question: Any) -> None:
+        told.append(question.question_id)
+
+    body = plan("refuse", on_failure="pause")
+    async with Coordinator.open("memory://untold", TOOLS, on_escalation=deaf) as coordinator:
+        await coordinator.submit(body, saga_id="q")
+        await failed.wait()
+    async with Coordinator.open("memory://untold", TOOLS, on_escalation=hears) as coordinator:
+        outcomes = await coordinator.resume_all()
+    assert (outcomes["q"].status, told) == ("ESCALATED", ["1:f:1"])
+
+
 def test_run_sync_bridges_from_anywhere() -> None:
     """From plain code, and from inside a running event loop."""
 

@@ -53,7 +53,9 @@ def decide(state: State, now_ms: int, *, alerting: bool = True) -> Records:
         ]
         if due:
             return [r.AlertIntended(at=now_ms, question=question, attempt=alert.attempt + 1) for question, alert in due]
-    return _backward(state, now_ms) if state.backward else _forward(state, now_ms)
+    found = _backward(state, now_ms) if state.backward else _forward(state, now_ms)
+    # A saga rests only when people know of its questions: until then a crash must find it among those that go on.
+    return found or _rest(state, now_ms, untold=alerting and bool(state.alerts))
 
 
 def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
@@ -96,7 +98,7 @@ def _forward(state: State, now: int) -> Records:
     if not state.remaining:
         # Alerts still under way belong to questions that have been answered since.
         return [r.SagaCompleted(at=now)]
-    return _rest(state, now)
+    return _NONE
 
 
 def _wants_to_call(state: State, now: int) -> bool:
@@ -118,7 +120,7 @@ def _turn_around(state: State, now: int) -> Records:
             out = _due(state, now, only=(pivot, FORWARD))
             if (pivot, FORWARD) in state.doubts:
                 _settle(state, pivot, FORWARD, now, out)
-            return out or _rest(state, now)
+            return out
     step = state.plan.steps[state.failed[0]].key if state.failed and reason == "step-failed" else ""
     return [r.CompensationStarted(at=now, reason=reason, step=step)]
 
@@ -138,15 +140,15 @@ def _backward(state: State, now: int) -> Records:
         return out
     if not state.undo_open:
         return [r.SagaAbandoned(at=now) if state.left_any else r.SagaCompensated(at=now)]
-    return _rest(state, now)
+    return _NONE
 
 
-def _rest(state: State, now: int) -> Records:
+def _rest(state: State, now: int, *, untold: bool) -> Records:
     """Nothing can be started. Wait for what is under way; else for a person; else it is over."""
     # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
     if state.in_flight or any(due > now for due in state.waiting.values()):
         return _NONE
-    if any(alert.in_flight for alert in state.alerts.values()):
+    if untold or any(alert.in_flight for alert in state.alerts.values()):
         return _NONE
     if state.questions:
         return _NONE if state.status == t.ESCALATED else [r.SagaEscalated(at=now)]
