@@ -26,6 +26,7 @@ from saga_engine.ports import EscalationHook, Head, Observer, Question, Store
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
 from saga_engine.stores import open_store
@@ -64,6 +65,7 @@ class Coordinator:
         self._fleet = Fleet(
             store,
             tools,
+            StoreClock(),
             lease_s=lease_s,
             keep_ms=round(keep_finished_s * 1000),
             hooks=hooks,
@@ -222,9 +224,8 @@ class Coordinator:
         """
         heads: list[Head] = []
         for status in (t.PENDING, t.RUNNING, t.COMPENSATING, t.ESCALATED):
-            heads += [
-                head for head in await self.store.list(status, limit=1_000_000) if status != t.ESCALATED or head.inbox
-            ]
+            found = await self.store.list(status, limit=1_000_000)
+            heads += [head for head in found if status != t.ESCALATED or head.inbox or self._overdue(head)]
         heads.sort(key=lambda head: (head.created_ms, head.saga_id))
         gate = asyncio.Semaphore(_RESUME_AT_ONCE)
 
@@ -237,6 +238,11 @@ class Coordinator:
 
         results = await asyncio.gather(*(one(head.saga_id) for head in heads))
         return {head.saga_id: result for head, result in zip(heads, results, strict=True)}
+
+    def _overdue(self, head: Head) -> bool:
+        """Whether a saga that rests has an approval that has expired."""
+        due_ms = msgspec.json.decode(head.summary).get("due_ms") if head.summary else None
+        return due_ms is not None and due_ms <= self._fleet.clock.now_ms()
 
     # --- answering -----------------------------------------------------------------------------------------------
 
@@ -273,7 +279,7 @@ class Coordinator:
             decision=decision,
             output=plain(output),
         )
-        question = check_decision(state, message)
+        question = check_decision(state, message, self._fleet.clock.now_ms())
         return await self._deliver(saga_id, msgspec.structs.replace(message, question=question.id))
 
     async def _deliver(self, saga_id: str, message: Message) -> Outcome:

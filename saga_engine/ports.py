@@ -5,13 +5,14 @@ Everything here is a protocol or a plain message; the rooms behind the doors nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from saga_engine.core.effects import Direction, Outcome
 from saga_engine.core.records import Record
-from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.errors import Problem
+from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 
 # --- the store -----------------------------------------------------------------------------------------------------
 
@@ -195,6 +196,124 @@ class Store(Protocol):
         """The messages waiting, oldest first."""
         ...
 
+    def guard_store(self) -> GuardStore:
+        """What the guards of all processes share, in the same place as the journals."""
+        ...
+
+
+# --- what the guards of all processes share --------------------------------------------------------------------------
+
+
+class Claim(NamedTuple):
+    """What the engine's memory of a tool says about a call.
+
+    ``new``: nobody has made it; it is claimed for us now. ``ours``: we claimed it before and no result is known.
+    ``done``: ``owner`` made it, ``age_ms`` ago, with ``result`` (JSON). ``busy``: ``owner`` claimed it and has not said
+    what came of it.
+    """
+
+    verdict: Literal["new", "ours", "done", "busy"]
+    owner: str = ""
+    result: bytes = b""
+    age_ms: int = 0
+
+
+class BreakerState(NamedTuple):
+    """A circuit breaker as all processes see it. ``failures`` in a row so far; ``opens_ms`` is how much longer it stays
+    open (0: it is closed, or the time for a trial has come); ``tripped``: it is open or waits for its trial.
+    """
+
+    failures: int = 0
+    tripped: bool = False
+    opens_ms: int = 0
+
+
+class GuardStore(Protocol):
+    """Shared, durable state of guards. Every verb is atomic, judged on the server's clock, and safe to repeat.
+
+    All methods raise ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``. An ``owner`` is an idempotency
+    key: the same for every attempt of one step in one direction. ``memory`` is a digest of a call's params.
+    """
+
+    async def claim(self, tool: str, memory: str, owner: str, ttl_ms: int) -> Claim:
+        """Claim a call before it is made, unless it has been made (or claimed) by another owner within its time.
+
+        Who gets another owner's result is written down as relying on it.
+        """
+        ...
+
+    async def remember(self, tool: str, memory: str, owner: str, result: bytes, ttl_ms: int) -> None:
+        """The claimed call happened, with this result; kept for ``ttl_ms`` from now. Only for the claim's owner."""
+
+    async def forget(self, tool: str, owner: str) -> Sequence[str]:
+        """Drop what ``owner`` claimed or made, because it did not happen or is going to be undone.
+
+        Returns the owners that rely on its result; if there are any, nothing is dropped.
+        """
+        ...
+
+    async def recollect(self, tool: str, owner: str) -> bytes | None:
+        """The result of the call that ``owner`` made; None if it is not known."""
+        ...
+
+    async def unrely(self, tool: str, owner: str, relying: str) -> None:
+        """``relying`` no longer relies on the result of ``owner``."""
+
+    async def saga_status(self, saga_id: str) -> str | None:
+        """The status of a saga in this store; None if there is no such saga."""
+        ...
+
+    async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
+        """Put tickets in the queue for a resource, in this order, or keep those that are in it alive for ``ttl_ms``.
+
+        Returns the ticket whose turn it is: the oldest that is still alive. A ticket that is not kept alive is dropped.
+        """
+        ...
+
+    async def give(self, resource: str, ticket: str) -> str:
+        """Leave the queue, as holder or not; returns the ticket whose turn it is then, or an empty text."""
+        ...
+
+    async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
+        """Reserve the next free moment of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now.
+
+        -1: the wait would be longer than ``max_wait_ms``, and nothing is reserved.
+        """
+        ...
+
+    async def breakers(self, tools: Sequence[str]) -> Mapping[str, BreakerState]:
+        """The breakers of these tools, in one round trip."""
+        ...
+
+    async def breaker_trial(self, tool: str, trial_ms: int) -> bool:
+        """Be the one call that is let through; nobody else is for ``trial_ms`` or until its outcome is known."""
+        ...
+
+    async def breaker_outcome(self, tool: str, *, failed: bool, failures: int, open_ms: int) -> BreakerState:
+        """Count an outcome: ``failures`` failures in a row open the breaker for ``open_ms``, a success closes it."""
+        ...
+
+    async def count(self, tool: str, counters: Mapping[str, int]) -> None:
+        """Add to the statistics of a tool. (Not idempotent, and nothing depends on it.)"""
+
+    async def counters(self, tools: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """The statistics of tools, by name of counter."""
+        ...
+
+    async def tally(self, name: str) -> Mapping[str, str]:
+        """The entries of a tally: texts by owner."""
+        ...
+
+    async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int) -> None:
+        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now."""
+
+    async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
+        """Keep the last good result of a read."""
+
+    async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
+        """The last good result of a read and its age in ms."""
+        ...
+
 
 # --- time ----------------------------------------------------------------------------------------------------------
 
@@ -211,7 +330,15 @@ class Clock(Protocol):
 
 
 class Call(NamedTuple):
-    """All that a tool may know of the call it serves. ``deadline_ms`` is on the store's clock."""
+    """All that a tool, and the guards before it, may know of the call it serves.
+
+    ``deadline_ms`` is on the store's clock; it is None backward, where nothing is given up for lack of time.
+    ``masked`` are the params with a marker for each secret, None where they hold none: the form that may be remembered
+    and shown. ``approved`` is the digest of the exact call that a person approved, as long as that is valid.
+    ``resources`` are those that the plan names for the step. Backward, ``undoes`` is the forward call: the name of its
+    tool and its idempotency key. ``permit`` is asked right before the call by whoever made it wait: it raises
+    ``LeaseLost`` if this process may not begin a call any more.
+    """
 
     saga_id: str
     step_id: str
@@ -221,13 +348,21 @@ class Call(NamedTuple):
     epoch: int
     deadline_ms: int | None
     timeout_s: float
+    masked: Mapping[str, Any] | None = None
+    approved: str = ""
+    resources: tuple[str, ...] = ()
+    undoes: tuple[str, str] | None = None
+    permit: Callable[[], None] | None = None
 
 
 class Tools(ToolCatalog, Protocol):
     """The tools of a process: their declarations, and a way to call them."""
 
     async def call(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make one call, bounded by ``call.timeout_s``. Every failure is an outcome; only cancellation is raised."""
+        """Make one call, bounded by ``call.timeout_s``; waiting for its turn does not count.
+
+        Every failure is an outcome; only cancellation and the refusal of ``call.permit`` are raised.
+        """
         ...
 
     async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
@@ -237,13 +372,22 @@ class Tools(ToolCatalog, Protocol):
         """
         ...
 
+    async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
+        """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
+        ...
+
 
 # --- people and listeners ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An escalation: what a person is asked, and which answers are legal."""
+    """An escalation: what a person is asked, and which answers are legal.
+
+    ``kind`` ``parked`` asks nothing (no options): it tells that a step waits until its tool is available again. For
+    ``approval``, ``params`` are those of the exact call, secrets as markers, and the answer is wanted until
+    ``expires_ms`` (Unix ms on the store's clock).
+    """
 
     saga_id: str
     question_id: str
@@ -255,6 +399,8 @@ class Question:
     options: tuple[str, ...]
     error: Mapping[str, Any] | None
     goal: str
+    params: Mapping[str, Any] | None = None
+    expires_ms: int | None = None
 
 
 class EscalationHook(Protocol):
@@ -269,3 +415,143 @@ class Observer(Protocol):
 
     def __call__(self, saga_id: str, record: Record) -> None:
         """Called for each record, in the order of the journal."""
+
+
+# --- the planner ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one question to a model may still use. ``None``: no limit of its own.
+
+    ``requests`` counts every request on the wire, also those that were refused; ``tokens`` counts what goes in and
+    what comes out; ``cost_usd`` is applied where the price of the model is known; ``seconds`` covers everything.
+    """
+
+    requests: int | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Why a model is asked again: its last answer (as it wrote it), what is wrong with it, and what was mended."""
+
+    answer: str
+    problems: Sequence[Problem]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Propose a plan that serves ``goal`` by ``tools`` and no others.
+
+    ``input`` are the values of ``$input.…``, ``secrets`` the names (never the values) that ``$secret.…`` may use.
+    """
+
+    goal: str
+    tools: Sequence[ToolSpec]
+    input: Mapping[str, Any] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    repair: Repair | None = None
+    allowance: Allowance = Allowance()
+
+
+@dataclass(frozen=True, slots=True)
+class PastStep:
+    """What is known of one step. ``status`` is the step's, ``error`` why it failed; secrets are markers in ``params``.
+
+    Outputs may be given whole: they are cut before a model sees them.
+    """
+
+    step_id: int | str
+    tool: str
+    status: str
+    name: str = ""
+    params: Mapping[str, Any] | None = None
+    output: Any = None
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompensationRequest:
+    """Propose steps that make up for what is left of ``stuck``, whose own undo failed or does not exist.
+
+    ``past`` are the steps that happened, in order. Only ``tools`` may be used, in at most ``max_steps`` calls.
+    """
+
+    goal: str
+    stuck: PastStep
+    past: Sequence[PastStep]
+    tools: Sequence[ToolSpec]
+    max_steps: int = 5
+    repair: Repair | None = None
+    allowance: Allowance = Allowance()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanRequest:
+    """Propose other steps for what is left of ``goal`` after ``failed`` came to nothing.
+
+    ``past`` are the steps that stand, in order; ``left`` the steps of the plan that have not begun, as in a plan file.
+    New steps need ids that are not ``taken``.
+    """
+
+    goal: str
+    failed: PastStep
+    past: Sequence[PastStep]
+    left: Sequence[Mapping[str, Any]]
+    tools: Sequence[ToolSpec]
+    input: Mapping[str, Any] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+    max_steps: int = 20
+    repair: Repair | None = None
+    allowance: Allowance = Allowance()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerUsage:
+    """What asking used. ``cost_usd`` is ``None`` where the price is not known."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    requests: int = 0
+    cost_usd: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerAnswer:
+    """What a model said: its ``text``, and in it the one JSON object, as JSON text, empty if there is none.
+
+    The object is a plan, ``{"steps": […]}`` for a compensation or another way, or ``{"impossible": "why"}``. Nothing of
+    it has been checked. ``prompt`` names the prompts and their versions (``propose@1 repair@1``), ``prompt_digest``
+    is the SHA-256 of what was sent, in hex.
+    """
+
+    text: str
+    json_text: str
+    model: str
+    prompt: str
+    prompt_digest: str
+    usage: PlannerUsage
+
+
+class Planner(Protocol):
+    """Asks a model once. Raises ``PlannerUnavailable`` (not set up), ``ModelUnreachable`` (no answer in time)."""
+
+    model: str
+
+    async def propose(self, request: PlanRequest) -> PlannerAnswer:
+        """A plan for a goal."""
+        ...
+
+    async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
+        """Steps that make up for one that cannot be undone by its own undo."""
+        ...
+
+    async def replan(self, request: ReplanRequest) -> PlannerAnswer:
+        """Other steps for what is left of a goal."""
+        ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,19 @@ class Settings:
     patience_s: float = 10.0
     keep_finished_s: float = 30 * 24 * 3600.0
     base: Path = Path()
+    #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
+    #: ``[planner]``; its folder, from which paths in them count; and its name, for messages.
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    tool_options: Mapping[str, Any] = field(default_factory=dict)
+    http_tools: Mapping[str, Any] = field(default_factory=dict)
+    planner: Mapping[str, Any] = field(default_factory=dict)
+    file_base: Path = Path()
+    file_name: str = FILE
+
+    @property
+    def names_tools(self) -> bool:
+        """Whether there is any tool to load: modules and files, or HTTP endpoints."""
+        return bool(self.tools or self.http_tools)
 
     def __post_init__(self) -> None:
         if self.durability not in ("fsync", "relaxed"):
@@ -53,7 +66,9 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
     settings = Settings(base=start)
     path = _find(start, environ)
     if path is not None:
-        settings = _apply(settings, _read(path), str(path), base=path.parent)
+        tables = _read(path)
+        settings = _apply(settings, tables.pop("saga", {}), str(path), base=path.parent)
+        settings = replace(settings, **_foreign(tables, path), file_base=path.parent, file_name=path.name)
     env: dict[str, Any] = {}
     for name in _NAMES:
         text = environ.get(f"SAGA_{name.upper()}")
@@ -66,7 +81,11 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
     return _apply(settings, given, "the command line", base=start)
 
 
-_NAMES: Final = tuple(field.name for field in fields(Settings) if field.name != "base")
+#: Tables of the file by the field that keeps them.
+_TABLES: Final = {"policy": "policy", "tools": "tool_options", "http": "http_tools", "planner": "planner"}
+_NAMES: Final = tuple(
+    each.name for each in fields(Settings) if each.name not in ("base", "file_base", "file_name", *_TABLES.values())
+)
 
 
 def _find(start: Path, environ: Mapping[str, str]) -> Path | None:
@@ -88,10 +107,20 @@ def _read(path: Path) -> dict[str, Any]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingInvalid(f"{path} cannot be read: {error}", hint="it must be TOML with a [saga] table") from error
-    table = data.get("saga", {})
-    if not isinstance(table, dict):
-        raise SettingInvalid(f"[saga] in {path} must be a table")
-    return table
+    for name, table in data.items():
+        if name in ("saga", *_TABLES) and not isinstance(table, dict):
+            raise SettingInvalid(f"[{name}] in {path} must be a table")
+    return data
+
+
+def _foreign(tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The tables that other rooms read. A table that nobody reads is a typing error that would switch off a guard."""
+    unknown = sorted(set(tables) - set(_TABLES))
+    if unknown:
+        raise SettingInvalid(
+            f"{path} has [{unknown[0]}], which nobody reads", hint=f"tables: saga, {', '.join(_TABLES)}"
+        )
+    return {_TABLES[name]: table for name, table in tables.items()}
 
 
 def _apply(settings: Settings, values: Mapping[str, Any], source: str, *, base: Path) -> Settings:

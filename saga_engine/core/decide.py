@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, AnyEffect, CallTool, Direction, ErrorInfo, Probe
+from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, AnyEffect, Ask, CallTool, Direction, ErrorInfo, Probe
 from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.tooling import RetryPolicy, ToolSpec
@@ -30,6 +30,8 @@ OPTIONS: Final = {
     "tool-changed": ("retry", "happened", "not-happened", "leave"),
     "undo-failed": ("undone", "retry", "leave"),
     "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "leave"),
+    "undo-blocked": ("undone", "retry", "leave"),
+    "approval": ("approve", "deny"),
 }
 
 Records = Sequence[r.AnyRecord]
@@ -47,6 +49,8 @@ def decide(state: State, now_ms: int, *, alerting: bool = True) -> Records:
         return [
             escalate(state, index, direction, kind, now_ms) for (index, direction), kind in state.to_escalate.items()
         ]
+    if state.expiring and state.overdue(now_ms):
+        return _expire(state, now_ms)
     if state.alerts and alerting:
         due = [
             (question, alert) for question, alert in state.alerts.items() if not alert.in_flight and alert.due <= now_ms
@@ -56,6 +60,14 @@ def decide(state: State, now_ms: int, *, alerting: bool = True) -> Records:
     found = _backward(state, now_ms) if state.backward else _forward(state, now_ms)
     # A saga rests only when people know of its questions: until then a crash must find it among those that go on.
     return found or _rest(state, now_ms, untold=alerting and bool(state.alerts))
+
+
+def _expire(state: State, now: int) -> Records:
+    return [
+        r.ApprovalExpired(at=now, question=name, step=state.plan.steps[asked.step].key, direction=asked.direction)
+        for name, asked in state.questions.items()
+        if asked.expires is not None and asked.expires <= now
+    ]
 
 
 def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
@@ -121,7 +133,7 @@ def _turn_around(state: State, now: int) -> Records:
             if (pivot, FORWARD) in state.doubts:
                 _settle(state, pivot, FORWARD, now, out)
             return out
-    step = state.plan.steps[state.failed[0]].key if state.failed and reason == "step-failed" else ""
+    step = state.plan.steps[state.failed[0]].key if state.failed and reason in ("step-failed", "blocked") else ""
     return [r.CompensationStarted(at=now, reason=reason, step=step)]
 
 
@@ -178,12 +190,8 @@ def _due(state: State, now: int, only: tuple[int, Direction] | None = None) -> l
 
 def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, RetryPolicy]:
     """The declaration and the retry policy of the tool that serves a step in one direction."""
-    step = state.plan.steps[index]
-    if direction == FORWARD:
-        spec, retry = step.spec, step.retry
-    else:
-        rollback = state.rollback(index)
-        spec, retry = rollback.spec, rollback.retry
+    serving = state.acting(index) if direction == FORWARD else state.rollback(index)
+    spec, retry = serving.spec, serving.retry
     assert spec is not None, "a saga is driven only with its tools at hand"
     return spec, retry
 
@@ -191,7 +199,7 @@ def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, Ret
 def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRecord:
     step = state.plan.steps[index]
     spec, _ = facts(state, index, direction)
-    template = step.params if direction == FORWARD else state.rollback(index).params
+    template = state.acting(index).params if direction == FORWARD else state.rollback(index).params
     changed = state.changed(spec.name, spec.digest)
     call = state.steps[index].call(direction)
     params: Any = None
@@ -211,6 +219,7 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
         direction=direction,
         attempt=call.attempt + 1,
         params=params if template.bound else None,
+        fallback=state.steps[index].using if direction == FORWARD else 0,
     )
 
 
@@ -223,7 +232,33 @@ def _cannot_call(  # noqa: PLR0917
     if changed or call.doubtful:
         kind = "tool-changed" if changed else "in-doubt" if direction == FORWARD else "undo-in-doubt"
         return escalate(state, index, direction, kind, now, error)
-    return r.StepFailed(at=now, step=state.plan.steps[index].key, direction=direction, error=error)
+    return give_up(state, index, direction, now, error, unavailable=False)
+
+
+def give_up(
+    state: State, index: int, direction: Direction, now: int, error: ErrorInfo, *, unavailable: bool
+) -> r.AnyRecord:
+    """The call was not done and will not be tried again as it is: the step's next fallback, or its failure.
+
+    ``unavailable``: its tool could not be reached, rather than that it said no. Only then does an old result of a
+    read, or waiting for better times, stand in for the step's own tool; another tool may always be tried.
+    """
+    step, at = state.plan.steps[index], state.steps[index]
+    if direction == FORWARD and step.fallbacks and not moot(state, direction):
+        away = at.unavailable if at.using else unavailable
+        for number, fallback in enumerate(step.fallbacks[at.using :], at.using + 1):
+            if fallback.way == "tool" or (fallback.way == "cached" and away):
+                return r.FallbackChosen(at=now, step=step.key, fallback=number, error=error, unavailable=away)
+            if fallback.way == "queue" and away:
+                notice = "" if at.parked else f"{step.key}:parked"
+                delay_ms = round(fallback.every_s * 1000)
+                return r.StepParked(at=now, step=step.key, error=error, delay_ms=delay_ms, notice=notice)
+    return r.StepFailed(at=now, step=step.key, direction=direction, error=error)
+
+
+def moot(state: State, direction: str) -> bool:
+    """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
+    return direction == FORWARD and (state.failing is not None or state.backward)
 
 
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
@@ -235,7 +270,7 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
     spec, retry = facts(state, index, direction)
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
-    if spec.probe is not None and call.probes < MAX_PROBES:
+    if call.probes < _probes(spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
     elif call.tries < retry.max_attempts and _repeatable(
         spec, call, direction, now, _timeout_s(state, index, direction)
@@ -243,7 +278,7 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
         out.append(_intend(state, index, direction, now))
     elif spec.effect == "read":
         error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
-        out.append(r.StepFailed(at=now, step=key, direction=direction, error=error))
+        out.append(give_up(state, index, direction, now, error, unavailable=True))
     elif direction == FORWARD and state.backward and _blind_undo(state, index):
         if not state.steps[index].undo_waits:
             out.append(_intend(state, index, COMPENSATE, now))
@@ -252,9 +287,15 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
         out.append(escalate(state, index, direction, kind, now))
 
 
+def _probes(spec: ToolSpec, direction: Direction) -> int:
+    """How often to ask before the next way is taken. The engine's own memory of results is looked up once."""
+    if spec.probe is not None:
+        return MAX_PROBES
+    return 1 if spec.remembers and direction == FORWARD else 0
+
+
 def _timeout_s(state: State, index: int, direction: Direction) -> float:
-    step = state.plan.steps[index]
-    return step.timeout_s if direction == FORWARD else state.rollback(index).timeout_s
+    return state.acting(index).timeout_s if direction == FORWARD else state.rollback(index).timeout_s
 
 
 def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int, timeout_s: float) -> bool:
@@ -267,7 +308,7 @@ def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int,
 
 
 def _blind_undo(state: State, index: int) -> bool:
-    rollback = state.plan.steps[index].rollback
+    rollback = state.undoing(index)
     if rollback is None or rollback.needs_output or rollback.spec is None:
         return False
     return rollback.spec.tolerates_absence
@@ -283,8 +324,9 @@ def escalate(  # noqa: PLR0917
     kind: str,
     now: int,
     error: ErrorInfo | None = None,
+    approval: Ask | None = None,
 ) -> r.StepEscalated:
-    """The record that asks a person about a step."""
+    """The record that asks a person about a step; ``approval``: about the exact call that the policy wants approved."""
     options = OPTIONS[kind]
     if kind in ("step-failed", "tool-changed") and direction == COMPENSATE:
         options = OPTIONS["undo-failed"]
@@ -301,4 +343,7 @@ def escalate(  # noqa: PLR0917
         kind=kind,
         options=list(options),
         error=error or call.error,
+        call=approval.digest if approval else "",
+        expires_ms=now + round(approval.expires_s * 1000) if approval else None,
+        rule=approval.rule if approval else "",
     )

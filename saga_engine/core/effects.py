@@ -1,4 +1,4 @@
-"""Effects (imperatives that a journalled record orders) and the three-valued outcome of a call."""
+"""Effects (imperatives that a journalled record orders) and the outcome of a call."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Done(NamedTuple):
-    """The call happened; ``output`` is finite JSON."""
+    """The call happened; ``output`` is finite JSON.
+
+    ``via``: ``call``, its own answer; ``shared``, the first result of an identical call that ``source`` (another saga's
+    step) made, so this step has no effect of its own; ``cache``, the last good result of a read, ``age_ms`` old.
+    """
 
     output: Any
+    via: str = "call"
+    source: str = ""
+    age_ms: int | None = None
 
 
 class NotDone(NamedTuple):
@@ -45,7 +52,26 @@ class Unknown(NamedTuple):
     error: ErrorInfo
 
 
-Outcome = Done | NotDone | Unknown
+class Blocked(NamedTuple):
+    """The policy refused the call: nothing was called, and no retry changes that. ``rule`` names what refused it."""
+
+    error: ErrorInfo
+    rule: str = ""
+
+
+class Ask(NamedTuple):
+    """The policy wants a person's word first: nothing was called.
+
+    ``digest`` identifies the exact call; an approval counts for nothing else, and for ``expires_s`` seconds.
+    """
+
+    error: ErrorInfo
+    digest: str
+    expires_s: float
+    rule: str = ""
+
+
+Outcome = Done | NotDone | Unknown | Blocked | Ask
 
 
 class CallTool(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
-from saga_engine.core.state import Alerting, OpenQuestion, State, StepState
+from saga_engine.core.state import Alerting, Notice, OpenQuestion, State, StepState
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.compiled import CompiledPlan
 
@@ -99,6 +99,8 @@ def _succeeded(state: State, record: r.StepSucceeded) -> None:
     _settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
         _move(step, "succeed")
+        step.source = record.source
+        step.age_ms = record.age_ms
         _happened(state, index, step, record.output, record.via)
     else:
         _move(step, "undone")
@@ -160,7 +162,68 @@ def _failed(state: State, record: r.StepFailed) -> None:
     _not_done(state, index, ask=state.plan.on_failure == "pause")
 
 
-def _not_done(state: State, index: int, *, ask: bool) -> None:
+def _blocked(state: State, record: r.StepBlocked) -> None:
+    index = _index(state, record)
+    if record.direction == FORWARD:
+        state.calls -= 1  # nothing was called
+    _refused(state, index, record.direction, record.error)
+
+
+def _refused(state: State, index: int, direction: Direction, error: ErrorInfo) -> None:
+    """A call was not let through. An earlier attempt that is in doubt stays in doubt: only a person can go on."""
+    step = state.steps[index]
+    call = step.call(direction)
+    if call.doubtful:
+        if direction == COMPENSATE and step.status == t.ESCALATED:
+            _move(step, "undo")
+        _doubt(state, index, direction, error, None)
+        state.to_escalate[index, direction] = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        return
+    _settle(state, step, index, direction, state.at)
+    call.error = error
+    if direction == COMPENSATE:
+        _move(step, "undo_failed")
+        state.to_escalate[index, COMPENSATE] = "undo-blocked"
+        return
+    _move(step, "block")
+    _not_done(state, index, ask=state.plan.on_failure == "pause", reason="blocked")
+
+
+def _fallback_chosen(state: State, record: r.FallbackChosen) -> None:
+    index = _index(state, record)
+    step = state.steps[index]
+    if not step.using:
+        step.unavailable = record.unavailable
+    _begin_anew(state, index, step, record.error, record.at)
+    step.using = record.fallback
+
+
+def _parked(state: State, record: r.StepParked) -> None:
+    index = _index(state, record)
+    step = state.steps[index]
+    _begin_anew(state, index, step, record.error, record.at + record.delay_ms)
+    step.using = 0
+    step.parked += 1
+    if record.notice:
+        state.notices[record.notice] = Notice(index, "parked", record.error)
+        state.alerts[record.notice] = Alerting(attempt=0, due=record.at, in_flight=False)
+
+
+def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due: int) -> None:
+    """The step is served by another call from here on: nothing of the last one counts any more but its error."""
+    state.ready.pop(index, None)
+    _settle(state, step, index, FORWARD, state.at)
+    if step.status == t.IN_DOUBT:
+        _move(step, "intend")
+    call = step.forward
+    call.tries = call.probes = call.first_at = 0
+    call.approval = ""
+    call.error = error
+    call.phase = "waiting"
+    state.waiting[index, FORWARD] = due
+
+
+def _not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
     """A forward step is known not to have happened, for good: turn around, or ask."""
     state.failed.append(index)
     if state.backward:
@@ -168,7 +231,7 @@ def _not_done(state: State, index: int, *, ask: bool) -> None:
     elif state.past_pivot or (ask and state.failing is None):
         state.to_escalate[index, FORWARD] = "step-failed"
     elif state.failing is None:
-        state.failing = "step-failed"
+        state.failing = reason
 
 
 def _in_doubt(state: State, record: r.StepInDoubt) -> None:
@@ -245,6 +308,7 @@ def _close_forward(state: State) -> None:
     for question in [q for q in state.questions.values() if not state.steps[q.step].forward.doubtful]:
         del state.questions[question.id]
         state.alerts.pop(question.id, None)
+        state.expiring.pop(question.id, None)
         _move(state.steps[question.step], "fail")
 
 
@@ -253,14 +317,14 @@ def _undo_turn(state: State, index: int) -> None:
     step = state.steps[index]
     if step.undo_waits:
         return
-    if step.status == t.SUCCEEDED and state.plan.steps[index].rollback is not None:
+    if step.status == t.SUCCEEDED and state.undoing(index) is not None:
         state.undo_ready[index] = None
     elif step.status in _NOTHING_TO_UNDO:
         _end_undo(state, index)
     # IN_DOUBT, RUNNING and ESCALATED are never skipped over: what settles them comes back here.
 
 
-_NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.RESOLVED})
+_NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED})
 
 
 def _end_undo(state: State, index: int) -> None:
@@ -271,7 +335,7 @@ def _end_undo(state: State, index: int) -> None:
         state.undo_open -= 1
         for other in _let_go(state, at, only_data=state.steps[at].released):
             step = state.steps[other]
-            if step.status == t.SUCCEEDED and state.plan.steps[other].rollback is not None:
+            if step.status == t.SUCCEEDED and state.undoing(other) is not None:
                 state.undo_ready[other] = None
             elif step.status in _NOTHING_TO_UNDO:
                 stack.append(other)
@@ -308,7 +372,7 @@ def _release_order(state: State, index: int) -> None:
 def _compensation_refused(state: State, _: r.CompensationRefused) -> None:
     state.failing = None
     for index in state.failed:
-        if state.steps[index].status == t.FAILED:
+        if state.steps[index].status in (t.FAILED, t.BLOCKED):
             state.to_escalate[index, FORWARD] = "step-failed"
 
 
@@ -319,7 +383,7 @@ def _escalated(state: State, record: r.StepEscalated) -> None:
     index = _index(state, record)
     step = state.steps[index]
     place = (index, record.direction)
-    for queue in (state.to_escalate, state.doubts, state.waiting):
+    for queue in (state.to_escalate, state.doubts, state.waiting, state.in_flight):
         queue.pop(place, None)
     state.ready.pop(index, None)
     state.undo_ready.pop(index, None)
@@ -327,6 +391,13 @@ def _escalated(state: State, record: r.StepEscalated) -> None:
     call = step.call(record.direction)
     call.phase = "idle"
     call.asked += 1
+    asks_first = record.kind == "approval"
+    if asks_first:  # nothing was called
+        call.tries -= 1
+        if record.direction == FORWARD:
+            state.calls -= 1
+    if record.expires_ms is not None:
+        state.expiring[record.question] = record.expires_ms
     state.questions[record.question] = OpenQuestion(
         id=record.question,
         step=index,
@@ -335,20 +406,33 @@ def _escalated(state: State, record: r.StepEscalated) -> None:
         options=tuple(record.options),
         error=record.error,
         at=record.at,
+        call=record.call,
+        expires=record.expires_ms,
+        rule=record.rule,
     )
     state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
-    if record.direction == COMPENSATE:
+    if record.direction == COMPENSATE and not asks_first:
         _release_order(state, index)
 
 
 def _decided(state: State, record: r.DecisionMade) -> None:
-    question = state.questions.pop(record.question)
-    state.alerts.pop(record.question, None)
-    _turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+    question = _close_question(state, record.question)
     step = state.steps[question.step]
     call = step.call(question.direction)
+    if record.decision == "approve":
+        call.approval = question.call
+        call.approval_until = question.expires or 0
+        call.approved = True
+        call.phase = "waiting"
+        state.waiting[question.step, question.direction] = record.at
+        return
+    if record.decision == "deny":
+        said = f"{record.by or 'a person'} denied the call{f': {record.note}' if record.note else ''}"
+        _refused(state, question.step, question.direction, ErrorInfo("approval_denied", said[:1000]))
+        return
     if record.decision == "retry" or (record.decision == "not-happened" and question.direction == COMPENSATE):
         call.tries = call.probes = 0
+        call.approval = ""
         call.approved = True
         call.phase = "waiting"
         state.waiting[question.step, question.direction] = record.at
@@ -375,6 +459,21 @@ def _decided(state: State, record: r.DecisionMade) -> None:
         _undo_turn(state, question.step)
     elif not state.past_pivot and state.failing is None:
         state.failing = "left"
+
+
+def _close_question(state: State, name: str) -> OpenQuestion:
+    """A question is answered, one way or the other: the saga goes back on its way."""
+    question = state.questions.pop(name)
+    state.alerts.pop(name, None)
+    state.expiring.pop(name, None)
+    _turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+    return question
+
+
+def _approval_expired(state: State, record: r.ApprovalExpired) -> None:
+    question = _close_question(state, record.question)
+    error = ErrorInfo("approval_expired", "nobody approved the call in time")
+    _refused(state, question.step, question.direction, error)
 
 
 def _cancel_requested(state: State, _: r.CancelRequested) -> None:
@@ -408,8 +507,8 @@ def _turning(trigger: str) -> Callable[[State, Any], None]:
         if state.status in t.SAGA_FINAL:
             state.ended_at = record.at
             state.ready.clear()
-            state.questions.clear()
-            state.alerts.clear()
+            for open_things in (state.questions, state.alerts, state.notices, state.expiring):
+                open_things.clear()
             # A step that never ran has been skipped; the walk over all steps happens once, at the end.
             for step in state.steps:
                 if step.status == t.PENDING:
@@ -425,12 +524,15 @@ def _alert_intended(state: State, record: r.AlertIntended) -> None:
 
 def _alert_sent(state: State, record: r.AlertSent) -> None:
     state.alerts.pop(record.question, None)
+    state.notices.pop(record.question, None)
 
 
 def _alert_failed(state: State, record: r.AlertFailed) -> None:
     alert = state.alerts.pop(record.question, None)
     if alert is not None and record.delay_ms >= 0:
         state.alerts[record.question] = Alerting(alert.attempt, record.at + record.delay_ms, in_flight=False)
+    else:
+        state.notices.pop(record.question, None)
 
 
 def _nothing(_state: State, _record: Any) -> None:
@@ -442,6 +544,9 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepSucceeded: _succeeded,
     r.StepRetryScheduled: _retry_scheduled,
     r.StepFailed: _failed,
+    r.StepBlocked: _blocked,
+    r.FallbackChosen: _fallback_chosen,
+    r.StepParked: _parked,
     r.StepInDoubt: _in_doubt,
     r.ProbeIntended: _probe_intended,
     r.ProbeFailed: _probe_failed,
@@ -449,6 +554,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.CompensationRefused: _compensation_refused,
     r.StepEscalated: _escalated,
     r.DecisionMade: _decided,
+    r.ApprovalExpired: _approval_expired,
     r.CancelRequested: _cancel_requested,
     r.MessageRefused: _nothing,
     r.DeadlinePassed: _stopping("deadline"),

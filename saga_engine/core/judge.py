@@ -9,8 +9,20 @@ from __future__ import annotations
 from typing import Final
 
 from saga_engine.core import records as r
-from saga_engine.core.decide import facts
-from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, ErrorInfo, NotDone, Outcome, Probe, Unknown
+from saga_engine.core.decide import escalate, facts, give_up, moot
+from saga_engine.core.effects import (
+    COMPENSATE,
+    Ask,
+    Blocked,
+    CallTool,
+    Direction,
+    Done,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    Probe,
+    Unknown,
+)
 from saga_engine.core.state import State
 from saga_engine.plan.tooling import RetryPolicy
 
@@ -25,7 +37,19 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
     key = state.plan.steps[effect.step].key
     direction = effect.direction
     if type(outcome) is Done:
-        return r.StepSucceeded(at=now_ms, step=key, direction=direction, output=outcome.output)
+        return r.StepSucceeded(
+            at=now_ms,
+            step=key,
+            direction=direction,
+            output=outcome.output,
+            via=outcome.via,
+            source=outcome.source,
+            age_ms=outcome.age_ms,
+        )
+    if type(outcome) is Blocked:
+        return r.StepBlocked(at=now_ms, step=key, direction=direction, error=outcome.error, rule=outcome.rule)
+    if type(outcome) is Ask:
+        return _ask(state, effect.step, direction, outcome, now_ms)
     spec, policy = facts(state, effect.step, direction)
     call = state.steps[effect.step].call(direction)
     budget = call.tries < policy.max_attempts
@@ -43,9 +67,17 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
         # An undo is tried again unless the tool says that it is no use; a forward call only if the tool says it is.
         again = outcome.retryable is True or (direction == COMPENSATE and outcome.retryable is None)
         delay = _at_least(delay, outcome)
-    if again and budget and not _moot(state, direction):
+    if again and budget and not moot(state, direction):
         return r.StepRetryScheduled(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
-    return r.StepFailed(at=now_ms, step=key, direction=direction, error=error)
+    return give_up(state, effect.step, direction, now_ms, error, unavailable=again)
+
+
+def _ask(state: State, index: int, direction: Direction, ask: Ask, now: int) -> r.AnyRecord:
+    if moot(state, direction) and not state.steps[index].call(direction).doubtful:
+        # The saga turns around: nobody needs to be asked about a call that is not wanted any more.
+        key = state.plan.steps[index].key
+        return r.StepBlocked(at=now, step=key, direction=direction, error=ask.error, rule=ask.rule)
+    return escalate(state, index, direction, "approval", now, ask.error, ask)
 
 
 def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float) -> r.AnyRecord:
@@ -55,18 +87,14 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
     call = state.steps[effect.step].call(direction)
     if type(outcome) is Done:
         return r.StepSucceeded(at=now, step=key, direction=direction, output=outcome.output, via="probe")
-    if type(outcome) is Unknown:
+    if type(outcome) is not NotDone:
+        assert type(outcome) is Unknown, "a probe passes no policy"
         delay = policy.delay_ms(call.probes, dice)
         return r.ProbeFailed(at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay)
     error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
-    if call.tries < policy.max_attempts and not _moot(state, direction):
+    if call.tries < policy.max_attempts and not moot(state, direction):
         return r.StepRetryScheduled(at=now, step=key, direction=direction, error=error, delay_ms=0)
-    return r.StepFailed(at=now, step=key, direction=direction, error=error)
-
-
-def _moot(state: State, direction: str) -> bool:
-    """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
-    return direction == FORWARD and (state.failing is not None or state.backward)
+    return give_up(state, effect.step, direction, now, error, unavailable=True)
 
 
 def _at_least(delay_ms: int, outcome: NotDone) -> int:

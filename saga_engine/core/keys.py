@@ -10,6 +10,11 @@ from __future__ import annotations
 from saga_engine.core.effects import FORWARD, Direction
 
 
-def idempotency_key(saga_id: str, step_key: str, direction: Direction, seed: str) -> str:
-    """The key of one step in one direction; at most 230 characters of visible ASCII."""
+def idempotency_key(saga_id: str, step_key: str, direction: Direction, seed: str, fallback: int = 0) -> str:
+    """The key of one step in one direction; at most 230 characters of visible ASCII.
+
+    Each of a step's fallbacks is another call, so it has a key of its own: ``f1``, ``f2``, … for ``f``.
+    """
+    if fallback and direction == FORWARD:
+        return f"{saga_id}:{step_key}:f{fallback}:{seed}"
     return f"{saga_id}:{step_key}:{'f' if direction == FORWARD else 'c'}:{seed}"

@@ -16,7 +16,7 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.state import OpenQuestion, State
 from saga_engine.errors import CancelRefused, DecisionRefused, JournalUnreadable
 
-DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave")
+DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave", "approve", "deny")
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,7 +56,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         if message.kind == "cancel":
             check_cancel(state)
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
-        question = check_decision(state, message)
+        question = check_decision(state, message, now_ms)
     except (CancelRefused, DecisionRefused) as error:
         return r.MessageRefused(at=now_ms, message=message.id, code=error.code, reason=error.message)
     return r.DecisionMade(
@@ -86,8 +86,8 @@ def check_cancel(state: State) -> None:
         )
 
 
-def check_decision(state: State, message: Message) -> OpenQuestion:
-    """The open question that the answer fits; raises ``DecisionRefused``."""
+def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
+    """The open question that the answer fits at ``now_ms`` (Unix ms); raises ``DecisionRefused``."""
     open_steps = sorted({state.plan.steps[question.step].key for question in state.questions.values()})
     hint = f"open questions: step {', '.join(open_steps)}" if open_steps else "the saga has no open question"
     index = state.plan.by_key.get(message.step)
@@ -104,6 +104,11 @@ def check_decision(state: State, message: Message) -> OpenQuestion:
             f"'{message.decision}' is no answer to '{question.kind}' about step {message.step}",
             hint=f"legal answers: {', '.join(question.options)}",
         )
+    if question.expires is not None and question.expires <= now_ms:
+        raise DecisionRefused(
+            f"the question about step {message.step} has expired, which denies the call",
+            hint="`saga resume` goes on with the saga",
+        )
     happened = message.decision == "happened" and question.direction == FORWARD
     if message.output is not None and not happened:
         raise DecisionRefused("an output belongs only to 'happened' of a forward step", hint="leave --output out")
@@ -115,16 +120,17 @@ def check_decision(state: State, message: Message) -> OpenQuestion:
 def _check_output(state: State, index: int, output: Any) -> None:
     """Later steps and the undo bind to the output, so a person has to give one that fits."""
     step = state.plan.steps[index]
-    needed = step.rollback is not None and step.rollback.needs_output
-    needed = needed or any(step.key in state.plan.steps[other].params.outputs for other in step.dependents)
+    serving = state.acting(index)
+    needed = serving.rollback is not None and serving.rollback.needs_output
+    needed = needed or any(step.key in state.acting(other).params.outputs for other in step.dependents)
     if output is None and needed:
         raise DecisionRefused(
             f"step {step.key} needs an output: other calls bind to it",
             hint='give it with --output JSON, e.g. --output \'{"order_id": "…"}\'',
         )
-    schema = step.spec.output_schema if step.spec else None
+    schema = serving.spec.output_schema if serving.spec else None
     if schema is not None and output is not None:
-        problems = step.spec.check_output(output) if step.spec else ()
+        problems = serving.spec.check_output(output) if serving.spec else ()
         if problems:
             raise DecisionRefused(
                 f"the output does not fit the tool's schema: {problems[0][1]}",

@@ -15,11 +15,16 @@ from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
 
 
 class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Stands for a large value that is stored once, by digest, beside the journal."""
+    """Stands for a large value that is stored once, by digest, beside the journal.
+
+    ``digest`` is the SHA-256 of its JSON, ``bytes`` the length of that. ``brief`` is its cut form (``plan.brief``);
+    journals from before there was one have its first characters, ``summary``, instead.
+    """
 
     digest: str
     bytes: int
     summary: str = ""
+    brief: Any = None
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", kw_only=True):
@@ -56,22 +61,33 @@ class SagaResumed(Record, frozen=True, tag=True):
 
 
 class StepIntended(Record, frozen=True, tag=True):
-    """The intent of one attempt; nothing is called without it. ``params`` only where bindings made them."""
+    """The intent of one attempt; nothing is called without it. ``params`` only where bindings made them.
+
+    ``fallback``: which of the step's fallbacks is called; 0 is the step's own tool.
+    """
 
     step: str
     direction: Direction = FORWARD
     attempt: int = 1
     params: Any = None
+    fallback: int = 0
     refs: dict[str, ValueRef] = {}
 
 
 class StepSucceeded(Record, frozen=True, tag=True):
-    """The step happened in this direction. ``via``: its own answer, a probe's, or a person's."""
+    """The step happened in this direction.
+
+    ``via``: its own answer (``call``), a ``probe``'s, a person's (``decision``), that of an identical call of another
+    saga (``shared``; ``source`` made it and owns its effect), or the last good result of a read (``cache``, ``age_ms``
+    old).
+    """
 
     step: str
     direction: Direction = FORWARD
     output: Any = None
     via: str = "call"
+    source: str = ""
+    age_ms: int | None = None
     refs: dict[str, ValueRef] = {}
 
 
@@ -90,6 +106,39 @@ class StepFailed(Record, frozen=True, tag=True):
     step: str
     error: ErrorInfo
     direction: Direction = FORWARD
+
+
+class StepBlocked(Record, frozen=True, tag=True):
+    """The policy refused the call (``rule``), or the person who was asked did; nothing was called this time."""
+
+    step: str
+    error: ErrorInfo
+    rule: str = ""
+    direction: Direction = FORWARD
+
+
+class FallbackChosen(Record, frozen=True, tag=True):
+    """The step's call came to nothing for good; its ``fallback``-th way (from 1) is taken from here on.
+
+    ``unavailable``: the step's own tool could not be reached, rather than that it said no.
+    """
+
+    step: str
+    fallback: int
+    error: ErrorInfo
+    unavailable: bool = False
+
+
+class StepParked(Record, frozen=True, tag=True):
+    """The step waits until its tool is available again; it is called anew ``delay_ms`` after ``at``.
+
+    ``notice`` is the id under which people are told; it is left out when they have been told of this step before.
+    """
+
+    step: str
+    error: ErrorInfo
+    delay_ms: int
+    notice: str = ""
 
 
 class StepInDoubt(Record, frozen=True, tag=True):
@@ -119,7 +168,12 @@ class ProbeFailed(Record, frozen=True, tag=True):
 
 
 class StepEscalated(Record, frozen=True, tag=True):
-    """A person is asked about the step. ``kind``: in-doubt, step-failed, undo-failed, undo-in-doubt, tool-changed."""
+    """A person is asked about the step.
+
+    ``kind``: in-doubt, step-failed, undo-failed, undo-in-doubt, undo-blocked, tool-changed, or approval. An approval is
+    of the exact call with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and
+    the approval.
+    """
 
     step: str
     question: str
@@ -127,6 +181,9 @@ class StepEscalated(Record, frozen=True, tag=True):
     options: list[str]
     direction: Direction = FORWARD
     error: ErrorInfo | None = None
+    call: str = ""
+    expires_ms: int | None = None
+    rule: str = ""
 
 
 class DecisionMade(Record, frozen=True, tag=True):
@@ -141,6 +198,14 @@ class DecisionMade(Record, frozen=True, tag=True):
     note: str = ""
     message: str = ""
     refs: dict[str, ValueRef] = {}
+
+
+class ApprovalExpired(Record, frozen=True, tag=True):
+    """Nobody approved the call in time, which denies it."""
+
+    question: str
+    step: str
+    direction: Direction = FORWARD
 
 
 class CancelRequested(Record, frozen=True, tag=True):
@@ -224,11 +289,15 @@ AnyRecord = (
     | StepSucceeded
     | StepRetryScheduled
     | StepFailed
+    | StepBlocked
+    | FallbackChosen
+    | StepParked
     | StepInDoubt
     | ProbeIntended
     | ProbeFailed
     | StepEscalated
     | DecisionMade
+    | ApprovalExpired
     | CancelRequested
     | MessageRefused
     | DeadlinePassed

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
-from saga_engine.core.state import CallState, OpenQuestion, State, StepState
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.state import CallState, OpenQuestion, State, StateScope, StepState
+from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledStep
 
 
@@ -50,15 +51,17 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
         return "left_in_place"
     asked = next((q for q in state.questions.values() if state.plan.steps[q.step] is compiled), None)
     if step.status == t.COMPENSATION_FAILED or (
-        asked and asked.direction == COMPENSATE and asked.kind != "undo-in-doubt"
+        asked and asked.direction == COMPENSATE and asked.kind not in ("undo-in-doubt", "approval")
     ):
         return "failed"
-    if compiled.kind == "read" or step.status in (t.PENDING, t.SKIPPED, t.FAILED):
+    if compiled.kind == "read" or step.status in (t.PENDING, t.SKIPPED, t.FAILED, t.BLOCKED):
         return None
+    if step.status == t.SUCCEEDED and step.via == "shared":
+        return None  # the effect is another saga's, and so is its undo
     if step.status == t.SUCCEEDED:
         if not state.backward:
             return "left_in_place" if state.status == t.ABANDONED else None
-        return "left_in_place" if compiled.rollback is None else "unresolved"
+        return "left_in_place" if state.undoing(compiled.index) is None else "unresolved"
     if step.status == t.RUNNING and not step.forward.doubtful:
         return None
     if step.status == t.ESCALATED and not step.forward.doubtful and not state.backward:
@@ -71,7 +74,7 @@ def failure(state: State) -> dict[str, Any] | None:
     if state.failing is None:
         return None
     body: dict[str, Any] = {"code": state.failing}
-    if state.failed and state.failing == "step-failed":
+    if state.failed and state.failing in ("step-failed", "blocked"):
         compiled = state.plan.steps[state.failed[0]]
         body["step_id"] = compiled.step_id
         error = state.steps[state.failed[0]].forward.error
@@ -96,11 +99,20 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
     }
     if step.via and step.via != "call":
         body["via"] = step.via
-    if compiled.rollback is not None and step.undo is not None:
+    if step.source:
+        body["source"] = step.source
+    if step.age_ms is not None:
+        body["age_ms"] = step.age_ms
+    if step.using:
+        body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
+    if step.parked:
+        body["parked"] = step.parked
+    rollback = state.undoing(compiled.index)
+    if rollback is not None and step.undo is not None:
         body["compensation"] = {
             "step_id": compiled.step_id,
             "name": f"undo {compiled.name}",
-            "tool": compiled.rollback.tool,
+            "tool": rollback.tool,
             "status": _undo_status(step),
             **_call(step.undo),
             "output": step.undo_output,
@@ -140,18 +152,40 @@ def error_dict(error: ErrorInfo | None) -> dict[str, Any] | None:
 
 def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
     compiled = state.plan.steps[question.step]
-    backward = question.direction == COMPENSATE and compiled.rollback is not None
-    return {
+    body: dict[str, Any] = {
         "question_id": question.id,
         "step_id": compiled.step_id,
-        "tool": compiled.rollback.tool if backward and compiled.rollback else compiled.tool,
+        "tool": asked_tool(state, question.step, question.direction),
         "direction": question.direction,
         "kind": question.kind,
         "options": list(question.options),
         "error": error_dict(question.error),
-        "idempotency_key": state.key(question.step, FORWARD if question.direction == FORWARD else COMPENSATE),
+        "idempotency_key": state.key(question.step, question.direction),
         "asked_ms": question.at,
     }
+    if question.kind == "approval":
+        body |= {
+            "params": asked_params(state, question.step, question.direction),
+            "call": question.call,
+            "rule": question.rule,
+            "expires_ms": question.expires,
+        }
+    return body
+
+
+def asked_tool(state: State, index: int, direction: Direction) -> str:
+    """The tool that a question about a step is about."""
+    rollback = state.undoing(index) if direction == COMPENSATE else None
+    return state.acting(index).tool if rollback is None else rollback.tool
+
+
+def asked_params(state: State, index: int, direction: Direction) -> dict[str, Any] | None:
+    """The params of the call that a person is asked to approve, in the cut form, secrets as markers."""
+    serving = state.acting(index) if direction == FORWARD else state.undoing(index)
+    try:
+        return None if serving is None else serving.params.resolve(StateScope(state))
+    except BindingUnresolved:
+        return None
 
 
 def summary(state: State) -> dict[str, Any]:
@@ -163,6 +197,8 @@ def summary(state: State) -> dict[str, Any]:
     reason = failure(state)
     if reason is not None:
         body["error"] = {name: str(value)[:200] for name, value in reason.items()}
+    if state.expiring:
+        body["due_ms"] = min(state.expiring.values())
     if state.questions:
         body["questions"] = [
             {"step_id": state.plan.steps[q.step].step_id, "kind": q.kind, "options": list(q.options)}

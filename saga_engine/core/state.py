@@ -16,7 +16,7 @@ from saga_engine.core.keys import idempotency_key
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.transitions import PENDING, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 
 #: How many calls of one saga may be in flight or waiting for their next attempt at the same time.
 MAX_PARALLEL: Final = 64
@@ -32,10 +32,12 @@ class CallState:
 
     ``attempt`` counts all attempts, ``tries`` those since the budget was last filled. ``doubtful``: some attempt may
     have happened although no answer says so. ``approved``: a person wants it called again, whatever the tool
-    declares.
+    declares. ``approval``: the digest of the exact call that a person approved, until ``approval_until`` (Unix ms).
     """
 
     __slots__ = (
+        "approval",
+        "approval_until",
         "approved",
         "asked",
         "attempt",
@@ -56,6 +58,8 @@ class CallState:
         self.phase: Phase = "idle"
         self.doubtful = False
         self.approved = False
+        self.approval = ""
+        self.approval_until = 0
         self.first_at = 0
         self.ended_at = 0
         self.error: ErrorInfo | None = None
@@ -65,15 +69,20 @@ class StepState:
     """One step: its status, its output, and what it still waits for in either direction."""
 
     __slots__ = (
+        "age_ms",
         "by_hand",
         "forward",
         "left",
         "output",
+        "parked",
         "released",
+        "source",
         "status",
+        "unavailable",
         "undo",
         "undo_output",
         "undo_waits",
+        "using",
         "via",
         "waits",
     )
@@ -84,7 +93,12 @@ class StepState:
         self.undo: CallState | None = None
         self.output: Any = None
         self.undo_output: Any = None
-        self.via = ""  # how it is known to have happened: call, probe or decision
+        self.via = ""  # how it is known to have happened: StepSucceeded.via
+        self.source = ""  # whose effect it is, if it is another saga's
+        self.age_ms: int | None = None  # how old its result is, if it is a kept one
+        self.using = 0  # which of its fallbacks is called; 0: its own tool
+        self.unavailable = False  # its own tool could not be reached
+        self.parked = 0  # how often it was parked
         self.waits = waits  # dependencies that have not succeeded yet
         self.undo_waits = 0  # dependents whose undo has not ended yet
         self.released = False  # a failed undo let the steps go that it only follows in the list
@@ -102,7 +116,10 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A person is asked about a step; ``options`` are the legal answers. ``at`` is Unix ms."""
+    """A person is asked about a step; ``options`` are the legal answers. ``at`` and ``expires`` are Unix ms.
+
+    ``call``: for an approval, the digest of the exact call; ``rule`` is the policy's that asks.
+    """
 
     id: str
     step: int
@@ -111,6 +128,17 @@ class OpenQuestion:
     options: tuple[str, ...]
     error: ErrorInfo | None
     at: int
+    call: str = ""
+    expires: int | None = None
+    rule: str = ""
+
+
+class Notice(NamedTuple):
+    """Something that people are told about a step without being asked."""
+
+    step: int
+    kind: str
+    error: ErrorInfo
 
 
 class Alerting(NamedTuple):
@@ -133,11 +161,13 @@ class State:
         "doubts",
         "ended_at",
         "epoch",
+        "expiring",
         "failed",
         "failing",
         "in_flight",
         "input",
         "left_any",
+        "notices",
         "plan",
         "questions",
         "ready",
@@ -165,7 +195,8 @@ class State:
         self.ended_at = 0
         self.epoch = 1
         self.status: str = PENDING
-        #: Why the saga turns or turned around: step-failed, cancelled, deadline, call-limit, left; None: it does not.
+        #: Why the saga turns or turned around: step-failed, blocked, cancelled, deadline, call-limit, left; None: it
+        #: does not.
         self.failing: str | None = None
         #: Steps that were not done and will not be, in the order of their failing.
         self.failed: list[int] = []
@@ -182,6 +213,8 @@ class State:
         self.undo_open = 0
         self.to_escalate: dict[Place, str] = {}
         self.questions: dict[str, OpenQuestion] = {}
+        self.expiring: dict[str, int] = {}
+        self.notices: dict[str, Notice] = {}
         self.alerts: dict[str, Alerting] = {}
         self.left_any = False
 
@@ -196,15 +229,35 @@ class State:
         pivot = self.plan.pivot
         return pivot is not None and self.steps[pivot].status == SUCCEEDED
 
+    def acting(self, index: int) -> CompiledStep | CompiledFallback:
+        """What serves the step forward: its own call, or the fallback that was chosen."""
+        using = self.steps[index].using
+        step = self.plan.steps[index]
+        return step.fallbacks[using - 1] if using else step
+
+    def undoing(self, index: int) -> CompiledRollback | None:
+        """How what serves the step is undone; None if it cannot be, or if the effect is another saga's."""
+        return None if self.steps[index].via == "shared" else self.acting(index).rollback
+
     def rollback(self, index: int) -> CompiledRollback:
         """How a step is undone; the step must have a rollback."""
-        rollback = self.plan.steps[index].rollback
+        rollback = self.acting(index).rollback
         assert rollback is not None
         return rollback
 
     def key(self, index: int, direction: Direction) -> str:
         """The idempotency key of a step in one direction."""
-        return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed)
+        step = self.plan.steps[index]
+        return idempotency_key(self.saga_id, step.key, direction, self.seed, self.steps[index].using)
+
+    def approval(self, index: int, direction: Direction) -> str:
+        """The digest of the exact call that a person approved, while that is valid; else an empty text."""
+        call = self.steps[index].call(direction)
+        return call.approval if call.approval and self.at < call.approval_until else ""
+
+    def overdue(self, now_ms: int) -> bool:
+        """Whether an approval has expired that nobody has recorded yet."""
+        return any(expires <= now_ms for expires in self.expiring.values())
 
     def changed(self, tool: str, digest: str) -> bool:
         """Whether a tool's declaration is another one than on the day the saga was submitted."""
@@ -219,9 +272,10 @@ class State:
 
         Ask after ``decide`` has nothing more to say at ``now_ms``: what is overdue then waits for others, not for time.
         """
-        if not (self.waiting or self.alerts or self.plan.deadline_s):
+        if not (self.waiting or self.alerts or self.plan.deadline_s or self.expiring):
             return None
         dues = [due for due in self.waiting.values() if due > now_ms]
+        dues += [expires for expires in self.expiring.values() if expires > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
         if not self.backward and self.failing is None and (self.ready or self.waiting or self.in_flight):
             deadline = self.deadline_ms
@@ -249,7 +303,7 @@ class StateScope:
 
     def params(self, step_key: str) -> Any:
         """The resolved forward params of a step."""
-        return self._compiled(step_key).params.resolve(self)
+        return self._state.acting(self._state.plan.by_key[step_key]).params.resolve(self)
 
     def key(self, step_key: str) -> str:
         """The forward idempotency key of a step."""
@@ -261,6 +315,3 @@ class StateScope:
 
     def _step(self, step_key: str) -> StepState:
         return self._state.steps[self._state.plan.by_key[step_key]]
-
-    def _compiled(self, step_key: str) -> CompiledStep:
-        return self._state.plan.steps[self._state.plan.by_key[step_key]]

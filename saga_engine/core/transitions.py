@@ -6,6 +6,7 @@ The rules, in words:
   limit turns it around (COMPENSATING). It never turns around again.
 * It rests (ESCALATED) only when nothing can go on before a person answers; an answer puts it back on the way it was.
 * It ends COMPENSATED only if everything that happened was undone; if a person accepted a remainder, it is ABANDONED.
+* A step that the policy refused is BLOCKED, which is not FAILED: nothing was called.
 * A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
   known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, a person.
 * What an undo achieved is never guessed: COMPENSATED needs its answer, RESOLVED needs a person.
@@ -24,6 +25,7 @@ from transitions import Machine
 
 from saga_engine.core.states import (
     ABANDONED,
+    BLOCKED,
     COMPENSATED,
     COMPENSATING,
     COMPENSATION_FAILED,
@@ -63,19 +65,26 @@ STEP_TRANSITIONS: Final = (
     ("intend", [PENDING, RUNNING, IN_DOUBT, ESCALATED], RUNNING),
     ("succeed", [RUNNING, IN_DOUBT, ESCALATED], SUCCEEDED),
     ("fail", [PENDING, RUNNING, IN_DOUBT, ESCALATED], FAILED),
+    # the policy, or the person whom it made us ask, refused a call of which no earlier attempt is in doubt
+    ("block", [RUNNING, ESCALATED], BLOCKED),
     ("doubt", [RUNNING, IN_DOUBT, ESCALATED], IN_DOUBT),
     ("skip", [PENDING], SKIPPED),
     # backward: a blind undo starts from IN_DOUBT, an undo after an answer from ESCALATED
     ("undo", [SUCCEEDED, IN_DOUBT, COMPENSATING, ESCALATED], COMPENSATING),
     ("undone", [COMPENSATING], COMPENSATED),
-    ("undo_failed", [SUCCEEDED, COMPENSATING], COMPENSATION_FAILED),
-    # people
-    ("escalate", [PENDING, FAILED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED], ESCALATED),
+    ("undo_failed", [SUCCEEDED, COMPENSATING, ESCALATED], COMPENSATION_FAILED),
+    # people; from RUNNING when the policy wants their word before the call is made
+    (
+        "escalate",
+        [PENDING, RUNNING, FAILED, BLOCKED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED],
+        ESCALATED,
+    ),
     ("resolve", [ESCALATED], RESOLVED),
 )
 
 __all__ = [
     "ABANDONED",
+    "BLOCKED",
     "COMPENSATED",
     "COMPENSATING",
     "COMPENSATION_FAILED",

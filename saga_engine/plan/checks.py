@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from saga_engine.errors import Problem
     from saga_engine.plan.bindings import Place
-    from saga_engine.plan.draft import Draft, DraftStep
+    from saga_engine.plan.draft import Draft, DraftFallback, DraftRollback, DraftStep
     from saga_engine.plan.model import Plan
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tooling import ToolCatalog, ToolSpec
@@ -35,6 +35,8 @@ def examine(made: Draft) -> None:
     """Find what is wrong with a draft, and settle the order of its steps."""
     for step in made.steps:
         _check_tools(made, step)
+        for number, fallback in enumerate(step.fallbacks):
+            _check_fallback(made, step, fallback, last=number == len(step.fallbacks) - 1)
         _check_inputs(made, step)
     _check_order(made)
     for step in made.steps:
@@ -53,19 +55,74 @@ def _check_tools(made: Draft, step: DraftStep) -> None:
         _unknown_tool(made, (*step.path, "tool"), step.step.tool, f"there is no tool {cut(step.step.tool, 80)}")
     else:
         _check_params(made, step.spec, step.params, (*step.path, "params"))
-    if rollback is None:
-        return
+    if rollback is not None:
+        _check_rollback(made, rollback, step.path, step.step.tool, step.spec, step.params)
+
+
+def _check_rollback(  # noqa: PLR0917
+    made: Draft, rollback: DraftRollback, path: Path, tool: str, spec: ToolSpec | None, params: Template
+) -> None:
+    """The undo of the call of ``tool`` that stands at ``path``."""
     if rollback.spec is None:
         if rollback.registered:
-            message = f"the registered undo of {cut(step.step.tool, 80)}, {cut(rollback.tool, 80)}, is no tool"
-            _unknown_tool(made, (*step.path, "tool"), rollback.tool, message)
+            message = f"the registered undo of {cut(tool, 80)}, {cut(rollback.tool, 80)}, is no tool"
+            _unknown_tool(made, (*path, "tool"), rollback.tool, message)
         else:
             message = f"there is no tool {cut(rollback.tool, 80)}"
-            _unknown_tool(made, (*step.path, "rollback", "tool"), rollback.tool, message)
+            _unknown_tool(made, (*path, "rollback", "tool"), rollback.tool, message)
     elif isinstance(rollback.params, Template):
-        _check_params(made, rollback.spec, rollback.params, (*step.path, "rollback", "params"))
+        _check_params(made, rollback.spec, rollback.params, (*path, "rollback", "params"))
     else:
-        _check_undo(made, step, rollback.spec)
+        _check_undo(made, path, spec, params, rollback.spec)
+
+
+def _check_fallback(made: Draft, step: DraftStep, fallback: DraftFallback, *, last: bool) -> None:
+    given, path = fallback.fallback, fallback.path
+    problems = made.problems
+    ways = [name for name in ("tool", "cached_s", "queue_s") if getattr(given, name) is not None]
+    extra = [name for name in ("params", "rollback", "retry", "timeout_s") if getattr(given, name) is not None]
+    if len(ways) != 1:
+        message = "a fallback is exactly one of 'tool', 'cached_s' and 'queue_s'"
+        problems.add("fallback-invalid", path, message, "write several fallbacks as a list, in order")
+    elif extra and ways[0] != "tool":
+        message = f"'{extra[0]}' belongs to a fallback with a tool of its own"
+        problems.add("fallback-invalid", (*path, extra[0]), message, "leave it out")
+    elif ways[0] == "queue_s" and not last:
+        problems.add("fallback-invalid", path, "'queue_s' waits for the step itself", "make it the last fallback")
+    elif ways[0] == "queue_s" and made.plan.deadline_s is None and step.kind in {"compensatable", "read"}:
+        message = "a parked step without a deadline may wait for ever"
+        problems.add("fallback-invalid", path, message, "give the plan a deadline_s")
+    elif ways[0] == "cached_s" and made.judged and step.spec is not None:
+        if step.kind != "read":
+            message = f"step {step.key} writes: an old result does not make it happen"
+            problems.add("fallback-invalid", path, message, "'cached_s' is for steps that read")
+        elif step.spec.last_good_s is None:
+            message = f"the results of {cut(step.step.tool, 80)} are not kept"
+            problems.add("fallback-invalid", path, message, "declare the tool with last_good_s=SECONDS")
+    elif given.tool is not None:
+        _check_other_tool(made, step, fallback, given.tool)
+
+
+def _check_other_tool(made: Draft, step: DraftStep, fallback: DraftFallback, tool: str) -> None:
+    path, spec, rollback = fallback.path, fallback.spec, fallback.rollback
+    if fallback.fallback.rollback is not None and step.kind != "compensatable":
+        message = f"step {step.key} is never undone ({step.kind}), and its fallback has a rollback"
+        made.problems.add("kind-contradiction", (*path, "rollback"), message, "leave the rollback out")
+    if not made.judged:
+        return
+    if spec is None:
+        _unknown_tool(made, (*path, "tool"), tool, f"there is no tool {cut(tool, 80)}")
+        return
+    own = fallback.fallback.params is not None
+    _check_params(made, spec, fallback.params, (*path, "params") if own else (*path, "tool"))
+    if rollback is not None:
+        _check_rollback(made, rollback, path, tool, spec, fallback.params)
+    elif spec.effect != "read" and step.kind == "compensatable":
+        message = f"the fallback of step {step.key} writes by {cut(tool, 80)}, and nothing says how that is undone"
+        made.problems.add("rollback-missing", path, message, "give it a rollback, or register an undo for its tool")
+    if spec.effect != "read" and step.kind == "read":
+        message = f"step {step.key} reads, and its fallback {cut(tool, 80)} writes"
+        made.problems.add("fallback-invalid", path, message, "fall back to a tool that reads")
 
 
 def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
@@ -73,21 +130,23 @@ def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
         made.problems.skip(1)
         return
     known = list(made.catalog.names())
-    made.problems.add(
-        "tool-unknown", path, message, made.problems.did_you_mean(name, known) or known_names(known, "tools")
-    )
+    # A catalog may know why it does not offer a tool: an operator can switch one off.
+    why_not = getattr(made.catalog, "why_not", None)
+    hint = "" if why_not is None else cut(why_not(name), 200)
+    hint = hint or made.problems.did_you_mean(name, known) or known_names(known, "tools")
+    made.problems.add("tool-unknown", path, message, hint)
 
 
-def _check_undo(made: Draft, step: DraftStep, undo: ToolSpec) -> None:
+def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template, undo: ToolSpec) -> None:
     """A registered undo must be able to get what it requires."""
-    if step.spec is None or step.spec.output_schema is None:
+    if spec is None or spec.output_schema is None:
         return
     required = undo.input_schema.get("required")
     for name in required if isinstance(required, list) else ():
-        if name not in step.params.raw and shapes.locate(step.spec.output_schema, (name,)) is shapes.ABSENT:
+        if name not in params.raw and shapes.locate(spec.output_schema, (name,)) is shapes.ABSENT:
             message = f"the registered undo {undo.name} requires '{name}', which is neither a param nor returned"
             hint = "give the step a rollback with params of its own"
-            made.problems.add("undo-unfillable", (*step.path, "tool"), message, hint)
+            made.problems.add("undo-unfillable", (*path, "tool"), message, hint)
 
 
 def _check_params(made: Draft, spec: ToolSpec, params: Template, base: Path) -> None:
@@ -144,7 +203,16 @@ def _check_type(made: Draft, spec: ToolSpec, place: Place, base: Path) -> None:
 
 def _output_types(made: Draft, place: Place, path: Path) -> frozenset[str] | None:
     """The types that a binding to an output may bring; it is a problem if the output cannot have such a value."""
-    source = made.steps[made.by_key[place.step]].spec
+    step = made.steps[made.by_key[place.step]]
+    others = [each.spec for each in step.fallbacks if each.fallback.tool is not None]
+    brings = _types_of(made, step.spec, place, path)
+    for other in others:  # whichever tool was called in the end must bring the value
+        also = _types_of(made, other, place, path)
+        brings = None if brings is None or also is None else brings | also
+    return brings
+
+
+def _types_of(made: Draft, source: ToolSpec | None, place: Place, path: Path) -> frozenset[str] | None:
     if source is None or source.output_schema is None or (place.tail is not None and place.tail.selectors):
         return None
     node = shapes.locate(source.output_schema, place.tail.path if place.tail is not None else ())
@@ -167,10 +235,7 @@ def _one_of(types: frozenset[str]) -> str:
 
 
 def _check_inputs(made: Draft, step: DraftStep) -> None:
-    templates = [(step.params, (*step.path, "params"))]
-    if step.rollback is not None and isinstance(step.rollback.params, Template):
-        templates.append((step.rollback.params, (*step.path, "rollback", "params")))
-    for template, base in templates:
+    for template, base in [*_forward_templates(step), *_undo_templates(step)]:
         for place in template.places:
             if place.source != "input" or place.tail is None:
                 continue
@@ -182,6 +247,26 @@ def _check_inputs(made: Draft, step: DraftStep) -> None:
                 )
                 hint = "give it in the plan's 'input' or when the plan is submitted"
                 made.problems.add("binding-input-missing", (*base, *place.path), message, hint)
+
+
+def _forward_templates(step: DraftStep) -> list[tuple[Template, Path]]:
+    """What a step's calls are made of, and where it stands in the plan."""
+    found = [(step.params, (*step.path, "params"))]
+    if step.resource is not None:
+        found.append((step.resource, step.path))
+    return found + [
+        (each.params, (*each.path, "params")) for each in step.fallbacks if each.fallback.params is not None
+    ]
+
+
+def _undo_templates(step: DraftStep) -> list[tuple[Template, Path]]:
+    found: list[tuple[Template, Path]] = []
+    places: list[tuple[DraftRollback | None, Path]] = [(step.rollback, step.path)]
+    places += [(each.rollback, each.path) for each in step.fallbacks if each.fallback.tool is not None]
+    for rollback, path in places:
+        if rollback is not None and isinstance(rollback.params, Template):
+            found.append((rollback.params, (*path, "rollback", "params")))
+    return found
 
 
 def _check_order(made: Draft) -> None:
@@ -213,37 +298,36 @@ def _settle(made: Draft, step: DraftStep) -> None:
             )
         else:
             step.waits.add(before)
-    for place in step.params.places:
-        if place.source != "output":
-            continue
-        before = made.by_key[place.step]
-        if before == step.index or (named is None and before > step.index):
-            what = "its own output" if before == step.index else f"the output of step {place.step}, which comes later"
-            hint = "bind a step before it in the list, or say with 'depends_on' what this step waits for"
-            message = f"{cut(place.text, 120)}: step {step.key} cannot have {what}"
-            made.problems.add("binding-not-before", (*step.path, "params", *place.path), message, hint)
-        else:
-            step.waits.add(before)
+    for template, path in _forward_templates(step):
+        for place in template.places:
+            if place.source != "output":
+                continue
+            before = made.by_key[place.step]
+            if before == step.index or (named is None and before > step.index):
+                own = before == step.index
+                what = "its own output" if own else f"the output of step {place.step}, which comes later"
+                hint = "bind a step before it in the list, or say with 'depends_on' what this step waits for"
+                message = f"{cut(place.text, 120)}: step {step.key} cannot have {what}"
+                made.problems.add("binding-not-before", (*path, *place.path), message, hint)
+            else:
+                step.waits.add(before)
     deps = step.waits if named is not None or step.index == 0 else step.waits | {step.index - 1}
     step.deps = tuple(sorted(deps))
 
 
 def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[int]) -> None:
     before: list[int] | None = None
-    for step in made.steps:
-        if step.rollback is None or not isinstance(step.rollback.params, Template):
+    undos = [(step, place, path) for step in made.steps for t, path in _undo_templates(step) for place in t.places]
+    for step, place, path in undos:
+        needed = made.by_key[place.step] if place.source == "output" else step.index
+        if needed == step.index:
             continue
-        for place in step.rollback.params.places:
-            needed = made.by_key[place.step] if place.source == "output" else step.index
-            if needed == step.index:
-                continue
-            if before is None:
-                before = graph.ancestors(deps, ordered)
-            if not before[step.index] >> needed & 1:
-                message = f"{cut(place.text, 120)}: step {place.step} may not have run when step {step.key} is undone"
-                hint = f"bind step {step.key} itself, or make it wait for step {place.step}"
-                path = (*step.path, "rollback", "params", *place.path)
-                made.problems.add("rollback-needs-output", path, message, hint)
+        if before is None:
+            before = graph.ancestors(deps, ordered)
+        if not before[step.index] >> needed & 1:
+            message = f"{cut(place.text, 120)}: step {place.step} may not have run when step {step.key} is undone"
+            hint = f"bind step {step.key} itself, or make it wait for step {place.step}"
+            made.problems.add("rollback-needs-output", (*path, *place.path), message, hint)
 
 
 # --- kinds ---------------------------------------------------------------------------------------------------------

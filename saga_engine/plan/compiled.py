@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -63,6 +63,25 @@ class CompiledRollback:
 
 
 @dataclass(slots=True)
+class CompiledFallback:
+    """What stands in for a step's call.
+
+    ``tool``: another call. ``cached``: the read's last good result, at most ``max_age_s`` old. ``queue``: the step
+    itself, again every ``every_s``. What is not another call has the step's own tool and params.
+    """
+
+    way: Literal["tool", "cached", "queue"]
+    tool: str
+    spec: ToolSpec | None
+    params: Params
+    rollback: CompiledRollback | None
+    retry: RetryPolicy
+    timeout_s: float
+    max_age_s: float = 0.0
+    every_s: float = 0.0
+
+
+@dataclass(slots=True)
 class CompiledStep:
     """One node of the graph.
 
@@ -85,6 +104,8 @@ class CompiledStep:
     deps: tuple[int, ...]
     data_deps: frozenset[int]
     dependents: tuple[int, ...] = ()
+    resource: Params | None = None
+    fallbacks: tuple[CompiledFallback, ...] = ()
 
 
 @dataclass(slots=True)
@@ -99,9 +120,16 @@ class CompiledPlan:
     deadline_s: float | None = None
     max_tool_calls: int | None = None
     on_failure: OnFailure = "compensate"
-    #: Undo tools that come from a tool's registration, by step key: journalled, so that a resume undoes the same way.
+    #: Undo tools that come from a tool's registration, by step key (``KEY#N`` for the N-th fallback): journalled, so
+    #: that a resume undoes the same way.
     undos: dict[str, str] = field(default_factory=dict)
     #: Keys of the steps that only read: journalled for the same reason.
     reads: frozenset[str] = frozenset()
     #: Digests of the tools the plan may call, by name.
     tool_digests: dict[str, str] = field(default_factory=dict)
+
+    def calls(self) -> Iterator[CompiledStep | CompiledFallback]:
+        """Every forward call that the plan may make."""
+        for step in self.steps:
+            yield step
+            yield from step.fallbacks

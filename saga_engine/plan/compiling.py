@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph
 from saga_engine.plan.checks import examine
-from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 from saga_engine.plan.draft import draft
 from saga_engine.plan.tooling import RetryPolicy, ToolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from saga_engine.plan.draft import Draft, DraftStep
-    from saga_engine.plan.model import Plan
+    from saga_engine.plan.draft import Draft, DraftFallback, DraftRollback, DraftStep
+    from saga_engine.plan.model import Plan, Rollback
     from saga_engine.plan.tooling import ToolCatalog
 
 #: What is not said anywhere: the defaults of a tool's declaration.
@@ -56,11 +56,7 @@ def compile_plan(
         deadline_s=plan.deadline_s,
         max_tool_calls=plan.max_tool_calls,
         on_failure=plan.on_failure,
-        undos={
-            step.key: step.rollback.tool
-            for step in made.steps
-            if step.rollback is not None and step.rollback.registered
-        },
+        undos=_registered_undos(made),
         reads=frozenset(step.key for step in steps if step.kind == "read"),
         tool_digests=_digests(made),
     )
@@ -68,7 +64,7 @@ def compile_plan(
 
 def _step(made: DraftStep, dependents: tuple[int, ...]) -> CompiledStep:
     step, spec = made.step, made.spec or _DEFAULT
-    return CompiledStep(
+    compiled = CompiledStep(
         index=made.index,
         step_id=step.step_id,
         key=made.key,
@@ -77,19 +73,47 @@ def _step(made: DraftStep, dependents: tuple[int, ...]) -> CompiledStep:
         tool=step.tool,
         spec=made.spec,
         params=made.params,
-        rollback=_rollback(made),
+        rollback=_rollback(made, made.rollback, step.rollback),
         retry=step.retry.policy(spec.retry) if step.retry is not None else spec.retry,
         timeout_s=spec.timeout_s if step.timeout_s is None else step.timeout_s,
         deps=made.deps,
         data_deps=frozenset(made.waits),
         dependents=dependents,
+        resource=made.resource,
+    )
+    compiled.fallbacks = tuple(_fallback(made, compiled, each) for each in made.fallbacks)
+    return compiled
+
+
+def _fallback(made: DraftStep, step: CompiledStep, draft: DraftFallback) -> CompiledFallback:
+    given = draft.fallback
+    if given.tool is None:
+        return CompiledFallback(
+            way="cached" if given.cached_s is not None else "queue",
+            tool=step.tool,
+            spec=step.spec,
+            params=step.params,
+            rollback=step.rollback,
+            retry=step.retry,
+            timeout_s=step.timeout_s,
+            max_age_s=given.cached_s or 0.0,
+            every_s=given.queue_s or 0.0,
+        )
+    spec = draft.spec or _DEFAULT
+    return CompiledFallback(
+        way="tool",
+        tool=given.tool,
+        spec=draft.spec,
+        params=draft.params,
+        rollback=_rollback(made, draft.rollback, given.rollback),
+        retry=given.retry.policy(spec.retry) if given.retry is not None else spec.retry,
+        timeout_s=spec.timeout_s if given.timeout_s is None else given.timeout_s,
     )
 
 
-def _rollback(made: DraftStep) -> CompiledRollback | None:
-    if made.rollback is None:
+def _rollback(made: DraftStep, rollback: DraftRollback | None, given: Rollback | None) -> CompiledRollback | None:
+    if rollback is None:
         return None
-    given, rollback = made.step.rollback, made.rollback
     spec = rollback.spec or _DEFAULT
     # An undo that is given up leaves a mess for a person: it gets more patience than the call that it undoes.
     retry: RetryPolicy = replace(spec.retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * spec.retry.max_attempts))
@@ -105,10 +129,27 @@ def _rollback(made: DraftStep) -> CompiledRollback | None:
     )
 
 
+def _registered_undos(made: Draft) -> dict[str, str]:
+    """The undos that the plan does not spell out, by step key, and by ``KEY#N`` for its N-th fallback."""
+    found: dict[str, str] = {}
+    for step in made.steps:
+        if step.rollback is not None and step.rollback.registered:
+            found[step.key] = step.rollback.tool
+        for number, each in enumerate(step.fallbacks, 1):
+            if each.fallback.tool is not None and each.rollback is not None and each.rollback.registered:
+                found[f"{step.key}#{number}"] = each.rollback.tool
+    return found
+
+
 def _digests(made: Draft) -> dict[str, str]:
     specs: dict[str, ToolSpec | None] = {}
     for step in made.steps:
         specs[step.step.tool] = step.spec
         if step.rollback is not None:
             specs[step.rollback.tool] = step.rollback.spec
+        for each in step.fallbacks:
+            if each.fallback.tool is not None:
+                specs[each.fallback.tool] = each.spec
+                if each.rollback is not None:
+                    specs[each.rollback.tool] = each.rollback.spec
     return {name: spec.digest for name, spec in specs.items() if spec is not None}

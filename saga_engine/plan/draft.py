@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from saga_engine.plan.compiled import Kind
-    from saga_engine.plan.model import Plan, Step
+    from saga_engine.plan.model import Fallback, Plan, Rollback, Step
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 
@@ -29,6 +29,17 @@ class DraftRollback:
 
 
 @dataclass(slots=True)
+class DraftFallback:
+    """What stands in for a step; without a tool of its own, ``params`` are the step's."""
+
+    fallback: Fallback
+    path: Path
+    spec: ToolSpec | None
+    params: Template
+    rollback: DraftRollback | None
+
+
+@dataclass(slots=True)
 class DraftStep:
     """One step. ``waits`` are the steps it names itself, by ``depends_on`` or by a binding in its params."""
 
@@ -41,6 +52,8 @@ class DraftStep:
     kind_known: bool
     params: Template
     rollback: DraftRollback | None
+    resource: Template | None = None
+    fallbacks: list[DraftFallback] = field(default_factory=list)
     waits: set[int] = field(default_factory=set)
     deps: tuple[int, ...] = ()
 
@@ -75,16 +88,8 @@ def draft(
             problems.add("step-duplicate", ("steps", index, "step_id"), message, "give each step an id of its own")
         else:
             by_key[step.key] = index
-    binder = Binder(by_key, problems)
-    steps: list[DraftStep] = []
-    for index, step in enumerate(plan.steps):
-        path: Path = ("steps", index)
-        spec = catalog.spec(step.tool) if catalog is not None else None
-        kind, kind_known = _kind(step, spec, reads)
-        params = binder.template(step.params, step.key, (*path, "params"))
-        made = DraftStep(index, step, step.key, path, spec, kind, kind_known, params, None)
-        made.rollback = _rollback(made, catalog, binder, undos)
-        steps.append(made)
+    drafter = _Drafter(catalog, Binder(by_key, problems), undos)
+    steps = [drafter.step(index, step, reads) for index, step in enumerate(plan.steps)]
     return Draft(
         plan=plan,
         input={**plan.input, **plain(dict(given))} if given else plan.input,
@@ -107,20 +112,55 @@ def _kind(step: Step, spec: ToolSpec | None, reads: Collection[str] | None) -> t
     return ("read" if spec.effect == "read" else "compensatable"), True
 
 
-def _rollback(
-    made: DraftStep, catalog: ToolCatalog | None, binder: Binder, undos: Mapping[str, str] | None
-) -> DraftRollback | None:
-    given = made.step.rollback
-    if given is not None:
-        spec = catalog.spec(given.tool) if catalog is not None else None
-        params = binder.template(given.params, made.key, (*made.path, "rollback", "params"))
-        return DraftRollback(given.tool, spec, params, registered=False)
-    if made.kind != "compensatable":
-        return None
-    # What was journalled when the saga began counts, whatever the tool's registration says today.
-    registered = undos.get(made.key) if undos is not None else made.spec.undo if made.spec is not None else None
-    if registered is None:
-        return None
-    spec = catalog.spec(registered) if catalog is not None else None
-    undo = UndoParams(spec.input_schema if spec is not None else None, made.key, made.params)
-    return DraftRollback(registered, spec, undo, registered=True)
+class _Drafter:
+    """Puts steps together: what each part needs of the plan's surroundings."""
+
+    def __init__(self, catalog: ToolCatalog | None, binder: Binder, undos: Mapping[str, str] | None) -> None:
+        self._catalog = catalog
+        self._binder = binder
+        self._undos = undos
+
+    def step(self, index: int, step: Step, reads: Collection[str] | None) -> DraftStep:
+        path: Path = ("steps", index)
+        spec = self._spec(step.tool)
+        kind, kind_known = _kind(step, spec, reads)
+        params = self._binder.template(step.params, step.key, (*path, "params"))
+        made = DraftStep(index, step, step.key, path, spec, kind, kind_known, params, None)
+        made.rollback = self._rollback(made, step.rollback, made, path, made.key)
+        if step.resource is not None:
+            made.resource = self._binder.template({"resource": step.resource}, step.key, path)
+        made.fallbacks = [self._fallback(made, number, each) for number, each in enumerate(step.fallback or (), 1)]
+        return made
+
+    def _fallback(self, step: DraftStep, number: int, given: Fallback) -> DraftFallback:
+        path = (*step.path, "fallback", number - 1)
+        if given.tool is None:
+            return DraftFallback(given, path, step.spec, step.params, step.rollback)
+        params = step.params
+        if given.params is not None:
+            params = self._binder.template(given.params, step.key, (*path, "params"))
+        made = DraftFallback(given, path, self._spec(given.tool), params, None)
+        made.rollback = self._rollback(step, given.rollback, made, path, f"{step.key}#{number}")
+        return made
+
+    def _rollback(
+        self, step: DraftStep, given: Rollback | None, of: DraftStep | DraftFallback, path: Path, slot: str
+    ) -> DraftRollback | None:
+        """How the call ``of`` is undone; ``slot`` is its place among the journalled undos."""
+        if given is not None:
+            params = self._binder.template(given.params, step.key, (*path, "rollback", "params"))
+            return DraftRollback(given.tool, self._spec(given.tool), params, registered=False)
+        if step.kind != "compensatable":
+            return None
+        # What was journalled when the saga began counts, whatever the tool's registration says today.
+        registered = of.spec.undo if of.spec is not None else None
+        if self._undos is not None:
+            registered = self._undos.get(slot)
+        if registered is None:
+            return None
+        spec = self._spec(registered)
+        undo = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params)
+        return DraftRollback(registered, spec, undo, registered=True)
+
+    def _spec(self, tool: str) -> ToolSpec | None:
+        return self._catalog.spec(tool) if self._catalog is not None else None

@@ -31,6 +31,19 @@ def _listed(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _wrapped(value: Any) -> Any:
+    if value == []:  # judged here: pydantic would count the items that are left when it has dropped the faulty ones
+        raise PydanticCustomError("empty", "a fallback, or a list with at least one, is expected")
+    return (value,) if isinstance(value, dict) else _listed(value)
+
+
+def _one_or_list(schema: dict[str, Any]) -> None:
+    # What _wrapped takes: the list, its only item alone, or nothing.
+    listed = schema["anyOf"][0]
+    listed["minItems"] = 1
+    schema["anyOf"].insert(0, listed["items"])
+
+
 def _finite(value: dict[str, Any]) -> dict[str, Any]:
     try:
         checked: dict[str, Any] = plain(value, max_nodes=limits.MAX_PLAN_NODES)
@@ -87,6 +100,22 @@ class Rollback(_Model):
     timeout_s: _Seconds | None = Field(None, description="The longest time for one try, in seconds.")
 
 
+class Fallback(_Model):
+    """What stands in for a step whose call came to nothing: exactly one of ``tool``, ``cached_s`` and ``queue_s``."""
+
+    tool: _Tool | None = Field(None, description="Another tool to call instead.")
+    params: _Values | None = Field(None, description="The params of that call; left out, those of the step.")
+    rollback: Rollback | None = Field(None, description="How that call is undone; left out, its tool's own undo.")
+    retry: Retry | None = Field(None, description="How often and how fast that call is tried again.")
+    timeout_s: _Seconds | None = Field(None, description="The longest time for one try of that call, in seconds.")
+    cached_s: _Seconds | None = Field(
+        None, description="For a read: take its last good result, if that is not older than so many seconds."
+    )
+    queue_s: _Seconds | None = Field(
+        None, description="Park the step, tell people, and try again every so many seconds; the last of all fallbacks."
+    )
+
+
 class Step(_Model):
     """One call of a tool."""
 
@@ -117,6 +146,17 @@ class Step(_Model):
     )
     retry: Retry | None = Field(None, description="How often and how fast the call is tried again.")
     timeout_s: _Seconds | None = Field(None, description="The longest time for one try, in seconds.")
+    resource: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None,
+        description="The key of what the call touches, such as 'user:{$input.user}': calls with it run one at a time.",
+    )
+    fallback: (
+        Annotated[tuple[Fallback, ...], Field(max_length=limits.MAX_FALLBACKS), BeforeValidator(_wrapped)] | None
+    ) = Field(
+        None,
+        description="What to do when the call came to nothing for good: one way, or several in order.",
+        json_schema_extra=_one_or_list,
+    )
 
     @property
     def key(self) -> str:
@@ -162,12 +202,7 @@ class Plan(_Model):
         return digest(self.model_dump(exclude_unset=True))
 
 
-_NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry}
-#: Fields that the format knows and this version cannot carry out. Ignoring them would break what they promise.
-_UNSUPPORTED = {
-    "resource": "calls on the same resource are not yet put in a queue by the plan",
-    "fallback": "a step has no second tool yet",
-}
+_NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry, "fallback": Fallback}
 #: In place of pydantic's words: by field, then by its type of error.
 _EXPECTED = {
     "step_id": "a step's id is a whole number from 0 or a text of 1 to 64 letters, digits, '_' and '-'",
@@ -238,7 +273,10 @@ def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
         problems.add("limit-steps", (*path, "depends_on"), message, "name each step once")
         found = True
     for name in _NESTED:
-        found = _oversized(data.get(name), (*path, name), problems) or found
+        below = data.get(name)
+        for index, each in enumerate(below[: limits.MAX_FALLBACKS] if isinstance(below, list) else ()):
+            found = _oversized(each, (*path, name, index), problems) or found
+        found = _oversized(below, (*path, name), problems) or found
     return found
 
 
@@ -256,6 +294,8 @@ def _place(data: Any, detail: ErrorDetails) -> ProblemPath:
     """Where in the data a finding is: pydantic's own path also has the branches of unions in it."""
     place: list[str | int] = []
     for part in detail["loc"]:
+        if part == 0 and isinstance(data, dict):
+            continue  # one object where a list is allowed too
         if isinstance(data, dict):
             known = part in data
         else:
@@ -281,12 +321,8 @@ def _add(kind: type[_Model], path: ProblemPath, inner: ProblemPath, detail: Erro
         problems.add("field-missing", where, f"'{name}' is missing", about)
     elif detail["type"] == "extra_forbidden":
         field = str(inner[-1])
-        if field in _UNSUPPORTED and owner is Step:
-            message = f"'{field}' is known but not yet supported: {_UNSUPPORTED[field]}"
-            problems.add("field-unsupported", where, message, "leave it out; a later release will read it")
-        else:
-            near = problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
-            problems.add("field-unknown", where, f"the field {cut(field, 64)} is not known", near)
+        near = problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
+        problems.add("field-unknown", where, f"the field {cut(field, 64)} is not known", near)
     elif name == "on_failure" and given == "replan":
         message = "'replan' needs a planner, which this release does not have"
         problems.add("replan-unsupported", where, message, "use 'compensate' or 'pause'")

@@ -33,6 +33,18 @@ class RetryPolicy:
         return round(full * (0.5 + dice / 2 if self.jitter else 1.0) * 1000)
 
 
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When a tool is given a rest (M. Nygard, *Release It!*, the circuit breaker).
+
+    ``failures`` in a row open it; unknown outcomes count, a tool's own final 'no' does not. After ``open_s`` seconds
+    one call is let through: if it succeeds the breaker closes, else it opens again.
+    """
+
+    failures: int = 3
+    open_s: float = 30.0
+
+
 def _accept_any(_: Any) -> Sequence[tuple[tuple[str | int, ...], str]]:
     return ()
 
@@ -44,6 +56,9 @@ class ToolSpec:
     ``keyed``: the tool honours an idempotency key, for ``key_ttl_s`` seconds (``None``: for ever).
     ``tolerates_absence``: as an undo, it succeeds when there is nothing (left) to undo, so it may be called
     when it is not known whether there is.
+    ``remembers``: the engine keeps the tool's results (``dedupe_ttl_s``), so a call in doubt can be looked up there.
+    ``last_good_s``: how old the last good result of a read may be to stand in for a call that cannot be made.
+    ``use_when``, ``not_when``, ``returns``, ``tags``: what a model chooses by.
     ``digest``: a short hash of name, schemas and effect; it tells that a tool changed under a running saga.
     """
 
@@ -58,6 +73,12 @@ class ToolSpec:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     compensates: bool = False
     tolerates_absence: bool = False
+    remembers: bool = False
+    last_good_s: float | None = None
+    use_when: str = ""
+    not_when: str = ""
+    returns: str = ""
+    tags: tuple[str, ...] = ()
     input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
     digest: str = ""

@@ -59,6 +59,7 @@ class Fleet:
         self,
         store: Store,
         tools: Tools,
+        clock: StoreClock,
         *,
         lease_s: float,
         keep_ms: int,
@@ -66,7 +67,7 @@ class Fleet:
         observers: Sequence[Observer],
         on_wait: Callable[[str, str, float], None] | None,
     ) -> None:
-        self.clock = StoreClock()
+        self.clock = clock
         self.closing = False
         self._store = store
         self._tools = tools
@@ -273,7 +274,11 @@ class Fleet:
         state = state_of(records, self._tools)
         if state.status in t.SAGA_FINAL:
             return Outcome(state)
-        if state.status == t.ESCALATED and not await self._store.inbox(saga_id):
+        if (
+            state.status == t.ESCALATED
+            and not state.overdue(self.clock.now_ms())
+            and not await self._store.inbox(saga_id)
+        ):
             return Outcome(state)
         _require_secrets(state.plan)
         performer = await self._open_lease()
@@ -356,11 +361,11 @@ class Fleet:
 
 def _require_secrets(compiled: CompiledPlan) -> None:
     """Raises ``SecretMissing`` before anything is journalled or taken over."""
-    for step in compiled.steps:
-        for name in step.params.secrets:
+    for call in compiled.calls():
+        for name in call.params.secrets:
             secret_value(name)
-        if step.rollback is not None:
-            for name in step.rollback.params.secrets:
+        if call.rollback is not None:
+            for name in call.rollback.params.secrets:
                 secret_value(name)
 
 

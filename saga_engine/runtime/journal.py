@@ -50,8 +50,11 @@ def missing_tools(records: list[AnyRecord], catalog: ToolCatalog) -> list[str]:
     state = state_of(records)
     if state.status in SAGA_FINAL:
         return []
-    needed = {step.tool for step in state.plan.steps}
-    needed |= {step.rollback.tool for step in state.plan.steps if step.rollback is not None}
+    needed: set[str] = set()
+    for call in state.plan.calls():
+        needed.add(call.tool)
+        if call.rollback is not None:
+            needed.add(call.rollback.tool)
     return sorted(name for name in needed if catalog.spec(name) is None)
 
 

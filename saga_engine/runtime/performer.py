@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from saga_engine.core.effects import (
     FORWARD,
     Alert,
     CallTool,
-    Direction,
     Done,
     ErrorInfo,
     NotDone,
@@ -18,10 +17,11 @@ from saga_engine.core.effects import (
     Probe,
     Unknown,
 )
-from saga_engine.core.report import error_dict
+from saga_engine.core.report import asked_params, asked_tool, error_dict
 from saga_engine.core.state import State, StateScope
-from saga_engine.errors import SecretMissing
-from saga_engine.plan.compiled import Params
+from saga_engine.errors import BindingUnresolved, SecretMissing
+from saga_engine.plan.compiled import CompiledFallback, Params
+from saga_engine.plan.values import canonical
 from saga_engine.ports import Call, EscalationHook, Question, Tools
 from saga_engine.runtime.lease import Lease
 
@@ -67,67 +67,49 @@ class Performer:
 
     async def call(self, state: State, effect: CallTool) -> Outcome:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
-        compiled = state.plan.steps[effect.step]
-        if effect.direction == FORWARD:
-            tool, template, timeout_s = compiled.tool, compiled.params, compiled.timeout_s
-        else:
-            rollback = state.rollback(effect.step)
-            tool, template, timeout_s = rollback.tool, rollback.params, rollback.timeout_s
+        serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+        template = serving.params
+        call = _call(state, effect, effect.direction, serving.timeout_s, self.lease.check)
+        if type(serving) is CompiledFallback and serving.way == "cached":
+            return await self._tools.last_good(
+                serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call
+            )
         if template.secrets:
-            return await self._call_with_secrets(state, effect, tool, template, timeout_s)
+            return await self._call_with_secrets(state, serving.tool, template, call)
         params = template.resolve(StateScope(state))
         self.lease.check()
-        return await self._tools.call(tool, params, _call(state, effect, effect.direction, timeout_s))
+        return await self._tools.call(serving.tool, params, call)
 
-    async def _call_with_secrets(
-        self, state: State, effect: CallTool, tool: str, template: Params, timeout_s: float
-    ) -> Outcome:
+    async def _call_with_secrets(self, state: State, tool: str, template: Params, call: Call) -> Outcome:
         scope = SecretScope(state)
         try:
             params = template.resolve(scope)
         except SecretMissing as error:
             # Checked before the saga was taken on, so the variable was removed since; nothing has been called.
             return NotDone(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
+        call = call._replace(masked=template.resolve(StateScope(state)))
         self.lease.check()
-        outcome = await self._tools.call(tool, params, _call(state, effect, effect.direction, timeout_s))
-        return _scrub(outcome, scope.seen)
+        return _scrub(await self._tools.call(tool, params, call), scope.seen)
 
     async def probe(self, state: State, effect: Probe) -> Outcome:
         """Ask whether the call happened."""
-        compiled = state.plan.steps[effect.step]
-        rollback = compiled.rollback
-        if effect.direction == FORWARD or rollback is None:
-            tool, template = compiled.tool, compiled.params
-        else:
-            tool, template = rollback.tool, rollback.params
+        serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
         scope = SecretScope(state)
         try:
-            params = template.resolve(scope)
+            params = serving.params.resolve(scope)
         except SecretMissing as error:
             return Unknown(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
+        call = _call(state, effect, "probe", serving.timeout_s, self.lease.check)
+        if serving.params.secrets:
+            call = call._replace(masked=serving.params.resolve(StateScope(state)))
         self.lease.check()
-        call = _call(state, effect, "probe", compiled.timeout_s, key_of=effect.direction)
-        return _scrub(await self._tools.probe(tool, params, call), scope.seen)
+        return _scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
 
     async def alert(self, state: State, effect: Alert) -> ErrorInfo | None:
         """Tell everybody about a question; None if all were told."""
-        asked = state.questions.get(effect.question)
-        if asked is None:
+        question = _question(state, effect.question)
+        if question is None:
             return None  # answered in the meantime
-        compiled = state.plan.steps[asked.step]
-        backward = asked.direction != FORWARD and compiled.rollback is not None
-        question = Question(
-            saga_id=state.saga_id,
-            question_id=asked.id,
-            step_id=compiled.key,
-            step_name=compiled.name,
-            tool=compiled.rollback.tool if backward and compiled.rollback else compiled.tool,
-            direction=asked.direction,
-            kind=asked.kind,
-            options=asked.options,
-            error=error_dict(asked.error),
-            goal=state.plan.goal,
-        )
         self.lease.check()
         failed: ErrorInfo | None = None
         for hook in self._hooks:
@@ -138,23 +120,64 @@ class Performer:
         return failed
 
 
+def _question(state: State, name: str) -> Question | None:
+    """What people are told: an open question, or a notice that asks nothing."""
+    asked = state.questions.get(name)
+    told = asked or state.notices.get(name)
+    if told is None:
+        return None
+    compiled = state.plan.steps[told.step]
+    direction = asked.direction if asked else FORWARD
+    return Question(
+        saga_id=state.saga_id,
+        question_id=name,
+        step_id=compiled.key,
+        step_name=compiled.name,
+        tool=asked_tool(state, told.step, direction),
+        direction=direction,
+        kind=told.kind,
+        options=asked.options if asked else (),
+        error=error_dict(told.error),
+        goal=state.plan.goal,
+        params=asked_params(state, told.step, direction) if told.kind == "approval" else None,
+        expires_ms=asked.expires if asked else None,
+    )
+
+
 def _call(
     state: State,
     effect: CallTool | Probe,
     direction: Any,
     timeout_s: float,
-    key_of: Direction | None = None,
+    permit: Callable[[], None],
 ) -> Call:
+    index = effect.step
+    step = state.plan.steps[index]
+    backward = effect.direction != FORWARD
     return Call(
-        saga_id=state.saga_id,
-        step_id=state.plan.steps[effect.step].key,
-        direction=direction,
-        attempt=effect.attempt,
-        idempotency_key=state.key(effect.step, key_of or effect.direction),
-        epoch=state.epoch,
-        deadline_ms=state.deadline_ms,
-        timeout_s=timeout_s,
+        state.saga_id,
+        step.key,
+        direction,
+        effect.attempt,
+        state.key(index, effect.direction),
+        state.epoch,
+        None if state.backward or state.past_pivot else state.deadline_ms,
+        timeout_s,
+        None,
+        state.approval(index, effect.direction),
+        () if step.resource is None else _resources(state, step.resource),
+        (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
+        permit,
     )
+
+
+def _resources(state: State, template: Params) -> tuple[str, ...]:
+    """The key that the plan names. Where its bindings have no value (an undo of a step in doubt) there is none."""
+    try:
+        value = template.resolve(StateScope(state))["resource"]
+    except BindingUnresolved:
+        return ()
+    return (value if isinstance(value, str) else canonical(value).decode(),)
 
 
 # --- secrets never reach the journal, not even as an echo ------------------------------------------------------------
@@ -165,7 +188,7 @@ def _scrub(outcome: Outcome, secrets: Mapping[str, str]) -> Outcome:
     if not known:
         return outcome
     if isinstance(outcome, Done):
-        return Done(_scrub_value(outcome.output, known))
+        return outcome._replace(output=_scrub_value(outcome.output, known))
     error = ErrorInfo(
         error_code=_scrub_text(outcome.error.error_code, known),
         message=_scrub_text(outcome.error.message, known),

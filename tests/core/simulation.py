@@ -17,7 +17,19 @@ from saga_engine.core import evolve as evolving
 from saga_engine.core import judge as judging
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, CallTool, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.effects import (
+    COMPENSATE,
+    FORWARD,
+    Alert,
+    Ask,
+    Blocked,
+    CallTool,
+    Done,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    Unknown,
+)
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.report import view
 from saga_engine.core.state import State
@@ -60,6 +72,7 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
         read = dice.random() < 0.15 and index != pivot
         after_pivot = pivot is not None and index > pivot
         step: dict[str, Any] = {"step_id": key, "tool": f"do_{key}", "params": {"n": index}}
+        last_good_s = 60.0 if read and dice.random() < 0.5 else None
         specs.append(
             ToolSpec(
                 name=f"do_{key}",
@@ -69,8 +82,12 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
                 timeout_s=6.0,
                 probe=f"probe_{key}" if dice.random() < 0.3 else None,
                 retry=policy,
+                remembers=not read and dice.random() < 0.3,
+                last_good_s=last_good_s,
             )
         )
+        specs.append(ToolSpec(name=f"alt_{key}", keyed=dice.random() < 0.5, timeout_s=6.0, retry=policy))
+        specs.append(ToolSpec(name=f"undo_alt_{key}", keyed=True))
         specs.append(ToolSpec(name=f"probe_{key}", effect="read"))
         specs.append(
             ToolSpec(
@@ -80,6 +97,13 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
                 probe=f"probe_{key}" if dice.random() < 0.2 else None,
             )
         )
+        step["fallback"] = make_fallbacks(dice, key, read=read, undone=index != pivot and not after_pivot)
+        if last_good_s:
+            step["fallback"].append({"cached_s": 30})
+        if dice.random() < 0.2:
+            step["fallback"].append({"queue_s": 3})
+        if not step["fallback"]:
+            del step["fallback"]
         if index == pivot:
             step["kind"] = "pivot"
         elif after_pivot and not read:
@@ -99,11 +123,23 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
     plan: dict[str, Any] = {"goal": "simulated", "steps": steps}
     if dice.random() < 0.15:
         plan["on_failure"] = "pause"
-    if dice.random() < 0.15:
+    if dice.random() < 0.15 or any("queue_s" in each for step in steps for each in step.get("fallback", ())):
         plan["deadline_s"] = dice.randint(1, 12)
     if dice.random() < 0.15:
         plan["max_tool_calls"] = dice.randint(1, 8)
     return plan, Catalog(specs)
+
+
+def make_fallbacks(dice: random.Random, key: str, *, read: bool, undone: bool) -> list[dict[str, Any]]:
+    """Another tool that may stand in for a step, with an undo of its own."""
+    if read or dice.random() > 0.3:
+        return []
+    fallback: dict[str, Any] = {"tool": f"alt_{key}"}
+    if undone:
+        by_key = dice.random() < 0.5
+        params = {"ref": "$key" if by_key else f"$output.step_{key}.ref"}
+        fallback["rollback"] = {"tool": f"undo_alt_{key}", "params": params}
+    return [fallback]
 
 
 @dataclass
@@ -115,7 +151,9 @@ class World:
     applied: dict[str, tuple[int, Any]] = field(default_factory=dict)  # key -> when, and the first result
     times: dict[str, int] = field(default_factory=dict)  # step:direction -> how often an effect was made
     undo_order: list[str] = field(default_factory=list)
-    keys: dict[str, set[str]] = field(default_factory=dict)  # step:direction -> keys seen
+    keys: dict[str, set[str]] = field(default_factory=dict)  # tool -> keys seen
+    made_by: dict[str, str] = field(default_factory=dict)  # step -> the tool that made what stands
+    elsewhere: set[str] = field(default_factory=set)  # steps whose effect another saga made
 
     def remembers(self, key: str, spec: ToolSpec, now: int) -> bool:
         """Whether the other side still knows the key: some forget it after a while."""
@@ -123,11 +161,17 @@ class World:
             return False
         return spec.key_ttl_s is None or now - self.applied[key][0] < spec.key_ttl_s * 1000
 
-    def apply(self, step: str, direction: str, spec: ToolSpec, key: str, now: int) -> Any:
-        seen = self.keys.setdefault(f"{step}:{direction}", set())
+    def knock(self, spec: ToolSpec, key: str) -> None:
+        """A call arrives: one tool of a step is one call, so it has one key, and shares it with no other."""
+        seen = self.keys.setdefault(spec.name, set())
         seen.add(key)
         if len(seen) > 1:
-            raise Violation(f"{step} {direction}: more than one key: {seen}")
+            raise Violation(f"{spec.name}: more than one key: {seen}")
+        others = [name for name in self.keys if name != spec.name and key in self.keys[name]]
+        if others:
+            raise Violation(f"{spec.name} and {others} were called with the same key")
+
+    def apply(self, step: str, direction: str, spec: ToolSpec, key: str, now: int) -> Any:
         if spec.effect == "read":
             return {"ref": f"read-{step}"}
         if self.remembers(key, spec, now):
@@ -136,11 +180,14 @@ class World:
             self.standing[step] = self.standing.get(step, 0) + 1
             if self.standing[step] > 1:
                 raise Violation(f"{step}: the effect stands twice")
+            self.made_by[step] = spec.name
             result = {"ref": f"ref-{step}"}
         else:
             if not self.standing.get(step) and not spec.tolerates_absence:
                 raise Violation(f"{step}: undone although nothing stands, and the undo does not tolerate that")
             if self.standing.get(step):
+                if spec.name != self.made_by[step].replace("alt_", "undo_alt_").replace("do_s", "undo_s"):
+                    raise Violation(f"{step}: made by {self.made_by[step]} and undone by {spec.name}")
                 self.standing[step] -= 1
                 self.undo_order.append(step)
             result = {"ok": True}
@@ -195,6 +242,10 @@ class Simulation:
         self.cycles = 0
         self.crashes = 0
         self.cancelled = False
+        steps = [step.key for step in self.plan.steps]
+        #: Calls for which the policy wants a person's word, and what people said: until when it counts.
+        self.asked_first = {(key, way) for key in steps for way in (FORWARD, COMPENSATE) if dice.random() < 0.1}
+        self.approved: dict[str, int] = {}
         self.inbox: list[Message] = []  # durable: a message leaves it in the append that answers it
 
     # --- one owner -----------------------------------------------------------------------------------------------
@@ -227,7 +278,7 @@ class Simulation:
         state = self._folded()
         if state.status in t.SAGA_FINAL:
             return state, []
-        self.now += self.dice.choice([0, 10, 5000])
+        self.now += self.dice.choice([0, 10, 5000, 15000])
         self.journal.epoch += 1
         resumed = r.SagaResumed(at=self.now, owner="o", epoch=self.journal.epoch)
         evolving.evolve(state, resumed)
@@ -305,13 +356,20 @@ class Simulation:
         if (effect.step, effect.direction, effect.attempt) not in self.intended:
             raise Violation("an effect without its intent")
         compiled = state.plan.steps[effect.step]
-        name = compiled.tool if effect.direction == FORWARD else compiled.rollback.tool  # type: ignore[union-attr]
-        spec = self.catalog.spec(name)
+        serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+        spec = self.catalog.spec(serving.tool)
         assert spec is not None
-        if isinstance(effect, CallTool):
-            outcome = self._call(compiled.key, effect.direction, spec, state.key(effect.step, effect.direction))
+        if not isinstance(effect, CallTool):
+            outcome = self._probe(compiled.key, effect.direction, spec)
+        elif effect.direction == COMPENSATE and self._folded().steps[effect.step].via == "shared":
+            raise Violation(f"{compiled.key}: undone although its effect is another saga's")
+        elif getattr(serving, "way", "") == "cached":
+            outcome = self._last_good()
         else:
-            outcome = self._probe(compiled.key, effect.direction)
+            refused = self._gate(state, effect, compiled.key, spec)
+            outcome = refused or self._call(
+                compiled.key, effect.direction, spec, state.key(effect.step, effect.direction)
+            )
         self._maybe_crash()
         return self._judged(state, judging.judge(state, effect, outcome, self._tick(state), self.dice.random()))
 
@@ -323,8 +381,29 @@ class Simulation:
         self.now = max(self.now, state.at) + self.dice.choice([0, 1, 700])
         return self.now
 
+    def _gate(self, state: State, effect: CallTool, step: str, spec: ToolSpec) -> Outcome | None:
+        """A policy: some calls need a person's word, and now and then it refuses one."""
+        if (step, effect.direction) in self.asked_first:
+            digest = f"{step}:{effect.direction}:{spec.name}"
+            if state.approval(effect.step, effect.direction) != digest:
+                return Ask(ErrorInfo("approval_required", "may it?"), digest, expires_s=4.0, rule="ask")
+            if self.approved.get(digest, 0) <= state.at:
+                raise Violation(f"{digest} was called, and nobody's approval of it is valid")
+        if self.dice.random() < 0.04 * self.trouble:
+            return Blocked(ErrorInfo("policy_denied", "never"), rule="deny")
+        return None
+
+    def _last_good(self) -> Outcome:
+        if self.dice.random() < 0.5:
+            return Done({"ref": "old"}, "cache", "", 1000)
+        return NotDone(ErrorInfo("no_last_good", "nothing kept"), retryable=False, definite=True)
+
     def _call(self, step: str, direction: str, spec: ToolSpec, key: str) -> Outcome:
+        self.world.knock(spec, key)
         luck = self.dice.random()
+        if direction == FORWARD and spec.remembers and not self.world.times and self.dice.random() < 0.2:
+            self.world.elsewhere.add(step)
+            return Done({"ref": f"ref-{step}"}, "shared", "another")
         if self.world.remembers(key, spec, self.now) and luck > 0.40 * self.trouble:
             if luck < 0.55 * self.trouble:  # refused at the door, before anybody looked at the key
                 return NotDone(ErrorInfo("unauthorized", "who are you?"), retryable=False, definite=False)
@@ -341,11 +420,13 @@ class Simulation:
             return NotDone(ErrorInfo("no", "never"), retryable=False, definite=not happened)
         return Done(self.world.apply(step, direction, spec, key, self.now))
 
-    def _probe(self, step: str, direction: str) -> Outcome:
+    def _probe(self, step: str, direction: str, spec: ToolSpec) -> Outcome:
         if self.dice.random() < 0.3 * self.trouble:
             return Unknown(ErrorInfo("probe", "cannot tell"))
         if self.world.happened(step, direction):
             return Done({"ref": f"ref-{step}"})
+        if spec.probe is None:  # the engine's own memory knows what came back, not what never happened
+            return Unknown(ErrorInfo("no_probe", "nothing is remembered"))
         return NotDone(ErrorInfo("no", "did not happen"), retryable=True, definite=True)
 
     # --- people --------------------------------------------------------------------------------------------------
@@ -360,14 +441,18 @@ class Simulation:
         question = self.dice.choice(list(state.questions.values()))
         step = state.plan.steps[question.step].key
         key = state.key(question.step, question.direction)
-        options = [option for option in question.options if self._truthful(option, step, question.direction, key)]
+        spec = state.acting(question.step).spec
+        options = [option for option in question.options if self._truthful(option, step, question.direction, key, spec)]
         decision = self.dice.choice(options)
+        if decision == "approve":
+            self.approved[question.call] = question.expires or 0
         if decision in ("undone", "happened") and question.direction == COMPENSATE:
             self.world.standing[step] = 0
         output = None
         if decision == "happened" and question.direction == FORWARD:
             if state.plan.steps[question.step].kind != "read":
                 self.world.standing[step] = 1  # if it did not stand, the person did it by hand
+                self.world.made_by[step] = state.acting(question.step).tool
             output = {"ref": f"ref-{step}"}
         message = Message(
             id="d", kind="decide", step=step, decision=decision, output=output, by="p", question=question.id
@@ -376,13 +461,12 @@ class Simulation:
             raise Violation(f"a legal answer was refused: {message}")
         self.inbox.append(message)
 
-    def _truthful(self, option: str, step: str, direction: str, key: str) -> bool:
+    def _truthful(self, option: str, step: str, direction: str, key: str, spec: ToolSpec | None) -> bool:
         stands = bool(self.world.standing.get(step))
         if direction == FORWARD:
             if option == "not-happened":
                 return not stands
             if option == "retry":
-                spec = self.catalog.spec(f"do_{step}")
                 return not stands or bool(spec and spec.key_ttl_s is None and self.world.remembers(key, spec, self.now))
             return True
         return not (option in ("retry", "not-happened") and not stands)
@@ -395,7 +479,7 @@ class Simulation:
         kinds = {step.key: step.kind for step in state.plan.steps}
         standing = {step for step, count in self.world.standing.items() if count}
         if state.status == t.COMPLETED:
-            missing = {key for key in statuses if kinds[key] != "read"} - standing
+            missing = {key for key in statuses if kinds[key] != "read"} - standing - self.world.elsewhere
             if missing or set(statuses.values()) != {t.SUCCEEDED}:
                 raise Violation(f"completed, but {missing} does not stand: {shown}")
             return

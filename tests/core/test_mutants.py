@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import random
+import sys
 import textwrap
 from collections.abc import Callable
 from types import ModuleType
@@ -18,7 +19,7 @@ from tests.core.simulation import Simulation, Violation
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def rewrite(module: ModuleType, function: str, *changes: tuple[str, str]) -> Patch:
+def rewrite(module: ModuleType | type, function: str, *changes: tuple[str, str]) -> Patch:
     """A mutant of one function, made by replacing text in its source; the text must be there."""
 
     def apply(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +28,8 @@ def rewrite(module: ModuleType, function: str, *changes: tuple[str, str]) -> Pat
             assert old in source, f"{module.__name__}.{function} has changed: the mutant no longer fits"
             source = source.replace(old, new)
         namespace: dict[str, object] = {}
-        exec(compile(source, f"<mutant of {function}>", "exec"), module.__dict__, namespace)
+        home = sys.modules[module.__module__] if isinstance(module, type) else module
+        exec(compile(source, f"<mutant of {function}>", "exec"), home.__dict__, namespace)
         mutant = namespace[function]
         original = getattr(module, function)
         monkeypatch.setattr(module, function, mutant)
@@ -48,7 +50,7 @@ def both(*patches: Patch) -> Patch:
 
 def new_key_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = itertools.count()
-    monkeypatch.setattr(state, "idempotency_key", lambda saga, step, direction, seed: f"{saga}:{step}:{next(counter)}")
+    monkeypatch.setattr(state, "idempotency_key", lambda saga, step, *_: f"{saga}:{step}:{next(counter)}")
 
 
 MUTANTS: dict[str, Patch] = {
@@ -81,6 +83,24 @@ MUTANTS: dict[str, Patch] = {
     ),
     "undo blindly what does not tolerate it": rewrite(
         decide, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
+    ),
+    "an approval counts for ever": rewrite(
+        state.State, "approval", ("and self.at < call.approval_until", "and call.approval_until")
+    ),
+    "a denied call is made all the same": rewrite(evolve, "_decided", ('if record.decision == "deny":', "if False:")),
+    "a blocked undo counts as done": rewrite(
+        evolve, "_refused", ('_move(step, "undo_failed")', '_move(step, "undo"); _move(step, "undone")')
+    ),
+    "a block settles an earlier doubt": rewrite(evolve, "_refused", ("if call.doubtful:", "if False:")),
+    "undo what another saga made": rewrite(
+        state.State, "undoing", ('None if self.steps[index].via == "shared" else self.acting', "self.acting")
+    ),
+    "undo a fallback by the step's own undo": both(
+        rewrite(state.State, "rollback", ("self.acting(index).rollback", "self.plan.steps[index].rollback")),
+    ),
+    "a fallback under the step's own key": rewrite(state.State, "key", ("self.steps[index].using)", "0)")),
+    "fall back while the step is in doubt": rewrite(
+        judge, "judge", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
     ),
     "skip the steps that wait for a retry": rewrite(evolve, "_close_forward", ('_move(step, "fail")', "None")),
 }

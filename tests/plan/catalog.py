@@ -64,6 +64,7 @@ TRAVEL = Catalog(
     declare("hotel_api", closed(["hotel"], hotel=TEXT, nights=NUMBER, note=TEXT), undo="hotel_api_cancel"),
     declare("hotel_api_cancel", closed(["booking_ref"], booking_ref=TEXT)),
     declare("search", closed([], query=TEXT, limit=NUMBER), effect="read"),
+    declare("weather", closed([], query=TEXT), effect="read", last_good_s=60.0),
     declare("tweet", closed(["text"], text=TEXT)),
     declare("any", undo="undo_any"),
     declare("undo_any"),

@@ -81,6 +81,48 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ),
     ("kind-contradiction", [{**PIVOT, **undo(1)}], "$.steps[0].kind"),
     ("kind-contradiction", [PIVOT, {**ANY, "kind": "retriable", **undo(1)}], "$.steps[1].kind"),
+    ("fallback-invalid", [{**ANY, "fallback": {}}], "$.steps[0].fallback[0]"),
+    ("fallback-invalid", [{**ANY, "fallback": {"tool": "any", "cached_s": 1}}], "$.steps[0].fallback[0]"),
+    ("fallback-invalid", [{**ANY, "fallback": {"queue_s": 1}}], "$.steps[0].fallback[0]"),
+    ("fallback-invalid", [{**ANY, "fallback": {"cached_s": 1}}], "$.steps[0].fallback[0]"),
+    ("fallback-invalid", [{"tool": "search", "fallback": {"cached_s": 1}}], "$.steps[0].fallback[0]"),
+    ("fallback-invalid", [{"tool": "search", "fallback": {"tool": "any"}}], "$.steps[0].fallback[0]"),
+    (
+        "fallback-invalid",
+        [{"tool": "weather", "fallback": {"cached_s": 1, "params": {}}}],
+        "$.steps[0].fallback[0].params",
+    ),
+    (
+        "fallback-invalid",
+        [PIVOT, {**ANY, "kind": "retriable", "fallback": [{"queue_s": 1}, {"tool": "any"}]}],
+        "$.steps[1].fallback[0]",
+    ),
+    ("tool-unknown", [{**ANY, "fallback": {"tool": "nope"}}], "$.steps[0].fallback[0].tool"),
+    ("params-invalid", [{**ANY, "fallback": {"tool": "hotel_api", "params": {}}}], "$.steps[0].fallback[0].params"),
+    ("rollback-missing", [{**ANY, "fallback": {"tool": "tweet", "params": {"text": "x"}}}], "$.steps[0].fallback[0]"),
+    (
+        "kind-contradiction",
+        [{**PIVOT, "fallback": {"tool": "any", **undo(1)}}],
+        "$.steps[0].fallback[0].rollback",
+    ),
+    (
+        "binding-not-before",
+        [{**ANY, "fallback": [{"tool": "any", "params": {"a": "$output.step_1.x"}}]}],
+        "$.steps[0].fallback[0].params.a",
+    ),
+    (
+        "rollback-needs-output",
+        [{**ANY, "fallback": {"tool": "any", **undo("$output.step_2.x")}}, ANY],
+        "$.steps[0].fallback[0].rollback.params.a",
+    ),
+    ("binding-not-before", [{**ANY, "resource": "user:{$output.step_1.x}"}], "$.steps[0].resource"),
+    ("binding-input-missing", [{**ANY, "resource": "user:{$input.user}"}], "$.steps[0].resource"),
+    # Whichever tool is called in the end must bring what others bind.
+    (
+        "binding-path-absent",
+        [{**ANY, "fallback": {**FLIGHT}}, bound("$output.step_1.seat")],
+        "$.steps[1].params.a",
+    ),
 ]
 
 
@@ -99,7 +141,6 @@ def test_no_code_is_without_a_test() -> None:
         "field-invalid",
         "field-missing",
         "field-unknown",
-        "field-unsupported",
         "limit-bindings",
         "limit-depth",
         "limit-nodes",

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from saga_engine.plan.checks import check_plan
-from saga_engine.plan.model import Plan, Retry, Rollback, Step, load_plan
+from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step, load_plan
 from saga_engine.plan.problems import CODES
 from saga_engine.plan.schema import plan_schema
 from tests.plan.catalog import TRAVEL
@@ -29,7 +29,7 @@ def test_the_table_of_codes_is_the_programs() -> None:
 
 def test_every_field_is_explained() -> None:
     """The page names every field of every object of the format."""
-    fields = {name for model in (Plan, Step, Rollback, Retry) for name in model.model_fields}
+    fields = {name for model in (Plan, Step, Rollback, Retry, Fallback) for name in model.model_fields}
     assert {name for name in fields if f"`{name}`" not in PAGE} == set()
 
 
@@ -67,7 +67,8 @@ def test_the_schema_is_a_schema_and_its_example_fits() -> None:
     "plan",
     [
         {"steps": []},
-        {"steps": [{"step_id": 1, "tool": "t", "resource": "x"}]},
+        {"steps": [{"step_id": 1, "tool": "t", "resource": 1}]},
+        {"steps": [{"step_id": 1, "tool": "t", "fallback": []}]},
         {"steps": [{"step_id": 1, "tool": "t", "fallback": "x"}]},
         {"steps": [{"step_id": 1, "tool": "t"}], "on_failure": "replan"},
         {"steps": [{"step_id": "a b", "tool": "t"}]},
