@@ -12,6 +12,8 @@ carry the hash tag of its partition, so everything a script changes together liv
     saga:{p07}:session:<owner>  string  with a TTL: the lease of a process, which covers all its sagas
     saga:{p07}:wake:<owner>     set     ids of its sagas with mail
     saga:meta                   hash    format, partitions
+
+The keys of the guards are in ``guards``.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
 from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
 from saga_engine.stores.durability import SETTINGS, Level, ServerFacts, demand, judge
+from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.scripts import Script, script
 from saga_engine.stores.wire import Argument, Connector, Line, refusal
 
@@ -298,6 +301,16 @@ class RedisStore:
         """The messages waiting, oldest first; none for a saga that does not exist."""
         waiting: Sequence[bytes] = await self._plain("LRANGE", self._key("inbox", saga_id), 0, -1)
         return waiting
+
+    # --- what the guards share ---
+
+    def guard_store(self) -> RedisGuards:
+        """The shared state of guards, on the connections that do not carry the journal."""
+        return RedisGuards(self._run, self._namespace, self._status)
+
+    async def _status(self, saga_id: str) -> str | None:
+        found = await self._plain("HGET", self._key("head", saga_id), "status")
+        return None if found is None else str(found, "utf-8")
 
     # --- the ways to the server ---
 

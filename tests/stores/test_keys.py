@@ -1,5 +1,6 @@
 """What lies in the server: which keys there are, which of them expire, and that a saga's keys share one slot."""
 
+import hashlib
 import uuid
 
 import pytest
@@ -151,3 +152,33 @@ async def test_large_group_commits_are_cut(store):
     entries.append(Entry("s7", 1, 1, [b"r"], values={"v": b"x" * 20_000_000}))
     calls = [[key.split(":")[-1] for key in keys[::2]] for keys, _ in store._calls("A", entries)]
     assert calls == [["s0", "s1", "s2"], ["s3", "s4", "s5"], ["s6"], ["s7"]]
+
+
+async def test_the_keys_of_guards(store, raw, namespace):
+    """Each tool, resource, rate and tally has a slot of its own; arbitrary names are hashed; only statistics stay."""
+    guards = store.guard_store()
+    await guards.claim("pay.v2", "d", "s1:step:f:0", LONG_MS)
+    await guards.breaker_outcome("pay.v2", failed=True, failures=3, open_ms=LONG_MS)
+    await guards.count("pay.v2", {"calls": 1})
+    await guards.keep_good("find", "d", b"1", LONG_MS)
+    await guards.take("user:{u1}", ["s1:step"], LONG_MS)
+    await guards.reserve("pay.v2", 1000 * LONG_MS, 1, None)
+    await guards.tally_set("limit\ns1", "s1:step:f:0", "1", LONG_MS)
+    names = ("user:{u1}", "pay.v2", "limit\ns1")
+    resource, rate, tally = (hashlib.sha256(name.encode()).hexdigest()[:32] for name in names)
+    kept = "{t:pay.v2}:stats"
+    expected = {
+        "{t:pay.v2}:memory:d": "hash",
+        "{t:pay.v2}:owner:s1:step:f:0": "hash",
+        "{t:pay.v2}:breaker": "hash",
+        kept: "hash",
+        "{t:find}:good:d": "hash",
+        f"{{r:{resource}}}:queue": "zset",
+        f"{{r:{resource}}}:alive": "zset",
+        f"{{rate:{rate}}}": "string",
+        f"{{y:{tally}}}": "hash",
+    }
+    keys = {key.removeprefix(f"{namespace}:"): key for key in raw.keys(f"{namespace}:*")}
+    there = {name: raw.type(key) for name, key in keys.items() if not name.startswith("{p") and name != "meta"}
+    assert there == expected
+    assert [name for name in expected if raw.pttl(keys[name]) == -1] == [kept]

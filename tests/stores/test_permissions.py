@@ -12,10 +12,16 @@ from tests.servers import DebianRedis
 DOCS = Path(__file__).parents[2] / "docs" / "stores.md"
 
 
+def documented_rules():
+    """The rules of the ACL user, word for word from the docs."""
+    (rules,) = re.findall(r"`(\+@read [^`]+)`", DOCS.read_text())
+    return rules
+
+
 @pytest.mark.debian_redis
 async def test_the_documented_user_can_do_everything():
     """A user with the rules of docs/stores.md, and no others, passes the check and can use every verb."""
-    (rules,) = re.findall(r"`(\+@read [^`]+)`", DOCS.read_text())
+    rules = documented_rules()
     with DebianRedis(tcp=True) as server:
         with server.client() as client:
             client.execute_command("ACL", "SETUSER", "engine", "on", ">geheim", "~saga:*", *rules.split())

@@ -1,0 +1,231 @@
+"""What the guards of all processes share, in the same Redis or Valkey as the journals.
+
+One script for each kind of guard, with its laws at its top. All keys of a tool, of a resource, of a rate and of a tally
+carry a hash tag of their own, so everything that a script changes together lives in one slot::
+
+    saga:{t:<tool>}:memory:<digest>  hash    a call that somebody claimed or made: owner nonce done_ms result
+    saga:{t:<tool>}:owner:<owner>    hash    its calls (m:<digest>) and who relies on their result (by:<owner>)
+    saga:{t:<tool>}:breaker          hash    failures opens_at trial_until trial, and a field for each failure
+    saga:{t:<tool>}:stats            hash    numbers by name
+    saga:{t:<tool>}:good:<digest>    hash    the last good result of a read: result at_ms
+    saga:{r:<hash>}:queue            zset    tickets by arrival
+    saga:{r:<hash>}:alive            zset    tickets by the time they die
+    saga:{rate:<hash>}               string  the theoretical arrival time of the next call, in µs
+    saga:{y:<hash>}                  hash    a tally: entries by owner
+
+Names that may be any text (resources, rates, tallies) are hashed: 32 hex digits of their SHA-256. Every key but the
+statistics expires by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from saga_engine.ports import BreakerState, Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from saga_engine.stores.wire import Argument
+
+#: Longer is as good as for ever, and a server refuses times that do not fit 64 bits.
+_LONGEST_MS: Final = 100 * 365 * 86_400_000
+#: The greatest product of a rate's interval and its burst, in µs: 100 years. Lua counts exactly to 2**53.
+_LONGEST_US: Final = _LONGEST_MS * 1000
+
+
+class Run(Protocol):
+    """How a script is run: its name, its keys and its arguments. Safe to repeat, as all these scripts are."""
+
+    def __call__(self, name: str, keys: Sequence[Argument], args: Sequence[Argument]) -> Awaitable[Any]:
+        """The reply of the script."""
+        ...
+
+
+class RedisGuards:
+    """A ``GuardStore`` (see ``ports``) beside the journals of a ``RedisStore``.
+
+    Each call is one script in one round trip, atomic, on the server's clock. After a lost reply a script is run again
+    with the same arguments: ``claim`` and the breaker's verbs recognise their own work; ``reserve`` may reserve twice
+    (the limit is kept, a moment is wasted) and ``count`` may count twice; for all others once more is the same as once.
+    """
+
+    def __init__(self, run: Run, namespace: str, status: Callable[[str], Awaitable[str | None]]) -> None:
+        self._run = run
+        self._namespace = namespace
+        self._status = status
+
+    # --- the memory of calls ---
+
+    async def claim(self, tool: str, memory: str, owner: str, ttl_ms: int) -> Claim:
+        """Claim a call before it is made, unless it has been made (or claimed) by another owner within its time.
+
+        ``new`` and ``ours`` are written for ``ttl_ms`` from now. Who gets another owner's result relies on it until
+        ``unrely``, also when the result itself is long gone.
+        """
+        keys = self._memory_keys(tool, owner, memory)
+        verdict, *rest = await self._run("guard_memory", keys, ["claim", owner, memory, _ms(ttl_ms), _nonce()])
+        if verdict == b"done":
+            holder, result, age_ms = rest
+            return Claim("done", _text(holder), result, age_ms)
+        if verdict == b"busy":
+            return Claim("busy", _text(rest[0]))
+        return Claim("ours" if verdict == b"ours" else "new")
+
+    async def remember(self, tool: str, memory: str, owner: str, result: bytes, ttl_ms: int) -> None:
+        """The claimed call happened, with this result; kept for ``ttl_ms`` from now.
+
+        Written if the claim is still the owner's, or has expired and is nobody's. A call that ``owner`` never claimed,
+        or has forgotten since, is not written.
+        """
+        keys = self._memory_keys(tool, owner, memory)
+        await self._run("guard_memory", keys, ["remember", owner, memory, _ms(ttl_ms), result])
+
+    async def forget(self, tool: str, owner: str) -> Sequence[str]:
+        """Drop what ``owner`` claimed or made, unless others rely on its result: they are returned, sorted."""
+        relying = await self._run("guard_memory", self._memory_keys(tool, owner), ["forget", owner])
+        return sorted(map(_text, relying))
+
+    async def recollect(self, tool: str, owner: str) -> bytes | None:
+        """The result of the call that ``owner`` made; None if it is not known (any more)."""
+        result: bytes | None = await self._run("guard_memory", self._memory_keys(tool, owner), ["recollect", owner])
+        return result
+
+    async def unrely(self, tool: str, owner: str, relying: str) -> None:
+        """``relying`` no longer relies on the result of ``owner``."""
+        await self._run("guard_memory", self._memory_keys(tool, owner), ["unrely", owner, relying])
+
+    async def saga_status(self, saga_id: str) -> str | None:
+        """The status of a saga in this store; None if there is no such saga."""
+        return await self._status(saga_id)
+
+    # --- resources and rates ---
+
+    async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
+        """Join the queue for a resource, or keep alive in it; returns the ticket whose turn it is."""
+        args: list[Argument] = ["take", _ms(ttl_ms, least=0), *tickets]
+        return _text(await self._run("guard_queue", self._queue_keys(resource), args))
+
+    async def give(self, resource: str, ticket: str) -> str:
+        """Leave the queue; returns the ticket whose turn it is then, or an empty text."""
+        return _text(await self._run("guard_queue", self._queue_keys(resource), ["give", ticket]))
+
+    async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
+        """Reserve the next free moment of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now, rounded up.
+
+        ``interval_us``: one call in so many microseconds, ``burst``: that many at once after a pause. -1: the wait
+        would be longer than ``max_wait_ms``, and nothing is reserved. Raises ``ValueError`` for an interval or a burst
+        below 1, or for more than 100 years of both.
+        """
+        if interval_us < 1 or burst < 1 or interval_us * burst > _LONGEST_US:
+            raise ValueError(f"no rate: one call in {interval_us} µs, {burst} at once")
+        args: list[Argument] = [interval_us, burst, "" if max_wait_ms is None else max_wait_ms]
+        wait_ms: int = await self._run("guard_rate", [f"{self._namespace}:{{rate:{_hash(rate)}}}"], args)
+        return wait_ms
+
+    # --- breakers ---
+
+    async def breakers(self, tools: Sequence[str]) -> Mapping[str, BreakerState]:
+        """The breakers of these tools, in one round trip."""
+        if not tools:
+            return {}
+        flat = await self._run("guard_breaker", [self._tool_key(tool, "breaker") for tool in tools], ["look"])
+        return {tool: _breaker(flat[at : at + 3]) for tool, at in zip(tools, range(0, len(flat), 3), strict=True)}
+
+    async def breaker_trial(self, tool: str, trial_ms: int) -> bool:
+        """Be the one call that is let through, for ``trial_ms``. True as well when the breaker has closed meanwhile."""
+        args: list[Argument] = ["trial", _ms(trial_ms, least=0), _nonce()]
+        go: int = await self._run("guard_breaker", [self._tool_key(tool, "breaker")], args)
+        return go == 1
+
+    async def breaker_outcome(self, tool: str, *, failed: bool, failures: int, open_ms: int) -> BreakerState:
+        """Count an outcome; the table of states is in ``guard_breaker.lua``.
+
+        Raises ``ValueError`` for a limit below 1.
+        """
+        if failures < 1:
+            raise ValueError(f"a breaker opens after at least one failure, not {failures}")
+        args: list[Argument] = ["outcome", int(failed), failures, _ms(open_ms, least=0), _nonce()]
+        return _breaker(await self._run("guard_breaker", [self._tool_key(tool, "breaker")], args))
+
+    # --- numbers and texts ---
+
+    async def count(self, tool: str, counters: Mapping[str, int]) -> None:
+        """Add to the statistics of a tool."""
+        if counters:
+            args: list[Argument] = ["add", *(item for pair in counters.items() for item in pair)]
+            await self._run("guard_counts", [self._tool_key(tool, "stats")], args)
+
+    async def counters(self, tools: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """The statistics of tools, by name of counter; an empty mapping for a tool without any."""
+        if not tools:
+            return {}
+        found = await self._run("guard_counts", [self._tool_key(tool, "stats") for tool in tools], ["look"])
+        return {
+            tool: {_text(name): int(number) for name, number in _pairs(flat)}
+            for tool, flat in zip(tools, found, strict=True)
+        }
+
+    async def tally(self, name: str) -> Mapping[str, str]:
+        """The entries of a tally: texts by owner."""
+        flat = await self._run("guard_tally", [self._tally_key(name)], ["look"])
+        return {_text(owner): _text(entry) for owner, entry in _pairs(flat)}
+
+    async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int) -> None:
+        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now."""
+        args: list[Argument] = ["drop", _ms(ttl_ms), owner] if entry is None else ["set", _ms(ttl_ms), owner, entry]
+        await self._run("guard_tally", [self._tally_key(name)], args)
+
+    async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
+        """Keep the last good result of a read for ``ttl_ms`` from now."""
+        await self._run("guard_good", [self._tool_key(tool, f"good:{memory}")], ["keep", _ms(ttl_ms), result])
+
+    async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
+        """The last good result of a read and its age in ms."""
+        found = await self._run("guard_good", [self._tool_key(tool, f"good:{memory}")], ["look"])
+        return (found[0], found[1]) if found else None
+
+    # --- keys ---
+
+    def _tool_key(self, tool: str, rest: str) -> str:
+        return f"{self._namespace}:{{t:{tool}}}:{rest}"
+
+    def _memory_keys(self, tool: str, owner: str, memory: str | None = None) -> Sequence[str]:
+        record = self._tool_key(tool, f"owner:{owner}")
+        return [record] if memory is None else [record, self._tool_key(tool, f"memory:{memory}")]
+
+    def _queue_keys(self, resource: str) -> Sequence[str]:
+        tag = f"{self._namespace}:{{r:{_hash(resource)}}}"
+        return [f"{tag}:queue", f"{tag}:alive"]
+
+    def _tally_key(self, name: str) -> str:
+        return f"{self._namespace}:{{y:{_hash(name)}}}"
+
+
+def _hash(name: str) -> str:
+    # A plan's text may hold half of a surrogate pair, which is no UTF-8; it is a name like any other.
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _ms(duration: int, least: int = 1) -> int:
+    return min(max(duration, least), _LONGEST_MS)
+
+
+def _nonce() -> str:
+    """Tells one call from another; the repeats of a call whose reply was lost carry the same."""
+    return uuid.uuid4().hex
+
+
+def _text(raw: bytes) -> str:
+    return str(raw, "utf-8")
+
+
+def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _breaker(reply: Sequence[int]) -> BreakerState:
+    failures, tripped, opens_ms = reply
+    return BreakerState(failures, tripped == 1, opens_ms)
