@@ -1,7 +1,8 @@
 """Records to bytes and back.
 
 A record is one JSON object: ``k`` its kind, then its fields. Kinds and fields only ever grow (``records``). A record
-larger than 32 KiB gives up its largest values: they are stored once, by digest, and the record keeps a reference.
+larger than 32 KiB gives up its largest values: they are stored once, by digest, and the record keeps a reference with
+their cut form, so that a person or a model can be shown what is there without the whole being fetched.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import msgspec
 
 from saga_engine.core.records import AnyRecord, Record, ValueRef
 from saga_engine.errors import JournalUnreadable
+from saga_engine.plan.brief import brief
 
 #: The format of the journal. A reader refuses a greater one (the store keeps it in its meta key).
 FORMAT: Final = 1
 #: The greatest version of a record's meaning that this engine knows.
 VERSION: Final = 1
-#: Values over this many bytes of JSON are stored beside the journal.
+#: A record over this many bytes of JSON gives up its large values; they are stored beside the journal.
 INLINE_LIMIT: Final = 32 * 1024
-_SUMMARY_CHARS: Final = 240
+#: A value over this many bytes of JSON is shown in its cut form. It is less than the limit above by what the rest of a
+#: record can take, so whatever is stored beside the journal shows cut, also to those who still hold the whole.
+SHOWN_LIMIT: Final = INLINE_LIMIT - 1024
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
-_LARGE_FIELDS: Final = ("plan", "output", "params", "input")
+_LARGE_FIELDS: Final = ("plan", "output", "params", "input", "steps")
 
 
 def encode(record: Record, values: dict[str, bytes]) -> bytes:
@@ -45,15 +49,39 @@ def _offload(record: Record, values: dict[str, bytes]) -> Record:
             continue
         data = _encode(value)
         if len(data) > INLINE_LIMIT // 8:
-            digest = sha256(data).hexdigest()
-            values[digest] = data
-            refs[name] = ValueRef(digest=digest, bytes=len(data), summary=_summary(data))
+            ref = refs[name] = _ref(value, data)
+            values[ref.digest] = data
             changes[name] = None
     return msgspec.structs.replace(record, refs=refs, **changes) if refs else record
 
 
-def _summary(data: bytes) -> str:
-    return data[:_SUMMARY_CHARS].decode(errors="ignore") + "…"
+def _ref(value: Any, data: bytes) -> ValueRef:
+    if isinstance(value, msgspec.Raw):
+        value = msgspec.json.decode(data)
+    return ValueRef(digest=sha256(data).hexdigest(), bytes=len(data), brief=brief(value))
+
+
+class Stored:
+    """Stands in a record, and in a state made of such records, for a large value that has not been fetched.
+
+    Such a state is for looking at a saga only. What is driven has its values whole.
+    """
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: ValueRef) -> None:
+        self.ref = ref
+
+    @property
+    def cut(self) -> Any:
+        """The cut form."""
+        return self.ref.summary if self.ref.brief is None else self.ref.brief
+
+
+def stored_form(value: Any) -> Stored | None:
+    """What stands for a value where it is shown; None if the value is small enough to be shown itself."""
+    data = _encode(value)
+    return Stored(_ref(value, data)) if len(data) > SHOWN_LIMIT else None
 
 
 def decode(data: bytes) -> AnyRecord:
@@ -93,3 +121,9 @@ def inflate(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
             )
         found[name] = msgspec.json.decode(data)
     return msgspec.structs.replace(record, refs={}, **found)
+
+
+def abridge(record: AnyRecord) -> AnyRecord:
+    """The record with ``Stored`` in the place of a large output. Other large values are left to their references."""
+    ref = refs_of(record).get("output")
+    return record if ref is None else msgspec.structs.replace(record, output=Stored(ref))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from saga_engine.core.codec import decode, inflate, refs_of
+from saga_engine.core.codec import abridge, decode, inflate, refs_of
 from saga_engine.core.evolve import fold
+from saga_engine.core.growth import Growth
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.state import State
 from saga_engine.core.transitions import SAGA_FINAL
@@ -21,11 +22,15 @@ async def read_records(store: Store, saga_id: str, start: int = 0, *, whole: boo
     Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
     """
     records = [decode(data) for data in await store.read(saga_id, start)]
-    digests = sorted({ref.digest for record in records for ref in refs_of(record).values()}) if whole else []
-    if digests:
-        values = await store.values(saga_id, digests)
-        records = [inflate(record, values) for record in records]
-    return records
+    return await _inflated(store, saga_id, records) if whole else records
+
+
+async def _inflated(store: Store, saga_id: str, records: list[AnyRecord]) -> list[AnyRecord]:
+    digests = sorted({ref.digest for record in records for ref in refs_of(record).values()})
+    if not digests:
+        return records
+    values = await store.values(saga_id, digests)
+    return [inflate(record, values) for record in records]
 
 
 def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) -> CompiledPlan:
@@ -42,7 +47,30 @@ def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) ->
 
 def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
     """The state that the records add up to."""
-    return fold(records, compile_journalled(records, catalog))
+    plan = compile_journalled(records, catalog)
+    started = records[0]
+    assert isinstance(started, SagaStarted), "compile_journalled has seen to that"
+    return fold(records, plan, Growth(started, catalog))
+
+
+async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
+    """The state of a saga for people to look at. Without ``full``, large outputs are not fetched (``codec.Stored``).
+
+    Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``. Without ``full``, a large output that is
+    missing from the store is no error.
+    """
+    if full:
+        return state_of(await read_records(store, saga_id))
+    records = await read_records(store, saga_id, whole=False)
+    plan_and_input = await _inflated(store, saga_id, records[:1])
+    state = state_of([*plan_and_input, *map(abridge, records[1:])])
+    if any(question.kind == "approval" for question in state.questions.values()):
+        # A person is asked about the exact call, and what its params bind to may be in a large output.
+        try:
+            return state_of(await _inflated(store, saga_id, records))
+        except JournalUnreadable:
+            return state
+    return state
 
 
 def missing_tools(records: list[AnyRecord], catalog: ToolCatalog) -> list[str]:

@@ -8,26 +8,32 @@ from functools import partial
 from typing import Any
 
 from saga_engine.core import transitions as t
-from saga_engine.core.report import view
+from saga_engine.core.report import abridged, view
 from saga_engine.core.state import State
 
 
 class Outcome:
-    """Where a saga stands. The details are put together when they are first asked for: many want only ``status``."""
+    """Where a saga stands. The details are put together when they are first asked for: many want only ``status``.
 
-    __slots__ = ("_body", "_state", "saga_id", "status")
+    What ``run``, ``wait`` and ``resume`` return has its outputs whole. In what ``show`` returns without ``full``, those
+    over 31 KiB are in their cut form, with ``output_ref`` (``digest``, ``bytes``) beside them.
+    """
 
-    def __init__(self, state: State) -> None:
+    __slots__ = ("_body", "_full", "_state", "saga_id", "status")
+
+    def __init__(self, state: State, *, full: bool = True) -> None:
         self.saga_id = state.saga_id
         self.status = state.status
         self._state: State | None = state
+        self._full = full
         self._body: dict[str, Any] = {}
 
     @property
     def body(self) -> Mapping[str, Any]:
-        """The object that ``show --json`` prints."""
+        """The object that ``show --json`` prints; with whole outputs, unless it was shown without ``full``."""
         if self._state is not None:
-            self._body, self._state = view(self._state), None
+            body = view(self._state)
+            self._body, self._state = body if self._full else abridged(body), None
         return self._body
 
     def __repr__(self) -> str:
@@ -50,15 +56,21 @@ class Outcome:
         return report
 
     def output(self, step_id: int | str) -> Any:
-        """The output of a step, None if it has none; raises ``KeyError`` if there is no such step."""
+        """The whole output of a step, None if it has none.
+
+        Raises ``KeyError`` if there is no such step, ``LookupError`` if only the cut form of its output is here: a
+        program must not take that for the value.
+        """
         for step in self.body["steps"]:
             if str(step["step_id"]) == str(step_id):
+                if "output_ref" in step:
+                    raise LookupError(f"the output of step {step_id} was not fetched: use show(..., full=True)")
                 return step["output"]
         raise KeyError(step_id)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The outcome as one JSON object."""
-        return dict(self.body)
+    def to_dict(self, *, full: bool = True) -> dict[str, Any]:
+        """The outcome as one JSON object; without ``full``, large outputs are in their cut form."""
+        return dict(self.body) if full else abridged(self.body)
 
 
 class Handle:

@@ -7,6 +7,8 @@ import typing
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from saga_engine.core import codec
 from saga_engine.core import records as r
@@ -77,10 +79,62 @@ def test_large_values_are_stored_once_and_come_back_whole() -> None:
     assert len(data) < 1024
     assert len(values) == 1
     shown = codec.decode(data)
-    assert codec.refs_of(shown)["output"].summary.startswith('{"rows"')
+    ref = codec.refs_of(shown)["output"]
+    assert ref.brief == {"rows": {"items": ["x" * 100] * 5, "total": 1000, "has_more": True}}
+    assert ref.bytes == len(values[ref.digest])
     assert codec.inflate(shown, values) == record
     with pytest.raises(JournalUnreadable):
         codec.inflate(shown, {digest: b"[]" for digest in values})
+
+
+def test_a_reference_of_an_older_journal_shows_its_summary() -> None:
+    """A reference from before there were cut forms stays readable, and what it has is shown."""
+    data = b'{"k":"StepSucceeded","step":"1","refs":{"output":{"digest":"d","bytes":40000,"summary":"[1,2"}},"at":6}'
+
+    record = codec.abridge(codec.decode(data))
+
+    assert isinstance(record, r.StepSucceeded)
+    assert isinstance(record.output, codec.Stored)
+    assert record.output.cut == "[1,2"
+
+
+def test_a_large_plan_given_as_bytes_has_a_cut_form() -> None:
+    """A plan that is stored beside its journal shows like any other large value."""
+    plan = {"goal": "g", "steps": [{"step_id": at, "tool": "t" * 1000} for at in range(100)]}
+    record = r.SagaStarted(
+        plan=msgspec.Raw(json.dumps(plan).encode()), at=1, saga_id="s", digest="d", seed="e", input={"a": "b"}
+    )
+    values: dict[str, bytes] = {}
+
+    shown = codec.decode(codec.encode(record, values))
+
+    assert list(codec.refs_of(shown)) == ["plan"]
+    assert codec.refs_of(shown)["plan"].brief["goal"] == "g"
+    assert codec.refs_of(shown)["plan"].brief["steps"]["total"] == 100
+    inflated = codec.inflate(shown, values)
+    assert isinstance(inflated, r.SagaStarted)
+    assert inflated.plan == plan
+
+
+@given(st.integers(codec.INLINE_LIMIT - 2000, codec.INLINE_LIMIT + 100))
+def test_what_is_stored_beside_the_journal_is_shown_cut(size: int) -> None:
+    """Whoever holds the whole value shows it in the same form as whoever has only the journal."""
+    output = "x" * (size - 2)
+    values: dict[str, bytes] = {}
+    longest = "s" * 64
+    shown = codec.abridge(
+        codec.decode(
+            codec.encode(r.StepSucceeded(at=2**45, step=longest, output=output, via="shared", source="i" * 200), values)
+        )
+    )
+    held = codec.stored_form(output)
+
+    assert isinstance(shown, r.StepSucceeded)
+    assert (held is not None) is (size > codec.SHOWN_LIMIT)
+    if isinstance(shown.output, codec.Stored):
+        assert held is not None
+        assert held.ref == shown.output.ref
+        assert values
 
 
 def test_a_value_of_just_under_the_limit_stays_inline() -> None:
