@@ -29,6 +29,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an unexpected error; also SAGA_DEBUG=1.")
 ]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Outputs whole, however large. Else those over 31 KiB are in their cut form.")
+]
 SagaArgument = Annotated[str, typer.Argument(metavar="ID", help="The saga's id.")]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")]
 ByOption = Annotated[
@@ -45,7 +48,10 @@ def settings_for(store: str | None = None, tools: list[str] | None = None) -> Se
 
 
 def registry_for(settings: Settings) -> ToolRegistry:
-    """All tools that the settings name. Raises ``ToolInvalid``. What their modules print goes to stderr."""
+    """All tools that the settings name, with the options that the operator gives them.
+
+    What their modules print goes to stderr. Raises ``ToolInvalid`` and ``SettingInvalid``.
+    """
     from saga_engine.cli.output import stdout_kept_clean
     from saga_engine.tools.loading import load_tools
     from saga_engine.tools.registry import ToolRegistry
@@ -54,7 +60,34 @@ def registry_for(settings: Settings) -> ToolRegistry:
     with stdout_kept_clean():
         for reference in settings.tools:
             found += load_tools(reference, settings.base)
-        return ToolRegistry(found)
+        if settings.http_tools:
+            from saga_engine.tools.http import http_tools
+
+            found += http_tools(
+                settings.http_tools,
+                base=settings.file_base,
+                source=settings.file_name,
+                allow_private=_allow_private(settings),
+            )
+        registry = ToolRegistry(found)
+    if not settings.tool_options:
+        return registry
+    from saga_engine.tools.overrides import apply_overrides
+
+    return apply_overrides(registry, settings.tool_options, settings.file_name)
+
+
+def _allow_private(settings: Settings) -> list[str]:
+    """The addresses that the policy allows although they are not public. Raises ``SettingInvalid``."""
+    listed = settings.policy.get("allow_private", [])
+    if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
+        return listed
+    from saga_engine.errors import SettingInvalid
+
+    raise SettingInvalid(
+        f"allow_private of [policy] in {settings.file_name} must be a list of texts",
+        hint='write allow_private = ["127.0.0.1", "10.1.0.0/16"]',
+    )
 
 
 def plan_source(plan: str) -> bytes | Path:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import re
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.tooling import Effect, RetryPolicy, ToolSpec
+from saga_engine.plan.tooling import BreakerPolicy, Effect, RetryPolicy, ToolSpec
 from saga_engine.plan.values import digest
 from saga_engine.tools.checking import OutputCheck, SchemaCheck, compile_schema
+from saga_engine.tools.declaring import refuse, refuse_contradictions
+from saga_engine.tools.docstrings import read_docstring
 from saga_engine.tools.limits import ResourceKey, template_fields
-from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature
+from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature, shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _DEFAULT_RETRY = RetryPolicy(max_attempts=4, base_s=1.0, max_s=30.0, jitter=True)
 
 
@@ -47,12 +46,19 @@ class Tool(Generic[P, R]):
         retry: RetryPolicy = _DEFAULT_RETRY,
         resource: ResourceKey | None = None,
         max_concurrency: int | None = None,
+        rate: str | None = None,
+        breaker: bool | BreakerPolicy = False,
+        dedupe_ttl_s: float | None = None,
+        last_good_s: float | None = None,
         compensates: bool = False,
         tolerates_absence: bool = False,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         tags: Iterable[str] = (),
         description: str | None = None,
+        use_when: str = "",
+        not_when: str = "",
+        returns: str = "",
         declared: bool = True,
     ) -> None:
         self.name: str = ""
@@ -70,8 +76,16 @@ class Tool(Generic[P, R]):
         self.probe = probe
         self.timeout_s = timeout_s
         self.retry = retry
-        self.resource = resource
+        # A list of the author's own could be changed behind our back.
+        self.resource = tuple(resource) if isinstance(resource, list) else resource
         self.max_concurrency = max_concurrency
+        self.rate = rate
+        #: The policy of the circuit breaker; ``None``: the tool has none.
+        self.breaker: BreakerPolicy | None = (
+            BreakerPolicy() if breaker is True else None if breaker is False else breaker
+        )
+        self.dedupe_ttl_s = dedupe_ttl_s
+        self.last_good_s = last_good_s
         self.compensates = compensates
         self.tolerates_absence = tolerates_absence
         self.tags = (tags,) if isinstance(tags, str) else tuple(tags)
@@ -80,10 +94,15 @@ class Tool(Generic[P, R]):
         self._keyed = keyed
         self._given_input = _copied_schema(input_schema, self.name, "input_schema")
         self._given_output = _copied_schema(output_schema, self.name, "output_schema")
-        self.description = _doc_of(function) if description is None else inspect.cleandoc(description)
+        found = parameters(function, self.name)
+        self._documented = read_docstring(_doc_of(function), found)
+        self.description = self._documented.description if description is None else _clean(description)
+        self.use_when = _clean(use_when)
+        self.not_when = _clean(not_when)
+        self.returns = _clean(returns) or self._documented.returns
         self._specs: dict[tuple[str | None, str | None], ToolSpec] = {}
         functools.update_wrapper(self, function, updated=())
-        _refuse_contradictions(self, keyed)
+        refuse_contradictions(self.name, function, self.options())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, with no time-out and no judgement."""
@@ -117,21 +136,29 @@ class Tool(Generic[P, R]):
     def options(self) -> dict[str, Any]:
         """Everything that was declared, as the arguments of :func:`tool`."""
         names = (
-            "name effect key_ttl_s undo probe timeout_s retry resource max_concurrency compensates tolerates_absence "
-            "tags description declared"
+            "name effect key_ttl_s undo probe timeout_s retry resource max_concurrency rate dedupe_ttl_s last_good_s "
+            "compensates tolerates_absence tags description use_when not_when returns declared"
         )
-        given = {"keyed": self._keyed, "input_schema": self._given_input, "output_schema": self._given_output}
-        return {name: getattr(self, name) for name in names.split()} | given
+        return {name: getattr(self, name) for name in names.split()} | {
+            "keyed": self._keyed,
+            "breaker": False if self.breaker is None else self.breaker,
+            "input_schema": self._given_input,
+            "output_schema": self._given_output,
+        }
 
     @functools.cached_property
     def signature(self) -> Signature:
         """What the function takes and gives. Raises ``ToolInvalid``."""
-        signature = read_signature(self.function, self.name, self._given_input, self._given_output)
-        if isinstance(self.resource, str) and signature.accepts is not None:
-            for field in template_fields(self.resource):
-                if field not in signature.accepts:
-                    known = ", ".join(sorted(signature.accepts)) or "none"
-                    raise _invalid(self, f"its resource names {field!r}, which is no parameter", f"parameters: {known}")
+        signature = read_signature(
+            self.function, self.name, self._given_input, self._given_output, self._documented.params
+        )
+        templates = (self.resource,) if isinstance(self.resource, str) else self.resource
+        if templates is None or callable(templates) or signature.accepts is None:
+            return signature
+        for field in [field for template in templates for field in template_fields(template)]:
+            if field not in signature.accepts:
+                known = ", ".join(sorted(signature.accepts)) or "none"
+                refuse(self.name, f"its resource names {field!r}, which is no parameter", f"parameters: {known}")
         return signature
 
     @property
@@ -168,10 +195,10 @@ class Tool(Generic[P, R]):
             compile_schema(self._given_output, self.name, "output_schema", formats=False)
         output = OutputCheck(self.name, signature.output_schema)
         if self.key_ttl_s is not None and not self.keyed:
-            raise _invalid(
-                self, "it has key_ttl_s but honours no key", f"add keyed=True or a parameter {KEY_PARAMETER}"
-            )
-        identity = [self.name, signature.input_schema, signature.output_schema, self.effect, self.keyed]
+            refuse(self.name, "it has key_ttl_s but honours no key", f"add keyed=True or a parameter {KEY_PARAMETER}")
+        # What is only told to readers is no part of it: a better docstring makes no other tool.
+        returned = None if signature.output_schema is None else shape(signature.output_schema)
+        identity = [self.name, shape(signature.input_schema), returned, self.effect, self.keyed]
         return ToolSpec(
             name=self.name,
             description=self.description,
@@ -184,6 +211,12 @@ class Tool(Generic[P, R]):
             retry=self.retry,
             compensates=self.compensates,
             tolerates_absence=self.tolerates_absence,
+            remembers=self.dedupe_ttl_s is not None,
+            last_good_s=self.last_good_s,
+            use_when=self.use_when,
+            not_when=self.not_when,
+            returns=self.returns,
+            tags=self.tags,
             input_schema=signature.input_schema,
             output_schema=signature.output_schema,
             digest=digest(identity)[:12],
@@ -212,12 +245,19 @@ def tool(
     retry: RetryPolicy = ...,
     resource: ResourceKey | None = None,
     max_concurrency: int | None = None,
+    rate: str | None = None,
+    breaker: bool | BreakerPolicy = False,
+    dedupe_ttl_s: float | None = None,
+    last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
     description: str | None = None,
+    use_when: str = "",
+    not_when: str = "",
+    returns: str = "",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -236,12 +276,19 @@ def tool(
     retry: RetryPolicy = ...,
     resource: ResourceKey | None = None,
     max_concurrency: int | None = None,
+    rate: str | None = None,
+    breaker: bool | BreakerPolicy = False,
+    dedupe_ttl_s: float | None = None,
+    last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
     description: str | None = None,
+    use_when: str = "",
+    not_when: str = "",
+    returns: str = "",
 ) -> Tool[P, R]: ...
 
 
@@ -259,12 +306,19 @@ def tool(
     retry: RetryPolicy = _DEFAULT_RETRY,
     resource: ResourceKey | None = None,
     max_concurrency: int | None = None,
+    rate: str | None = None,
+    breaker: bool | BreakerPolicy = False,
+    dedupe_ttl_s: float | None = None,
+    last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
     description: str | None = None,
+    use_when: str = "",
+    not_when: str = "",
+    returns: str = "",
 ) -> Any:
     """Make a function a tool: ``@tool``, ``@tool(...)``, or ``tool(function, ...)``.
 
@@ -275,12 +329,16 @@ def tool(
     ``key_ttl_s``: seconds for which it remembers a key; ``None`` is for ever.
     ``undo``, ``probe``: the tools that take this one back, and that tell whether a call happened (names or functions).
     ``timeout_s``: seconds for one attempt. ``retry``: how often and how fast.
-    ``resource``: the key of what a call touches, ``"user:{user_id}"`` or a function of the params; calls with the same
-    key run one at a time. ``max_concurrency``: calls of this tool at once. Both hold within this process.
+    ``resource``: the key of what a call touches, ``"user:{user_id}"``, several of these, or a function of the params;
+    calls with the same key run one at a time, across all processes. ``max_concurrency``: calls of this tool at once in
+    one process. ``rate``: ``"10/s"``, calls of this tool in all processes (per ``s``, ``min``, ``h`` or ``d``).
+    ``breaker``: ``True`` or a ``BreakerPolicy``; the tool is given a rest after failures in a row.
+    ``dedupe_ttl_s``: seconds for which the engine remembers a call: an identical one of another saga gets its result.
+    ``last_good_s``: seconds for which the last good result of a read may stand in (a step's ``fallback``).
     ``compensates``: a planner may use it in a compensation that it makes up.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
     ``input_schema``, ``output_schema``: JSON Schema, where the signature cannot say it.
-    ``tags``: words to choose tools by.
+    ``tags``: words to choose tools by. ``use_when``, ``not_when``, ``returns``: what a model chooses by.
 
     Raises ``ToolInvalid`` when the declaration contradicts itself.
     """
@@ -290,7 +348,7 @@ def tool(
     return Tool(function, **options)
 
 
-# --- checks --------------------------------------------------------------------------------------------------------
+# --- what a declaration is made of -----------------------------------------------------------------------------------
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -308,6 +366,11 @@ def _doc_of(function: Callable[..., Any]) -> str:
     return inspect.getdoc(_named(function)) or ""
 
 
+def _clean(text: Any) -> Any:
+    """A text without the indentation of the place where it was written; what is no text is refused later."""
+    return inspect.cleandoc(text) if isinstance(text, str) else text
+
+
 def _copied_schema(schema: Any, label: str, what: str) -> dict[str, Any] | None:
     """A given schema as JSON of its own, so that nobody can change it afterwards."""
     if schema is None:
@@ -322,74 +385,3 @@ def _copied_schema(schema: Any, label: str, what: str) -> dict[str, Any] | None:
     except (TypeError, ValueError, RecursionError) as error:
         raise ToolInvalid(f"the {what} of tool {label!r} is no JSON: {error}", hint=hint, tool=label) from error
     return copy
-
-
-def _invalid(it: AnyTool, problem: str, hint: str) -> ToolInvalid:
-    return ToolInvalid(f"tool {it.name!r}: {problem}", hint=hint, tool=it.name)
-
-
-def _seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
-
-
-def _refuse_contradictions(it: AnyTool, keyed: Any) -> None:
-    """Refuse what can be seen to be wrong without looking at annotations."""
-    if not isinstance(it.name, str) or not NAME_PATTERN.fullmatch(it.name):
-        raise _invalid(
-            it,
-            "its name is not usable",
-            "give name=…: a letter or underscore, then letters, digits, '_', '.' or '-', at most 64 characters",
-        )
-    if it.effect not in ("read", "write"):
-        raise _invalid(it, f"effect={it.effect!r} has no meaning", "use 'read' or 'write'")
-    if not isinstance(keyed, bool | None):
-        raise _invalid(it, f"keyed={keyed!r} has no meaning", "use True, False or None")
-    if not _seconds(it.timeout_s):
-        raise _invalid(it, f"timeout_s={it.timeout_s!r} is no time", "give a positive number of seconds")
-    if it.key_ttl_s is not None and not _seconds(it.key_ttl_s):
-        raise _invalid(it, f"key_ttl_s={it.key_ttl_s!r} is no time", "give a positive number of seconds, or None")
-    _refuse_bad_retry(it)
-    _refuse_bad_limits(it)
-    for option in ("compensates", "tolerates_absence"):
-        if not isinstance(getattr(it, option), bool):
-            raise _invalid(it, f"{option} must be True or False", f"remove it or write {option}=True")
-    if not all(isinstance(tag, str) for tag in it.tags):
-        raise _invalid(it, "tags must be texts", "write tags=('travel', 'paid')")
-    for option in ("undo", "probe"):
-        other = getattr(it, option)
-        if other is not None and not isinstance(other, str) and not callable(other):
-            raise _invalid(it, f"{option}={other!r} is neither a name nor a function", "name a tool")
-        if other is not None and (other in (it.name, it.function) or getattr(other, "name", None) == it.name):
-            raise _invalid(it, f"it is its own {option}", f"the {option} is another tool")
-    if it.effect == "read" and it.undo is not None:
-        raise _invalid(it, "it reads, so there is nothing to undo", "remove undo, or declare effect='write'")
-    if it.effect == "read" and it.tolerates_absence:
-        raise _invalid(it, "it reads, so it can be no undo", "remove tolerates_absence, or declare effect='write'")
-    parameters(it.function, it.name)
-
-
-def _refuse_bad_retry(it: AnyTool) -> None:
-    retry = it.retry
-    if not isinstance(retry, RetryPolicy):
-        raise _invalid(it, f"retry={retry!r} is no RetryPolicy", "write retry=RetryPolicy(max_attempts=4)")
-    attempts = retry.max_attempts
-    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
-        raise _invalid(it, f"retry.max_attempts={attempts!r} allows no call", "it counts the first attempt: at least 1")
-    for option in ("base_s", "max_s"):
-        value = getattr(retry, option)
-        if value != 0 and not _seconds(value):
-            raise _invalid(it, f"retry.{option}={value!r} is no time", "give a number of seconds, 0 or more")
-
-
-def _refuse_bad_limits(it: AnyTool) -> None:
-    limit = it.max_concurrency
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise _invalid(it, f"max_concurrency={limit!r} lets no call through", "give a whole number of at least 1")
-    if it.resource is None or callable(it.resource):
-        return
-    if not isinstance(it.resource, str) or not it.resource:
-        raise _invalid(it, f"resource={it.resource!r} is no key", "write 'user:{user_id}', or a function of the params")
-    try:
-        template_fields(it.resource)
-    except ValueError as error:
-        raise _invalid(it, f"its resource {it.resource!r} is no template: {error}", "write 'user:{user_id}'") from error

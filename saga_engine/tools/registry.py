@@ -81,6 +81,15 @@ class ToolRegistry:
         """The tool itself; ``None`` if there is none."""
         return self._tools.get(name)
 
+    def missing(self, name: str) -> ToolMissing:
+        """The error that tells that nobody here is called ``name``, and who nearly is."""
+        near = get_close_matches(name, self._tools, n=3)
+        return ToolMissing(
+            f"no tool is called {name!r} here",
+            hint=f"did you mean {', '.join(near)}?" if near else "load the module that defines it (--tools)",
+            tool=name,
+        )
+
     def __iter__(self) -> Iterator[AnyTool]:
         return iter(self._tools.values())
 
@@ -108,7 +117,7 @@ class ToolRegistry:
         """
         spec = self._specs.get(name)
         if spec is None:
-            raise self._missing(name)
+            raise self.missing(name)
         if spec.probe is None:
             return no_probe(name)
         accepts = self._tools[spec.probe].signature.accepts
@@ -129,17 +138,9 @@ class ToolRegistry:
     def _prepared(self, name: str) -> Invocation:
         found = self._tools.get(name)
         if found is None:
-            raise self._missing(name)
+            raise self.missing(name)
         invoke = self._calls[name] = Caller(found).invoke
         return invoke
-
-    def _missing(self, name: str) -> ToolMissing:
-        near = get_close_matches(name, self._tools, n=3)
-        return ToolMissing(
-            f"no tool is called {name!r} here",
-            hint=f"did you mean {', '.join(near)}?" if near else "load the module that defines it (--tools)",
-            tool=name,
-        )
 
     def _register(self, new: AnyTool) -> None:
         old = self._tools.get(new.name)

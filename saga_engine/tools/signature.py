@@ -82,8 +82,12 @@ def read_signature(
     label: str,
     input_schema: dict[str, Any] | None,
     output_schema: dict[str, Any] | None,
+    documented: Mapping[str, str] | None = None,
 ) -> Signature:
-    """Analyse a function once; given schemas take the place of derived ones. Raises ``ToolInvalid``."""
+    """Analyse a function once; given schemas take the place of derived ones. Raises ``ToolInvalid``.
+
+    ``documented`` are descriptions of parameters from elsewhere, for a derived schema where the annotation has none.
+    """
     found = parameters(fn, label)
     if next(iter(found), "") == "self" and not hasattr(fn, "__self__"):
         raise ToolInvalid(
@@ -106,6 +110,7 @@ def read_signature(
     if input_schema is None:
         adapters = _adapters(coerced, label)
         schema = _derived_schema(visible, hints, adapters, catch_all, label)
+        _describe(schema["properties"], hints, documented or {})
     else:
         _refuse_misfit(input_schema, found, set(visible), None if catch_all is None else catch_all.name, label)
         adapters = _adapters({n: h for n, h in coerced.items() if not isinstance(h, _Unresolved)}, label)
@@ -317,6 +322,40 @@ def _derived_schema(
     if "$defs" in shared:
         schema["$defs"] = shared["$defs"]
     return schema
+
+
+def _describe(properties: dict[str, Any], hints: Mapping[str, Any], documented: Mapping[str, str]) -> None:
+    """Give each property the text of its annotation, ``Annotated[str, "an IATA code"]``, else that of the docstring."""
+    for name, schema in properties.items():
+        hint = hints[name]
+        texts = typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
+        text = next((text for text in texts if isinstance(text, str)), documented.get(name))
+        if text and "description" not in schema:
+            properties[name] = {**schema, "description": text}
+
+
+#: Keywords of JSON Schema that are for readers only (Draft 2020-12, Validation, section 9), and whose values are data
+#: or schemas by name.
+_TOLD = frozenset({"title", "description", "examples", "$comment"})
+_DATA = frozenset({"const", "enum", "default", "required", "dependentRequired"})
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+
+
+def shape(schema: Any) -> Any:
+    """What a schema demands, without what it tells its readers: the part that makes two tools the same or not."""
+    if isinstance(schema, list):
+        return [shape(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        word: value
+        if word in _DATA
+        else {name: shape(part) for name, part in value.items()}
+        if word in _NAMED and isinstance(value, dict)
+        else shape(value)
+        for word, value in schema.items()
+        if word not in _TOLD
+    }
 
 
 def _property(schema: dict[str, Any], parameter: inspect.Parameter, label: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.tooling import RetryPolicy
+from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.decorator import Tool, tool
 from saga_engine.tools.registry import ToolRegistry
@@ -326,6 +326,31 @@ def bad(**options):
         bad(resource="user:{x:>9}"),
         bad(resource="user:{"),
         bad(resource="user:{}"),
+        bad(resource=[]),
+        bad(resource=["user:{x}", ""]),
+        bad(resource=["user:{x}", 7]),
+        bad(resource=["user:{x[0]}"]),
+        bad(rate="often"),
+        bad(rate="0/s"),
+        bad(rate=10),
+        bad(breaker="yes"),
+        bad(breaker=0),
+        bad(breaker=BreakerPolicy(failures=0)),
+        bad(breaker=BreakerPolicy(failures=True)),
+        bad(breaker=BreakerPolicy(open_s=float("inf"))),
+        bad(breaker=BreakerPolicy(open_s=1e12)),
+        bad(dedupe_ttl_s=0),
+        bad(dedupe_ttl_s=float("nan")),
+        bad(dedupe_ttl_s=1e300),
+        bad(dedupe_ttl_s=60, effect="read"),
+        bad(last_good_s=-1, effect="read"),
+        bad(last_good_s=60),
+        bad(use_when=None),
+        bad(not_when=["never"]),
+        bad(returns=7),
+        bad(description=b"bytes"),
+        bad(use_when="x" * 20_001),
+        bad(retry=RetryPolicy(jitter=1)),
         bad(compensates=1),
         bad(tags=[1]),
         bad(name="no spaces"),
@@ -369,6 +394,7 @@ def test_a_tool_cannot_be_its_own_undo_as_a_function():
     [
         {"key_ttl_s": 60},
         {"resource": "user:{user_id}"},
+        {"resource": ["x:{x}", "user:{user_id}"]},
         {"input_schema": {"properties": {"x": {"type": "nonsense"}}}},
         {"input_schema": {"properties": {"x": {"$ref": "http://192.0.2.1/schema"}}}},
         {"input_schema": {"properties": {"x": {"$ref": "#/$defs/none"}}}},
@@ -442,3 +468,186 @@ def test_a_tool_remembers_all_that_was_declared():
     made = tool(print_it, tags=("travel",), compensates=True, tolerates_absence=True, max_concurrency=3, resource="r")
     assert (made.tags, made.compensates, made.tolerates_absence) == (("travel",), True, True)
     assert (made.max_concurrency, made.resource) == (3, "r")
+
+
+FULL = {
+    "effect": "write",
+    "use_when": "a thing is wanted",
+    "not_when": "it is there already",
+    "returns": "its number",
+    "resource": ["a:{x}", "b"],
+    "rate": "10/s",
+    "breaker": BreakerPolicy(failures=5, open_s=60),
+    "dedupe_ttl_s": 60,
+    "max_concurrency": 3,
+    "tags": ["travel"],
+    "retry": RetryPolicy(max_attempts=2),
+}
+
+
+@pytest.mark.parametrize("options", [{}, FULL, {"effect": "read", "last_good_s": 60.5, "breaker": True}])
+def test_a_tool_can_be_made_again_from_its_options(options):
+    """``Tool(function, **tool.options())`` is an equal tool with the same spec: overrides and methods rely on it."""
+
+    def act(x: int = 0) -> dict:
+        """Does it.
+
+        Args:
+            x: how often
+
+        Returns:
+            the number
+        """
+
+    made = tool(act, **options)
+    again = Tool(act, **made.options())
+    assert again == made
+    assert again.options() == made.options()
+    one, other = spec_of(made), spec_of(again)
+    assert (one.digest, one.description, one.returns) == (other.digest, other.description, other.returns)
+    assert tool(act, **options, timeout_s=7) != made
+
+
+def test_what_a_model_chooses_by_reaches_the_spec():
+    """``use_when``, ``not_when``, ``returns`` and tags stand in the spec without the indentation of the source."""
+    spec = spec_of(
+        tool(
+            print_it,
+            **{
+                **FULL,
+                "resource": "r",
+                "use_when": """a thing
+        is wanted""",
+            },
+        )
+    )
+    assert (spec.use_when, spec.not_when, spec.returns) == ("a thing\nis wanted", "it is there already", "its number")
+    assert (spec.tags, spec.remembers) == (("travel",), True)
+
+
+def test_a_breaker_is_a_policy_or_nothing():
+    """``True`` is the default policy, ``False`` is none; a list of resources cannot be changed afterwards."""
+    keys = ["a"]
+    assert tool(print_it, breaker=True).breaker == BreakerPolicy(3, 30.0)
+    assert tool(print_it).breaker is None
+    made = tool(print_it, resource=keys)
+    keys.append("b")
+    assert made.resource == ("a",)
+
+
+GOOGLE = """Book a seat.
+
+Use it once.
+
+Args:
+    flight: the number of
+        the flight
+    seats (int): how many
+
+Returns:
+    dict: the order
+
+Raises:
+    ToolError: when it is full
+"""
+SPHINX = """Book a seat.
+
+Use it once.
+
+:param str flight: the number of
+    the flight
+:param seats: how many
+:type seats: int
+:returns: dict: the order
+:raises ToolError: when it is full
+"""
+
+
+@pytest.mark.parametrize("text", [GOOGLE, SPHINX])
+def test_a_docstring_describes_parameters_and_output(text):
+    """Both stand in their own place, in the schema and in ``returns``, and only there.
+
+    An annotation that describes its parameter goes before the docstring.
+    """
+
+    def book(flight: str, seats: Annotated[int, Field(description="at least one")] = 1): ...
+
+    book.__doc__ = text
+    spec = spec_of(tool(book))
+    properties = spec.input_schema["properties"]
+    assert properties["flight"] == {"type": "string", "description": "the number of the flight"}
+    assert properties["seats"]["description"] == "at least one"
+    assert spec.returns == "dict: the order"
+    assert spec.description.startswith("Book a seat.\n\nUse it once.\n\n")
+    assert "ToolError" in spec.description
+    assert "the flight" not in spec.description
+    assert "the order" not in spec.description
+    assert spec_of(tool(book, returns="nothing")).returns == "nothing"
+
+
+def test_a_docstring_part_that_is_not_understood_is_kept():
+    """Nothing that an author wrote is lost: a section that speaks of no parameter stays in the description."""
+
+    def act(x: int): ...
+
+    act.__doc__ = "Acts.\n\nArgs:\n    y: no parameter\n    x: the number"
+    spec = spec_of(tool(act))
+    assert "y: no parameter" in spec.description
+    assert spec.input_schema["properties"]["x"]["description"] == "the number"
+    act.__doc__ = "Returns: what you gave.\n\n:mode fast: an odd field"
+    assert spec_of(tool(act)).description == act.__doc__
+
+
+def test_the_engine_s_parameters_are_not_described_to_the_model():
+    """A docstring may speak of the context and the key; the model hears of neither."""
+
+    def act(x: int, ctx: ToolContext, idempotency_key: str):
+        """Acts.
+
+        Args:
+            x: the number
+            ctx: the context of the engine
+            idempotency_key: the key
+        """
+
+    spec = spec_of(tool(act))
+    assert spec.description == "Acts."
+    assert "context" not in json.dumps(spec.input_schema)
+
+
+def test_formats_come_from_annotations():
+    """Dates, patterns, examples, choices and plain texts in ``Annotated`` reach the schema."""
+
+    def act(
+        day: dt.date,
+        code: Annotated[str, Field(pattern="^[A-Z]{3}$", examples=["BER"])],
+        cabin: Literal["eco", "first"],
+        currency: Annotated[str, "ISO 4217"],
+    ): ...
+
+    properties = spec_of(tool(act)).input_schema["properties"]
+    assert properties["day"] == {"type": "string", "format": "date"}
+    assert properties["code"] == {"type": "string", "pattern": "^[A-Z]{3}$", "examples": ["BER"]}
+    assert properties["cabin"] == {"type": "string", "enum": ["eco", "first"]}
+    assert properties["currency"] == {"type": "string", "description": "ISO 4217"}
+
+
+def test_texts_are_no_part_of_the_digest_and_names_are():
+    """A better docstring makes no other tool; a parameter called ``title`` or ``description`` is no text."""
+
+    def act(x: int, title: str): ...
+
+    plain = spec_of(tool(act)).digest
+    act.__doc__ = "Acts.\n\nArgs:\n    x: the number\n    title: the heading"
+    assert spec_of(tool(act)).digest == plain
+
+    def with_texts(x: Annotated[int, Field(description="the number", examples=[1], title="X")], title: str): ...
+
+    assert spec_of(tool(with_texts, name="act")).digest == plain
+
+    def other_type(x: int, title: int): ...
+
+    assert spec_of(tool(other_type, name="act")).digest != plain
+    schemas = [{"properties": {"x": {"enum": [{"title": word}]}}} for word in ("a", "b")]
+    one, other = (spec_of(tool(lambda x: x, name="act", input_schema=schema)).digest for schema in schemas)
+    assert one != other

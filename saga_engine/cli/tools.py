@@ -1,0 +1,298 @@
+"""``saga tools``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from saga_engine.ports import BreakerState
+    from saga_engine.settings import Settings
+    from saga_engine.tools.decorator import AnyTool
+    from saga_engine.tools.lint import Finding
+    from saga_engine.tools.registry import ToolRegistry
+
+_OPTIONS: Final = (
+    *("effect", "undo", "probe", "tolerates_absence", "compensates", "keyed", "key_ttl_s", "timeout_s", "retry"),
+    *("resource", "max_concurrency", "rate", "breaker", "dedupe_ttl_s", "last_good_s", "tags"),
+)
+_TEXTS: Final = ("description", "use_when", "not_when", "returns")
+_ABOUT_CHARS: Final = 80
+
+
+def tools(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only this tool, with all there is to it.")
+    ] = None,
+    *,
+    lint: Annotated[bool, typer.Option("--lint", help="Tell which descriptions are too thin for a model.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Show calls and circuit breakers, from the store.")] = False,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """List the tools: what they do to the world, what guards them, and where their options come from.
+
+    Exit code 1 if --lint finds an error.
+
+    Examples:
+      saga tools --tools tools.py
+      saga tools book_flight --json
+      saga tools --lint
+    """
+    from saga_engine.cli.options import registry_for, settings_for
+    from saga_engine.cli.output import document, note, stdout_kept_clean
+
+    settings = settings_for(store, tools)
+    registry = registry_for(settings)
+    if name is not None and name not in registry:
+        raise registry.missing(name)
+    if not len(registry):
+        note("hint: no tools are configured; give them with --tools, SAGA_TOOLS or saga.toml")
+    names = list(registry.names()) if name is None else [name]
+    findings: list[Finding] | None = None
+    with stdout_kept_clean():
+        if lint:
+            from saga_engine.tools.lint import lint as judged
+
+            findings = [finding for finding in judged(registry) if name is None or finding.tool == name]
+        numbers = _numbers(settings, names) if stats else None
+    if as_json:
+        document(_document(registry, names, findings, numbers))
+    else:
+        _print(registry, names, name, findings, numbers)
+    failed = any(finding.severity == "error" for finding in findings or ())
+    return exit_codes.ERROR if failed else exit_codes.COMPLETED
+
+
+# --- what is known of a tool ---------------------------------------------------------------------------------------
+
+
+def _sources(registry: ToolRegistry, name: str) -> Mapping[str, str]:
+    """The tables that changed a tool, by option."""
+    changed: Mapping[str, Mapping[str, str]] = getattr(registry, "sources", {})
+    return changed.get(name, {})
+
+
+def _switched_off(registry: ToolRegistry) -> Mapping[str, str]:
+    off: Mapping[str, str] = getattr(registry, "switched_off", {})
+    return off
+
+
+def _options(registry: ToolRegistry, name: str) -> dict[str, dict[str, Any]]:
+    """Each option with its value and where it comes from."""
+    import inspect
+
+    from saga_engine.tools.decorator import Tool
+
+    tool, spec = registry.get(name), registry.spec(name)
+    if tool is None or spec is None:
+        return {}
+    declared = tool.options()
+    defaults = {each.name: each.default for each in inspect.signature(Tool.__init__).parameters.values()}
+    sources = _sources(registry, name)
+    found: dict[str, dict[str, Any]] = {}
+    for option in _OPTIONS:
+        # What the registry made of it: names for functions, what the signature says for what was left open.
+        value = getattr(spec, option) if option in ("undo", "probe", "keyed") else declared[option]
+        source = "default" if declared[option] == defaults[option] else "declaration"
+        found[option] = {"value": _plain(value), "from": sources.get(option, source)}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """An option as JSON."""
+    from dataclasses import asdict, is_dataclass
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if callable(value):
+        return "a function of the params"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _guards(tool: AnyTool) -> str:
+    """The guards of a tool in short."""
+    parts = []
+    if tool.dedupe_ttl_s is not None:
+        parts.append(f"remembers {tool.dedupe_ttl_s:g} s")
+    if callable(tool.resource):
+        parts.append("resource by function")
+    elif tool.resource is not None:
+        parts.append("resource " + (tool.resource if isinstance(tool.resource, str) else ", ".join(tool.resource)))
+    if tool.breaker is not None:
+        parts.append(f"breaker {tool.breaker.failures}/{tool.breaker.open_s:g} s")
+    if tool.max_concurrency is not None:
+        parts.append(f"at most {tool.max_concurrency}")
+    if tool.rate is not None:
+        parts.append(tool.rate)
+    if tool.last_good_s is not None:
+        parts.append(f"last good {tool.last_good_s:g} s")
+    return " · ".join(parts)
+
+
+# --- numbers from the store ----------------------------------------------------------------------------------------
+
+
+def _numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    import asyncio
+
+    return asyncio.run(_read_numbers(settings, names))
+
+
+async def _read_numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The counters and the breaker of each tool; zeros where the store keeps none."""
+    from saga_engine.ports import BreakerState
+    from saga_engine.stores import open_store
+    from saga_engine.tools.guards.counting import COUNTERS
+
+    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
+    try:
+        await store.open()
+        keeper = getattr(store, "guard_store", None)
+        counters = {} if keeper is None or not names else await keeper().counters(names)
+        breakers = {} if keeper is None or not names else await keeper().breakers(names)
+    finally:
+        await store.close()
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        counted = {counter: int(counters.get(name, {}).get(counter, 0)) for counter in COUNTERS}
+        counted["waited_ms"] = counted.pop("waited_us") // 1000
+        found[name] = {**counted, "breaker": _breaker(breakers.get(name, BreakerState()))}
+    return found
+
+
+def _breaker(state: BreakerState) -> dict[str, Any]:
+    """A breaker: ``half-open`` waits for the outcome of one call that is let through."""
+    word = "closed" if not state.tripped else "open" if state.opens_ms > 0 else "half-open"
+    return {"state": word, "failures": state.failures, "opens_ms": state.opens_ms}
+
+
+# --- printing ------------------------------------------------------------------------------------------------------
+
+
+def _document(
+    registry: ToolRegistry,
+    names: Sequence[str],
+    findings: Sequence[Finding] | None,
+    numbers: Mapping[str, Mapping[str, Any]] | None,
+) -> dict[str, Any]:
+    listed = []
+    for name in names:
+        spec = registry.spec(name)
+        if spec is None:
+            continue
+        one: dict[str, Any] = {"name": name, "digest": spec.digest}
+        one |= {text: getattr(spec, text) for text in _TEXTS}
+        one |= {"input_schema": spec.input_schema, "output_schema": spec.output_schema}
+        one |= {"options": _options(registry, name), "overridden": dict(_sources(registry, name))}
+        if numbers is not None:
+            one["stats"] = numbers[name]
+        listed.append(one)
+    off = [{"name": name, "from": source} for name, source in _switched_off(registry).items()]
+    body: dict[str, Any] = {"tools": listed, "switched_off": off}
+    if findings is not None:
+        body["findings"] = [finding.to_dict() for finding in findings]
+    return body
+
+
+def _print(
+    registry: ToolRegistry,
+    names: Sequence[str],
+    chosen: str | None,
+    findings: Sequence[Finding] | None,
+    numbers: Mapping[str, Mapping[str, Any]] | None,
+) -> None:
+    from saga_engine.cli.output import data, note, shown
+
+    parts: list[str] = []
+    if chosen is not None and findings is None and numbers is None:
+        parts.append(_whole(registry, chosen))
+    if numbers:
+        parts.append(_numbers_table(numbers))
+    if findings is not None:
+        parts.append(_findings_text(findings) or "nothing to mend")
+    if chosen is None and findings is None and numbers is None and names:
+        parts.append(_list(registry, names))
+    if parts:
+        data("\n\n".join(parts))
+    if chosen is None:
+        for name, source in _switched_off(registry).items():
+            note(f"{shown(name)} is switched off by {shown(source)}")
+
+
+def _list(registry: ToolRegistry, names: Sequence[str]) -> str:
+    from saga_engine.cli.output import table
+
+    rows = []
+    for name in names:
+        tool, spec = registry.get(name), registry.spec(name)
+        if tool is None or spec is None:
+            continue
+        about = next(iter(spec.description.splitlines()), "")
+        rows.append([name, spec.effect, spec.undo, spec.probe, _guards(tool), about])
+    return table(["TOOL", "EFFECT", "UNDO", "PROBE", "GUARDS", "ABOUT"], rows, limit_chars=_ABOUT_CHARS)
+
+
+def _whole(registry: ToolRegistry, name: str) -> str:
+    """Everything about one tool."""
+    from saga_engine.cli.output import json_text, shown, table
+
+    spec = registry.spec(name)
+    if spec is None:
+        return ""
+    sources = _sources(registry, name)
+    lines = [name]
+    for text in _TEXTS:
+        told = getattr(spec, text).splitlines()
+        if told:
+            origin = f" ({shown(sources[text])})" if text in sources else ""
+            lines += ["", f"{text}{origin}:", *("  " + shown(line) for line in told)]
+    lines += ["", "params:", json_text(spec.input_schema)]
+    if spec.output_schema is not None:
+        lines += ["", "output:", json_text(spec.output_schema)]
+    rows = [[option, _short(one["value"]), one["from"]] for option, one in _options(registry, name).items()]
+    return "\n".join([*lines, "", table(["OPTION", "VALUE", "FROM"], rows, limit_chars=120)])
+
+
+def _short(value: Any) -> Any:
+    """An option in a cell: a policy as ``name value, name value``."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(str(each) for each in value) or "none"
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _numbers_table(numbers: Mapping[str, Mapping[str, Any]]) -> str:
+    from saga_engine.cli.output import table
+
+    counters = [counter for counter in next(iter(numbers.values())) if counter != "breaker"]
+    rows = [
+        [name, *(one[counter] for counter in counters), _breaker_text(one["breaker"])] for name, one in numbers.items()
+    ]
+    return table(["TOOL", *(counter.upper().replace("_", " ") for counter in counters), "BREAKER"], rows)
+
+
+def _breaker_text(breaker: Mapping[str, Any]) -> str:
+    if breaker["state"] == "open":
+        return f"open for {breaker['opens_ms'] / 1000:.1f} s"
+    return f"{breaker['state']}, {breaker['failures']} failures" if breaker["failures"] else str(breaker["state"])
+
+
+def _findings_text(findings: Sequence[Finding]) -> str:
+    from saga_engine.cli.output import paint, shown
+
+    lines = []
+    for finding in findings:
+        about = f"{shown(finding.tool)}: " if finding.tool else ""
+        lines.append(f"{paint(finding.severity)}: {about}{shown(finding.message)} [{finding.code}]")
+        lines.append(f"  hint: {shown(finding.hint)}")
+    return "\n".join(lines)

@@ -1,0 +1,288 @@
+"""Tells which tools are described too thinly for a model to choose and call them well.
+
+A tool may work perfectly and still be called wrongly, because the model that writes the plan knows of it only what
+stands in its declaration. Nothing here keeps a tool from being used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+from saga_engine.tools.selecting import words
+
+Severity = Literal["error", "warning", "hint"]
+
+#: A model that is shown more tools than this chooses worse; ``select_tools`` offers so many.
+MANY_TOOLS: Final = 20
+#: A description with fewer different words than this (articles and the like aside) says hardly more than the name.
+_FEW_WORDS: Final = 3
+#: From this share of common words (Jaccard index) two descriptions are taken for one.
+_ALIKE: Final = 0.85
+
+_GENERIC: Final = frozenset(
+    (
+        *("action", "api", "call", "create", "delete", "do", "exec", "execute", "fetch", "function", "get", "handle"),
+        *("helper", "job", "main", "manage", "operation", "perform", "process", "query", "request", "run", "send"),
+        *("set", "submit", "task", "test", "tool", "update", "util", "utils", "work"),
+    )
+)
+#: Says when to use a tool, in the description itself.
+_WHEN: Final = re.compile(
+    r"\b(when|whenever|if|use (it|this)|used (to|for)|only for)\b|用于|当.{1,40}时|如果|使用", re.IGNORECASE
+)
+#: Texts whose form nobody can guess from their name, by a word in the name, with what to say.
+_FORMS: Final = {
+    "date": "its form (YYYY-MM-DD): annotate datetime.date",
+    "day": "its form (YYYY-MM-DD): annotate datetime.date",
+    "time": "its form and time zone: annotate datetime.datetime",
+    "timestamp": "its form and time zone: annotate datetime.datetime",
+    "at": "its form and time zone: annotate datetime.datetime",
+    "id": "what it identifies and where it comes from",
+    "ref": "what it identifies and where it comes from",
+    "email": "its form",
+    "url": "its form",
+    "uri": "its form",
+    "phone": "its form",
+    "currency": "its form (ISO 4217, such as EUR)",
+    "country": "its form (ISO 3166, such as DE)",
+    "language": "its form (BCP 47, such as en-GB)",
+    "locale": "its form (BCP 47, such as en-GB)",
+    "amount": "its form and unit",
+    "price": "its form and currency",
+    "code": "which codes there are",
+    "status": "which values there are: annotate a Literal",
+    "type": "which values there are: annotate a Literal",
+    "kind": "which values there are: annotate a Literal",
+    "mode": "which values there are: annotate a Literal",
+    "path": "from which folder it counts",
+    "query": "its language, with an example",
+    "filter": "its language, with an example",
+}
+#: Numbers that mean nothing without a unit, and the words in a name that give one.
+_MEASURES: Final = frozenset(
+    (
+        "amount",
+        "price",
+        "cost",
+        "total",
+        "duration",
+        "timeout",
+        "delay",
+        "size",
+        "weight",
+        "distance",
+    )
+)
+_UNITS: Final = frozenset(
+    (
+        *(
+            "s",
+            "ms",
+            "us",
+            "sec",
+            "secs",
+            "seconds",
+            "min",
+            "minutes",
+            "hours",
+            "days",
+            "nights",
+            "bytes",
+            "kb",
+            "mb",
+            "gb",
+        ),
+        *(
+            "eur",
+            "usd",
+            "cny",
+            "gbp",
+            "cents",
+            "kg",
+            "g",
+            "m",
+            "km",
+            "cm",
+            "mm",
+            "pct",
+            "percent",
+            "chars",
+            "items",
+            "pages",
+        ),
+    )
+)
+#: What a parameter ends in that takes something another tool has made.
+_REFERENCES: Final = frozenset(("id", "ref", "number", "key", "token", "code"))
+#: What says something about a value besides its bare type.
+_TELLING: Final = ("description", "format", "pattern", "enum", "const", "examples", "$ref", "anyOf", "oneOf", "allOf")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to mend. ``tool`` is its name, empty for what concerns all; ``error``: a model cannot choose it."""
+
+    tool: str
+    severity: Severity
+    code: str
+    message: str
+    hint: str
+
+    def to_dict(self) -> dict[str, str]:
+        """The finding as one JSON object."""
+        return asdict(self)
+
+
+def lint(catalog: ToolCatalog) -> list[Finding]:
+    """All findings, by tool in the order of registration, the gravest of a tool first; what concerns all comes last."""
+    specs = [spec for name in catalog.names() if (spec := catalog.spec(name)) is not None]
+    serving = {name for spec in specs for name in (spec.undo, spec.probe) if name is not None}
+    undoing = {spec.undo for spec in specs if spec.undo is not None}
+    rank = {"error": 0, "warning": 1, "hint": 2}
+    twins = _look_alikes(specs)
+    found: list[Finding] = []
+    for spec in specs:
+        of_tool = [
+            *_named(spec),
+            *_described(spec, serves=spec.name in serving),
+            *twins.get(spec.name, ()),
+            *_parameters(spec),
+            *_undoable(spec, undoes=spec.name in undoing),
+            *_output(spec, specs, undoes=spec.name in undoing),
+        ]
+        found += sorted(of_tool, key=lambda finding: rank[finding.severity])
+    if len(specs) - len(serving) > MANY_TOOLS:
+        count = len(specs) - len(serving)
+        hint = f"give them tags and use_when: select_tools offers the {MANY_TOOLS} that matter for a goal"
+        found.append(Finding("", "hint", "many-tools", f"{count} tools to choose from", hint))
+    return found
+
+
+# --- the tool as a whole -------------------------------------------------------------------------------------------
+
+
+def _named(spec: ToolSpec) -> Iterator[Finding]:
+    parts = [part for part in re.split(r"[_.\-]+", spec.name.lower()) if part]
+    if len(spec.name) < 3 or all(part in _GENERIC for part in parts):
+        hint = "name what it does to what: book_flight, refund_payment"
+        yield Finding(spec.name, "warning", "name-generic", "the name does not say what it does", hint)
+
+
+def _described(spec: ToolSpec, *, serves: bool) -> Iterator[Finding]:
+    """``serves``: it is the undo or probe of another tool, so the engine calls it without a model's choice."""
+    said = set(words(spec.description))
+    if not spec.description.strip():
+        severity: Severity = "warning" if serves else "error"
+        hint = "write a docstring: what it does, to what, and what comes of it"
+        yield Finding(spec.name, severity, "description-missing", "it has no description", hint)
+    elif len(said) < _FEW_WORDS or said <= set(words(spec.name)):
+        hint = "say what it does, to what, and what comes of it"
+        yield Finding(spec.name, "warning", "description-thin", "the description says hardly more than the name", hint)
+    if spec.description.strip() and not serves and not spec.use_when and not _WHEN.search(spec.description):
+        hint = "add use_when='…', and not_when='…' where another tool is the right one"
+        yield Finding(spec.name, "warning", "when-missing", "it does not say when to use it", hint)
+
+
+def _look_alikes(specs: Sequence[ToolSpec]) -> dict[str, list[Finding]]:
+    """Tools that a model cannot tell apart by what they say."""
+    bags = [(spec.name, frozenset(words(f"{spec.description} {spec.use_when} {spec.not_when}"))) for spec in specs]
+    bags = sorted((bag for bag in bags if len(bag[1]) >= _FEW_WORDS), key=lambda bag: len(bag[1]))
+    found: dict[str, list[Finding]] = {}
+    for at, (name, bag) in enumerate(bags):
+        for other, more in bags[at + 1 :]:
+            if len(bag) < _ALIKE * len(more):
+                break  # They are sorted by size: all that follow are too large to be alike.
+            if len(bag & more) < _ALIKE * len(bag | more):
+                continue
+            same = bag == more
+            message = f"the description says {'exactly' if same else 'almost'} what that of {{}} says"
+            for one, twin in ((name, other), (other, name)):
+                hint = "say what the one does and the other does not; use_when and not_when are for this"
+                severity: Severity = "error" if same else "warning"
+                found.setdefault(one, []).append(Finding(one, severity, "look-alike", message.format(twin), hint))
+    return found
+
+
+def _undoable(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
+    if spec.effect == "write" and spec.undo is None and not undoes and "pivot" not in spec.tags:
+        message = "it writes and has no undo: a plan can use it only with a rollback of its own, or as its pivot"
+        hint = "name undo='…'; or tag it 'pivot' if nothing can take it back; or declare effect='read' if it only reads"
+        yield Finding(spec.name, "warning", "undo-missing", message, hint)
+
+
+def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Iterator[Finding]:
+    """Bindings to an output that nobody describes are guesses."""
+    if spec.returns or spec.output_schema is not None:
+        return
+    hint = "annotate the return type, or add returns='…' or a Returns: section"
+    own = spec.input_schema.get("properties", {})
+    parts = set(words(spec.name))
+    for other in specs:
+        if other.name == spec.name:
+            continue
+        for name in _required(other):
+            # flight_id is what a tool with 'flight' in its name may have made.
+            thing, _, last = name.rpartition("_")
+            made_here = last in _REFERENCES and bool(set(words(thing)) & parts) and not undoes
+            if name not in own and (other.name == spec.undo or made_here):
+                message = f"{other.name} may need {name!r} from its output, of which nothing is said"
+                yield Finding(spec.name, "warning", "output-unknown", message, hint)
+                return
+    if spec.effect == "read":
+        yield Finding(spec.name, "warning", "output-unknown", "it reads, and nothing says what it returns", hint)
+
+
+def _required(spec: ToolSpec) -> list[str]:
+    required = spec.input_schema.get("required")
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+# --- its parameters ------------------------------------------------------------------------------------------------
+
+
+def _parameters(spec: ToolSpec) -> Iterator[Finding]:
+    properties = spec.input_schema.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    composed = any(word in spec.input_schema for word in ("$ref", "allOf", "anyOf", "oneOf", "patternProperties"))
+    if not properties and not composed and spec.input_schema.get("additionalProperties", True) is not False:
+        hint = "name its parameters in the signature, or give an input_schema"
+        yield Finding(
+            spec.name, "warning", "params-open", "it takes any parameters, so a model has to invent them", hint
+        )
+    silent = []
+    for name, schema in properties.items():
+        if not isinstance(schema, Mapping) or _bare(schema):
+            hint = f"annotate {name}, or describe it under Args: in the docstring"
+            yield Finding(spec.name, "warning", "param-untyped", f"parameter {name!r} has no type", hint)
+            continue
+        lacks = _lacks(name, schema)
+        if lacks:
+            hint = f"say {lacks}; or describe it: Annotated[…, Field(description=…)], or Args: in the docstring"
+            message = f"parameter {name!r} is a {schema.get('type')} without format or description"
+            yield Finding(spec.name, "warning", "param-undescribed", message, hint)
+        elif not any(word in schema for word in _TELLING):
+            silent.append(name)
+    if silent:
+        message = f"no description: {', '.join(silent)}"
+        yield Finding(spec.name, "hint", "params-plain", message, "describe them under Args: in the docstring")
+
+
+def _bare(schema: Mapping[str, Any]) -> bool:
+    return "type" not in schema and not any(word in schema for word in _TELLING)
+
+
+def _lacks(name: str, schema: Mapping[str, Any]) -> str:
+    """What a parameter with this name must say beyond its type; an empty text if nothing."""
+    if any(word in schema for word in _TELLING):
+        return ""
+    parts = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+    if schema.get("type") == "string":
+        # The last word is what it is: order_id is an id.
+        return next((_FORMS[part] for part in reversed(parts) if part in _FORMS), "")
+    if schema.get("type") in ("integer", "number") and _MEASURES.intersection(parts) and not _UNITS.intersection(parts):
+        return "its unit"
+    return ""

@@ -1,0 +1,227 @@
+"""What an operator changes about tools that they did not write: the ``[tools.NAME]`` tables of ``saga.toml``.
+
+The source of a tool stays as it is; a registry is made whose tools have the operator's options in place of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
+from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
+from saga_engine.tools.declaring import KEPT_BY_EFFECT
+from saga_engine.tools.decorator import AnyTool, Tool
+from saga_engine.tools.registry import ToolRegistry
+
+_PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
+#: Guards of the tool's author that ``false`` takes away.
+_REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"})
+_ALLOWED: Final = (
+    "timeout_s",
+    "retry",
+    "resource",
+    "max_concurrency",
+    "rate",
+    "breaker",
+    "dedupe_ttl_s",
+    "last_good_s",
+    "key_ttl_s",
+    "keyed",
+    "effect",
+    "undo",
+    "probe",
+    "compensates",
+    "tolerates_absence",
+    "description",
+    "use_when",
+    "not_when",
+    "returns",
+    "tags",
+    "disabled",
+)
+
+
+class OverriddenTools(ToolRegistry):
+    """A registry whose tools an operator changed.
+
+    ``sources`` tells which option of which tool was set by which table, ``switched_off`` the tables that took a tool
+    away, by name.
+    """
+
+    def __init__(
+        self, tools: list[AnyTool], sources: Mapping[str, Mapping[str, str]], switched_off: Mapping[str, str]
+    ) -> None:
+        self.sources = sources
+        self.switched_off = switched_off
+        super().__init__(tools)
+
+    def why_not(self, name: str) -> str:
+        """Why a tool is not offered here; an empty text for one that is, or that nobody has heard of."""
+        source = self.switched_off.get(name)
+        return "" if source is None else f"it is switched off by {source}"
+
+    def missing(self, name: str) -> ToolMissing:
+        """The error for a tool that is switched off, or that nobody has heard of."""
+        why = self.why_not(name)
+        if not why:
+            return super().missing(name)
+        return ToolMissing(f"the tool {name!r} is not offered here", hint=f"{why}: remove 'disabled' there", tool=name)
+
+
+def apply_overrides(registry: ToolRegistry, table: Mapping[str, Any], source: str) -> ToolRegistry:
+    """A registry like ``registry`` with the options of ``table``: tables of options by name or glob of tools.
+
+    A glob (``"pay_*"``) gives way to one with more plain characters, and that to a plain name. ``retry`` and
+    ``breaker`` change the fields that they name. Through a glob, ``dedupe_ttl_s`` reaches only tools that write and
+    ``last_good_s`` only those that read. ``effect`` may only be tightened, to ``write``. ``source`` is named in errors
+    and in ``sources``.
+
+    Raises ``SettingInvalid`` for a table that matches no tool and for options without meaning, ``ToolInvalid`` where
+    the whole then contradicts itself (an undo that nobody has, one that is switched off).
+    """
+    tables = {name: _checked(name, options, source) for name, options in table.items()}
+    if not tables or not len(registry):
+        return registry  # Without any tool there is nothing to change, and its lack is told where one is needed.
+    names = list(registry.names())
+    for pattern in tables:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, names, n=3)
+            raise SettingInvalid(
+                f"{_where(source, pattern)} matches no tool",
+                hint=f"did you mean {', '.join(near)}?" if near else f"tools: {', '.join(names[:20])}",
+                tool=pattern,
+            )
+    made: list[AnyTool] = []
+    sources: dict[str, dict[str, str]] = {}
+    off: dict[str, str] = {}
+    for tool in registry:
+        changes, origins = _changes(tool, tables, source)
+        if changes.pop("disabled", False):
+            off[tool.name] = origins["disabled"]
+            continue
+        origins.pop("disabled", None)
+        made.append(_rebuilt(registry, tool, changes, origins))
+        sources[tool.name] = origins
+    _refuse_lost_links(made, off)
+    return OverriddenTools(made, sources, off)
+
+
+def _where(source: str, pattern: str) -> str:
+    bare = re.fullmatch(r"[A-Za-z0-9_-]+", pattern)
+    return f"{source} [tools.{pattern}]" if bare else f'{source} [tools."{pattern}"]'
+
+
+def _invalid(source: str, pattern: str, problem: str, hint: str) -> SettingInvalid:
+    return SettingInvalid(f"{_where(source, pattern)}: {problem}", hint=hint, tool=pattern)
+
+
+def _checked(pattern: str, options: Any, source: str) -> Mapping[str, Any]:
+    """One table, with nothing in it that is no option."""
+    if not _PATTERN.fullmatch(pattern):
+        raise _invalid(source, pattern, "is no name of tools", "a name, or a glob with '*' and '?' such as \"pay_*\"")
+    if not isinstance(options, Mapping):
+        raise _invalid(source, pattern, "must be a table of options", f'write [tools."{pattern}"] and options below it')
+    for option in options:
+        if option not in _ALLOWED:
+            near = get_close_matches(option, _ALLOWED, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"options: {', '.join(_ALLOWED)}"
+            raise _invalid(source, pattern, f"{option!r} is no option that can be set here", hint)
+    return options
+
+
+def _specificity(pattern: str) -> tuple[bool, int, str]:
+    """Sorts ``*`` first and a plain name last."""
+    plain = sum(char not in "*?" for char in pattern)
+    return plain == len(pattern), plain, pattern
+
+
+def _changes(
+    tool: AnyTool, tables: Mapping[str, Mapping[str, Any]], source: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The options of one tool that change, and the table that each comes from."""
+    matching = [pattern for pattern in sorted(tables, key=_specificity) if fnmatchcase(tool.name, pattern)]
+    changes: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for pattern in matching:  # What the tool does to the world decides which other options fit.
+        effect = tables[pattern].get("effect")
+        if effect not in (None, "write", tool.effect):
+            hint = "only 'write' can be set: a tool that writes cannot be declared harmless from outside"
+            raise _invalid(source, pattern, f"effect = {effect!r}", hint)
+        if effect == "write" and tool.effect == "read":
+            changes["effect"], origins["effect"] = "write", _where(source, pattern)
+            if tool.last_good_s is not None:
+                changes["last_good_s"], origins["last_good_s"] = None, _where(source, pattern)
+    effect = changes.get("effect", tool.effect)
+    for pattern in matching:
+        for option, value in tables[pattern].items():
+            fits = KEPT_BY_EFFECT.get(option, effect) == effect or pattern == tool.name
+            if option == "effect" or not fits:
+                continue
+            before = changes.get(option, getattr(tool, option, None))
+            try:
+                changes[option] = _value(option, value, before)
+            except _Senseless as error:
+                raise _invalid(source, pattern, *error.args) from None
+            origins[option] = _where(source, pattern)
+    return changes, origins
+
+
+class _Senseless(Exception):
+    """A value that means nothing: the problem and a hint."""
+
+
+def _value(option: str, value: Any, before: Any) -> Any:
+    """An option as ``Tool`` takes it, from what TOML can say; ``before`` is what it was. The tool judges it then."""
+    if value is False and option in _REMOVABLE:
+        return None
+    if option == "retry":
+        return _policy(option, value, before, RetryPolicy())
+    if option == "breaker" and value is not False:
+        return _policy(option, {} if value is True else value, before, BreakerPolicy())
+    if option in ("undo", "probe") and not isinstance(value, str):
+        raise _Senseless(f"{option} = {value!r} is no name of a tool", "name a tool")
+    if option == "disabled" and not isinstance(value, bool):
+        raise _Senseless(f"disabled = {value!r} has no meaning", "true or false")
+    if option == "tags" and not isinstance(value, str | list):
+        raise _Senseless(f"tags = {value!r} are no texts", 'write tags = ["travel", "paid"]')
+    return value
+
+
+def _policy(option: str, value: Any, before: Any, default: Any) -> Any:
+    known = [field.name for field in fields(default)]
+    if not isinstance(value, Mapping) or not set(value) <= set(known):
+        raise _Senseless(f"{option} = {value!r} has no meaning", f"a table of {', '.join(known)}")
+    return replace(before if isinstance(before, type(default)) else default, **value)
+
+
+def _rebuilt(registry: ToolRegistry, tool: AnyTool, changes: dict[str, Any], origins: Mapping[str, str]) -> AnyTool:
+    """The tool with its changes; undo and probe by name, so that they find the changed ones, too."""
+    spec = registry.spec(tool.name)
+    links = {role: changes.get(role, getattr(spec, role, None)) for role in ("undo", "probe")}
+    try:
+        made = Tool(tool.function, **{**tool.options(), **changes, **links})
+        if changes:
+            made.spec(**links)  # judges it as a whole, here where the table can be named
+    except ToolInvalid as error:
+        where = ", ".join(sorted(set(origins.values())))
+        message = f"{error.message} (as changed by {where})" if where else error.message
+        raise ToolInvalid(message, hint=error.hint, **error.context) from error
+    return made
+
+
+def _refuse_lost_links(tools: list[AnyTool], off: Mapping[str, str]) -> None:
+    """A tool whose undo or probe is switched off would be called and then left alone with what came of it."""
+    for tool in tools:
+        for role in ("undo", "probe"):
+            other = getattr(tool, role)
+            if other in off:
+                raise ToolInvalid(
+                    f"{off[other]} switches off {other!r}, the {role} of {tool.name!r}",
+                    hint=f"switch off {tool.name!r}, too, or give it another {role}",
+                    tool=tool.name,
+                )
