@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,21 +16,26 @@ import msgspec
 
 from saga_engine._version import __version__
 from saga_engine.core import transitions as t
-from saga_engine.core.messages import Message, check_cancel, check_decision, encode_message
+from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision, encode_message
 from saga_engine.core.records import MessageRefused, SagaStarted
-from saga_engine.errors import CancelRefused, DecisionRefused, SagaError
+from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, SagaError
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.values import digest, plain
-from saga_engine.ports import EscalationHook, Head, Observer, Question, Store
+from saga_engine.ports import Advisor, Escalation, EscalationHook, Head, Observer, Question, Store
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
-from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
+from saga_engine.runtime.performer import Semantic
 from saga_engine.stores import open_store
+from saga_engine.tools.guards.chain import GuardedTools
+from saga_engine.tools.overrides import apply_overrides
+from saga_engine.tools.policy.gate import Gate
+from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
 
 _T = TypeVar("_T")
@@ -55,20 +61,29 @@ class Coordinator:
         *,
         lease_s: float,
         keep_finished_s: float,
-        hooks: Sequence[EscalationHook],
+        escalation: Escalation,
         observers: Sequence[Observer],
         on_wait: Callable[[str, str, float], None] | None,
+        policy: Policy | None = None,
+        advisor: Advisor | None = None,
+        semantic: Semantic = "approve",
     ) -> None:
         self.store = store
         self.tools = tools
         self._compiled: dict[int, tuple[Plan, CompiledPlan]] = {}
+        clock = StoreClock()
+        shared = store.guard_store()
+        gate = None if policy is None else Gate(policy, shared)
+        self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s)
         self._fleet = Fleet(
             store,
-            tools,
-            StoreClock(),
+            self._guards,
+            clock,
             lease_s=lease_s,
             keep_ms=round(keep_finished_s * 1000),
-            hooks=hooks,
+            escalation=escalation,
+            advisor=advisor,
+            semantic=semantic,
             observers=observers,
             on_wait=on_wait,
         )
@@ -84,22 +99,32 @@ class Coordinator:
         lease_s: float = 15.0,
         patience_s: float = 10.0,
         keep_finished_s: float = 30 * 24 * 3600.0,
-        on_escalation: Hook | Sequence[Hook] = (),
+        on_escalation: Hook | Sequence[Hook] | Escalation = (),
         observers: Sequence[Observer] = (),
         on_wait: Callable[[str, str, float], None] | None = None,
+        policy: Policy | Mapping[str, Any] | None = None,
+        tool_options: Mapping[str, Any] | None = None,
+        advisor: Advisor | None = None,
+        semantic: Semantic = "approve",
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then awaits and journals the calls in flight, no more.
 
         ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s`` and
         ``keep_finished_s`` are those of ``Settings``. ``on_escalation``: one hook or several, sync or async, told
-        about each open question at least once. ``observers`` see every durable record. ``on_wait(saga_id, owner,
-        seconds)`` is told when a resume has to wait for another owner's lease.
+        about each open question at least once; an ``Escalation`` also says when again. ``observers`` see every durable
+        record. ``on_wait(saga_id, owner, seconds)`` is told when a resume has to wait for another owner's lease.
+        ``policy``: what is asked before each call (docs/policy.md). ``tool_options``: an operator's options by tool, as
+        in the tables ``[tools.NAME]`` of ``saga.toml``. ``advisor``: who asks a model for steps when a saga is stuck
+        (docs/planner.md); ``semantic``: what such steps may do with tools that do not say it themselves, ``auto``,
+        ``approve`` or ``never``.
 
-        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak`` or ``ToolInvalid``.
+        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak``, ``ToolInvalid`` or ``SettingInvalid``.
         """
+        rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        hooks = on_escalation if isinstance(on_escalation, Sequence) else (on_escalation,)
+        if tool_options:
+            registry = apply_overrides(registry, tool_options, "tool_options")
         try:
             await backend.open()
         except BaseException:
@@ -110,9 +135,12 @@ class Coordinator:
             registry,
             lease_s=lease_s,
             keep_finished_s=keep_finished_s,
-            hooks=[_as_hook(hook) for hook in hooks],
+            escalation=_escalation(on_escalation),
             observers=observers,
             on_wait=on_wait,
+            policy=rules,
+            advisor=advisor,
+            semantic=semantic,
         )
         try:
             yield coordinator
@@ -123,7 +151,9 @@ class Coordinator:
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        self._guards.stop_waiting()
         await self._fleet.close()
+        await self._guards.close()
 
     # --- submitting ----------------------------------------------------------------------------------------------
 
@@ -282,6 +312,22 @@ class Coordinator:
         question = check_decision(state, message, self._fleet.clock.now_ms())
         return await self._deliver(saga_id, msgspec.structs.replace(message, question=question.id))
 
+    async def amend(self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "") -> Outcome:
+        """Add steps to a saga that is under way; they are checked against it as it stands, and undone with the rest.
+
+        ``steps`` are written as in a plan; one without ``depends_on`` follows the one before it, the first of them the
+        last step of the plan. If a process drives the saga, that process takes them in; else this one does. Raises
+        ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added steps from 0), ``ValueNotJson``.
+        """
+        plain_steps = [plain(dict(step)) for step in steps]
+        check_amendment(state_of(await read_records(self.store, saga_id), self.tools), plain_steps)
+        message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
+        return await self._deliver(saga_id, message)
+
+    async def tool_stats(self) -> dict[str, dict[str, Any]]:
+        """What the guards have counted in all processes, by tool; tools without guards are not counted."""
+        return await self._guards.stats()
+
     async def _deliver(self, saga_id: str, message: Message) -> Outcome:
         head = await self.store.post(saga_id, encode_message(message))
         present = self._fleet.find(saga_id)
@@ -297,7 +343,7 @@ class Coordinator:
 
     async def _require_heard(self, message: Message, outcome: Outcome) -> None:
         """Whoever answers second must hear of it: the message was refused, or the saga ended without reading it."""
-        refusal = CancelRefused if message.kind == "cancel" else DecisionRefused
+        refusal = {"cancel": CancelRefused, "amend": AmendRefused}.get(message.kind, DecisionRefused)
         for record in await read_records(self.store, outcome.saga_id, whole=False):
             if getattr(record, "message", "") == message.id:
                 if isinstance(record, MessageRefused):
@@ -310,13 +356,20 @@ class Coordinator:
 
     # --- looking -------------------------------------------------------------------------------------------------
 
-    async def show(self, saga_id: str) -> Outcome:
-        """Where a saga stands, read from its journal. No tools are needed. Raises ``SagaNotFound``."""
-        return Outcome(state_of(await read_records(self.store, saga_id)))
+    async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
+        """Where a saga stands, read from its journal. No tools are needed.
 
-    async def history(self, saga_id: str) -> list[dict[str, Any]]:
-        """The saga's records as plain JSON, each with its ``seq``; large values show as references."""
-        records = await read_records(self.store, saga_id, whole=False)
+        Without ``full``, outputs over 31 KiB are in their cut form and are not fetched. Raises ``SagaNotFound``, and
+        ``JournalUnreadable`` where a large value that is needed is missing.
+        """
+        return Outcome(await look(self.store, saga_id, full=full), full=full)
+
+    async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
+        """The saga's records as plain JSON, each with its ``seq``.
+
+        Without ``full``, large values show as references (``refs``), each with its digest, size and cut form.
+        """
+        records = await read_records(self.store, saga_id, whole=full)
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
 
     async def list(self, status: str | None = None, *, limit: int = 1000) -> list[Head]:
@@ -349,6 +402,14 @@ def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     if failure:
         raise failure[0]
     return box[0]
+
+
+def _escalation(given: Hook | Sequence[Hook] | Escalation) -> Escalation:
+    if isinstance(given, Escalation):
+        hooks, further = [_as_hook(hook) for hook in given.hooks], [_as_hook(hook) for hook in given.further]
+        return replace(given, hooks=hooks, further=further)
+    listed = given if isinstance(given, Sequence) else (given,)
+    return Escalation(hooks=[_as_hook(hook) for hook in listed])
 
 
 def _as_hook(hook: Hook) -> EscalationHook:

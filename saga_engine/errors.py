@@ -176,6 +176,13 @@ class CancelRefused(SagaError):
     verdict = "conflict"
 
 
+class AmendRefused(SagaError):
+    """Steps cannot be added: the saga has ended, is being undone, or there are none."""
+
+    code = "amend-refused"
+    verdict = "conflict"
+
+
 class StoreUnavailable(SagaError):
     """The store cannot be reached. No effect was started that is not journalled; nothing is lost."""
 
@@ -215,11 +222,46 @@ class Interrupted(SagaError):
     verdict = "resume"
 
 
+class PlannerUnavailable(SagaError):
+    """No model is set up here: the extra, the model's name or its key is missing, or its settings make no sense."""
+
+    code = "planner-unavailable"
+
+
+class ModelUnreachable(SagaError):
+    """The model gave no answer: refused, overloaded, out of reach, or too slow. Nothing was begun."""
+
+    code = "model-unreachable"
+    verdict = "retry"
+
+
+class PlannerFailed(SagaError):
+    """The model was asked as often as its budget allows and gave no valid plan; ``transcript`` has what was said."""
+
+    code = "planner-failed"
+    verdict = "retry"
+
+
+class GoalImpossible(SagaError):
+    """The model says that no plan of these tools serves the goal; the message has its reason."""
+
+    code = "goal-impossible"
+
+
+class AlertUndelivered(SagaError):
+    """A hook could not deliver a question to people. It is tried again."""
+
+    code = "alert-undelivered"
+    verdict = "retry"
+
+
 class ToolError(Exception):
     """Raised by a tool to say: *it was not done*.
 
     ``retryable`` tells whether the same call may succeed later; ``suggestion`` tells the model or the
     person what to do instead; ``retry_after_s`` is the least wait in seconds before the next attempt.
+    ``definite=False``: the word is about this attempt alone. An earlier attempt under the same key that is in doubt
+    stays in doubt: a 401 or a refused connection tells nothing about the request before it.
     """
 
     def __init__(
@@ -230,6 +272,7 @@ class ToolError(Exception):
         retryable: bool = False,
         suggestion: str | None = None,
         retry_after_s: float | None = None,
+        definite: bool = True,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -237,3 +280,18 @@ class ToolError(Exception):
         self.retryable = retryable
         self.suggestion = suggestion
         self.retry_after_s = retry_after_s
+        self.definite = definite
+
+
+class OutcomeUnknown(Exception):
+    """Raised by a tool to say: *nobody can tell whether it was done*.
+
+    Time-outs and lost connections say so by themselves; this is for what only the tool can see, such as an answer that
+    makes no sense. The engine then settles the doubt: by probe, by key, or by asking a person.
+    """
+
+    def __init__(self, message: str, *, error_code: str = "outcome_unknown", suggestion: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.error_code = error_code
+        self.suggestion = suggestion

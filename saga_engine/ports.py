@@ -6,13 +6,16 @@ Everything here is a protocol or a plain message; the rooms behind the doors nev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from saga_engine.core.effects import Direction, Outcome
 from saga_engine.core.records import Record
 from saga_engine.errors import Problem
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+
+if TYPE_CHECKING:
+    from saga_engine.core.judge import Advice  # it would bring the state machine along, which a list needs not
 
 # --- the store -----------------------------------------------------------------------------------------------------
 
@@ -219,8 +222,10 @@ class Claim(NamedTuple):
 
 
 class BreakerState(NamedTuple):
-    """A circuit breaker as all processes see it. ``failures`` in a row so far; ``opens_ms`` is how much longer it stays
-    open (0: it is closed, or the time for a trial has come); ``tripped``: it is open or waits for its trial.
+    """A circuit breaker as all processes see it.
+
+    ``failures`` in a row so far; ``opens_ms`` is how much longer it stays open (0: it is closed, or the time for a
+    trial has come); ``tripped``: it is open or waits for its trial.
     """
 
     failures: int = 0
@@ -294,7 +299,7 @@ class GuardStore(Protocol):
         ...
 
     async def count(self, tool: str, counters: Mapping[str, int]) -> None:
-        """Add to the statistics of a tool. (Not idempotent, and nothing depends on it.)"""
+        """Add to the statistics of a tool. It is not idempotent, and nothing depends on it."""
 
     async def counters(self, tools: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
         """The statistics of tools, by name of counter."""
@@ -386,7 +391,8 @@ class Question:
 
     ``kind`` ``parked`` asks nothing (no options): it tells that a step waits until its tool is available again. For
     ``approval``, ``params`` are those of the exact call, secrets as markers, and the answer is wanted until
-    ``expires_ms`` (Unix ms on the store's clock).
+    ``expires_ms``. It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the
+    reminders: 0 is the first time that people are told. For ``remedy``, ``steps`` are those that a model proposes.
     """
 
     saga_id: str
@@ -401,13 +407,39 @@ class Question:
     goal: str
     params: Mapping[str, Any] | None = None
     expires_ms: int | None = None
+    round: int = 0
+    asked_ms: int | None = None
+    steps: Sequence[Mapping[str, Any]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The question as one JSON object, without the fields that are empty."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found["options"] = list(self.options)
+        return {name: value for name, value in found.items() if value is not None and value not in ("", [])}
 
 
 class EscalationHook(Protocol):
-    """Told about each open question at least once; ``question_id`` with ``saga_id`` is stable for de-duplication."""
+    """Told about each open question at least once.
+
+    ``saga_id``, ``question_id`` and ``round`` together are stable, for de-duplication.
+    """
 
     async def __call__(self, question: Question) -> None:
         """Deliver the question; raising means it was not delivered, and it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """Who is told about open questions, and when again.
+
+    ``hooks`` are told at once, and again every ``remind_s`` seconds while nobody answers. ``further`` are told, too,
+    when a question has been open for ``further_after_s`` seconds. 0 seconds: never.
+    """
+
+    hooks: Sequence[EscalationHook] = ()
+    further: Sequence[EscalationHook] = ()
+    remind_s: float = 3600.0
+    further_after_s: float = 86400.0
 
 
 class Observer(Protocol):
@@ -553,5 +585,21 @@ class Planner(Protocol):
         ...
 
     async def replan(self, request: ReplanRequest) -> PlannerAnswer:
+        """Other steps for what is left of a goal."""
+        ...
+
+
+#: Finds what is wrong with proposed steps, against the saga as it stands and what its author may use.
+StepsCheck = Callable[[Sequence[Mapping[str, Any]]], Sequence[Problem]]
+
+
+class Advisor(Protocol):
+    """Asks a model for steps until they pass the check, or raises: what it raises becomes a record, never a crash."""
+
+    async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
+        """Steps that make up for one that stands and cannot be undone."""
+        ...
+
+    async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
         """Other steps for what is left of a goal."""
         ...

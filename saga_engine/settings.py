@@ -34,11 +34,12 @@ class Settings:
     keep_finished_s: float = 30 * 24 * 3600.0
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
-    #: ``[planner]``; its folder, from which paths in them count; and its name, for messages.
+    #: ``[planner]``, ``[escalation]``; its folder, from which paths in them count; and its name, for messages.
     policy: Mapping[str, Any] = field(default_factory=dict)
     tool_options: Mapping[str, Any] = field(default_factory=dict)
     http_tools: Mapping[str, Any] = field(default_factory=dict)
     planner: Mapping[str, Any] = field(default_factory=dict)
+    escalation: Mapping[str, Any] = field(default_factory=dict)
     file_base: Path = Path()
     file_name: str = FILE
 
@@ -82,7 +83,13 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
 
 
 #: Tables of the file by the field that keeps them.
-_TABLES: Final = {"policy": "policy", "tools": "tool_options", "http": "http_tools", "planner": "planner"}
+_TABLES: Final = {
+    "policy": "policy",
+    "tools": "tool_options",
+    "http": "http_tools",
+    "planner": "planner",
+    "escalation": "escalation",
+}
 _NAMES: Final = tuple(
     each.name for each in fields(Settings) if each.name not in ("base", "file_base", "file_name", *_TABLES.values())
 )

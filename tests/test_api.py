@@ -226,7 +226,7 @@ async def test_a_large_output_is_stored_once_and_bindings_reach_it(engine) -> No
     engine.tools.add(measure)
     outcome = await engine.run(plan("big", {"tool": "measure", "params": {"text": "$output.step_1.text"}}))
     assert outcome.output(2) == {"ref": "100000"}
-    assert len((await engine.show(outcome.saga_id)).output(1)["text"]) == 100_000
+    assert len((await engine.show(outcome.saga_id, full=True)).output(1)["text"]) == 100_000
     assert len(json.dumps(await engine.history(outcome.saga_id))) < 5000
 
 

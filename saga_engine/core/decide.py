@@ -12,11 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import COMPENSATE, FORWARD, Alert, AnyEffect, Ask, CallTool, Direction, ErrorInfo, Probe
+from saga_engine.core.effects import (
+    COMPENSATE,
+    FORWARD,
+    Alert,
+    AnyEffect,
+    Ask,
+    AskPlanner,
+    CallTool,
+    Direction,
+    ErrorInfo,
+    Probe,
+)
 from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.tooling import RetryPolicy, ToolSpec
@@ -31,38 +42,82 @@ OPTIONS: Final = {
     "undo-failed": ("undone", "retry", "leave"),
     "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "leave"),
     "undo-blocked": ("undone", "retry", "leave"),
+    "undo-missing": ("undone", "leave"),
     "approval": ("approve", "deny"),
+    "remedy": ("approve", "deny", "undone", "leave"),
 }
+#: How often the planner may find another way for one saga.
+MAX_REPLANS: Final = 3
+#: How long, in seconds, a person has for a word about steps that a model proposed.
+REMEDY_EXPIRES_S: Final = 86_400.0
+_STUCK: Final = frozenset({"undo-failed", "undo-missing"})
 
 Records = Sequence[r.AnyRecord]
 _NONE: Records = ()
 
 
-def decide(state: State, now_ms: int, *, alerting: bool = True) -> Records:
-    """One round of records that follow from the state at ``now_ms`` (Unix ms on the store's clock).
+class Means(NamedTuple):
+    """What this process can do beside calling tools: tell people, and ask a model.
 
-    ``alerting``: whether there is anybody to tell about open questions.
+    ``semantic`` is what a compensation that a model made up may do with tools that do not say it themselves.
     """
+
+    alerting: bool = True
+    planner: bool = False
+    semantic: Literal["auto", "approve", "never"] = "approve"
+
+
+def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noqa: B008 - it is immutable
+    """One round of records that follow from the state at ``now_ms`` (Unix ms on the store's clock)."""
     if state.status in t.SAGA_FINAL:
         return _NONE
     if state.to_escalate:
         return [
-            escalate(state, index, direction, kind, now_ms) for (index, direction), kind in state.to_escalate.items()
+            _stuck(state, index, direction, kind, now_ms, means)
+            for (index, direction), kind in state.to_escalate.items()
         ]
-    if state.expiring and state.overdue(now_ms):
-        return _expire(state, now_ms)
-    if state.alerts and alerting:
-        due = [
-            (question, alert) for question, alert in state.alerts.items() if not alert.in_flight and alert.due <= now_ms
-        ]
-        if due:
-            return [r.AlertIntended(at=now_ms, question=question, attempt=alert.attempt + 1) for question, alert in due]
-    found = _backward(state, now_ms) if state.backward else _forward(state, now_ms)
+    if state.expiring and (expired := _expired(state, now_ms)):
+        return expired
+    if means.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
+        return due
+    found = _backward(state, now_ms) if state.backward else _forward(state, now_ms, means)
     # A saga rests only when people know of its questions: until then a crash must find it among those that go on.
-    return found or _rest(state, now_ms, untold=alerting and bool(state.alerts))
+    return found or _rest(state, now_ms, untold=means.alerting and bool(state.alerts))
 
 
-def _expire(state: State, now: int) -> Records:
+def _alerts(state: State, now: int) -> Records:
+    """Whom to tell now: for the first time, again after a failure, or once more because nobody answered."""
+    out: list[r.AnyRecord] = [
+        r.AlertIntended(at=now, question=question, attempt=alert.attempt + 1, round=alert.round)
+        for question, alert in state.alerts.items()
+        if not alert.in_flight and alert.due <= now
+    ]
+    out += [
+        r.AlertIntended(at=now, question=question, round=reminder.round)
+        for question, reminder in state.reminders.items()
+        if reminder.due <= now
+    ]
+    return out
+
+
+def _stuck(  # noqa: PLR0917
+    state: State, index: int, direction: Direction, kind: str, now: int, means: Means
+) -> r.AnyRecord:
+    """What no call can settle: a model is asked for steps that make up for it, once, if it may be; else a person."""
+    step = state.plan.steps[index]
+    if kind in _STUCK and means.planner and not state.steps[index].settled_ask and step.remedies is None:
+        spec = state.acting(index).spec
+        if ((spec.semantic if spec else None) or means.semantic) != "never":
+            return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
+    if kind == "remedy":
+        proposal = state.proposals[index]
+        why = ErrorInfo("approval_required", "a model proposes steps that make up for it")
+        ask = Ask(why, proposal.digest, REMEDY_EXPIRES_S)
+        return escalate(state, index, direction, kind, now, state.steps[index].call(direction).error, ask)
+    return escalate(state, index, direction, kind, now)
+
+
+def _expired(state: State, now: int) -> Records:
     return [
         r.ApprovalExpired(at=now, question=name, step=state.plan.steps[asked.step].key, direction=asked.direction)
         for name, asked in state.questions.items()
@@ -78,23 +133,27 @@ def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
     if kind is r.ProbeIntended:
         return Probe(state.plan.by_key[record.step], record.direction, record.attempt)  # type: ignore[union-attr]
     if kind is r.AlertIntended:
-        return Alert(record.question, record.attempt)  # type: ignore[union-attr]
+        return Alert(record.question, record.attempt, record.round)  # type: ignore[union-attr]
+    if kind is r.PlannerAsked:
+        return AskPlanner(state.plan.by_key[record.step], record.purpose)  # type: ignore[union-attr]
     return None
 
 
 # --- forward -----------------------------------------------------------------------------------------------------
 
 
-def _forward(state: State, now: int) -> Records:
+def _forward(state: State, now: int, means: Means) -> Records:
     if state.failing is not None:
         return _turn_around(state, now)
-    if (state.ready or state.waiting or state.doubts) and not state.past_pivot:
+    if (state.ready or state.waiting or state.doubts or state.to_replan is not None) and not state.past_pivot:
         deadline = state.deadline_ms
         if deadline is not None and now >= deadline:
             return [r.DeadlinePassed(at=now)]
         limit = state.plan.max_tool_calls
         if limit is not None and state.calls >= limit and _wants_to_call(state, now):
             return [r.CallLimitReached(at=now)]
+    if state.to_replan is not None:
+        return _replan(state, state.to_replan, now, means)
     out = _due(state, now)
     for place in state.doubts:
         _settle(state, place[0], place[1], now, out)
@@ -111,6 +170,28 @@ def _forward(state: State, now: int) -> Records:
         # Alerts still under way belong to questions that have been answered since.
         return [r.SagaCompleted(at=now)]
     return _NONE
+
+
+def _replan(state: State, failed: int, now: int, means: Means) -> Records:
+    """Another way is wanted. What is under way is settled first, so that the planner knows what stands."""
+    if any(direction == FORWARD for _, direction in state.in_flight) or state.asking:
+        return _NONE
+    out: list[r.AnyRecord] = []
+    for place in state.doubts:
+        _settle(state, place[0], place[1], now, out)
+    for place, due in list(state.waiting.items()):
+        if due <= now and state.steps[place[0]].forward.doubtful:
+            out += _due(state, now, only=place)
+    if out:
+        return out
+    if state.questions or any(state.steps[index].forward.doubtful for index, _ in state.waiting):
+        return _NONE
+    step = state.plan.steps[failed].key
+    if not means.planner or state.replans >= MAX_REPLANS:
+        why = f"{MAX_REPLANS} other ways have been tried" if means.planner else "no planner is set up here"
+        error = ErrorInfo("no_other_way", why)
+        return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=error)]
+    return [r.PlannerAsked(at=now, step=step, purpose="replan")]
 
 
 def _wants_to_call(state: State, now: int) -> bool:
@@ -148,6 +229,8 @@ def _backward(state: State, now: int) -> Records:
         room = MAX_PARALLEL - len(state.in_flight)
         for index in islice(state.undo_ready, max(room, 0)):
             out.append(_intend(state, index, COMPENSATE, now))
+    # On the way back the only forward calls are those of steps that make up for one that stands.
+    out.extend(_intend(state, index, FORWARD, now) for index in islice(state.ready, MAX_PARALLEL))
     if out:
         return out
     if not state.undo_open:
@@ -158,7 +241,7 @@ def _backward(state: State, now: int) -> Records:
 def _rest(state: State, now: int, *, untold: bool) -> Records:
     """Nothing can be started. Wait for what is under way; else for a person; else it is over."""
     # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
-    if state.in_flight or any(due > now for due in state.waiting.values()):
+    if state.in_flight or state.asking or any(due > now for due in state.waiting.values()):
         return _NONE
     if untold or any(alert.in_flight for alert in state.alerts.values()):
         return _NONE
@@ -244,7 +327,7 @@ def give_up(
     read, or waiting for better times, stand in for the step's own tool; another tool may always be tried.
     """
     step, at = state.plan.steps[index], state.steps[index]
-    if direction == FORWARD and step.fallbacks and not moot(state, direction):
+    if direction == FORWARD and step.fallbacks and not moot(state, index, direction):
         away = at.unavailable if at.using else unavailable
         for number, fallback in enumerate(step.fallbacks[at.using :], at.using + 1):
             if fallback.way == "tool" or (fallback.way == "cached" and away):
@@ -256,9 +339,11 @@ def give_up(
     return r.StepFailed(at=now, step=step.key, direction=direction, error=error)
 
 
-def moot(state: State, direction: str) -> bool:
+def moot(state: State, index: int, direction: str) -> bool:
     """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
-    return direction == FORWARD and (state.failing is not None or state.backward)
+    if direction != FORWARD or not (state.failing is not None or state.backward):
+        return False
+    return state.plan.steps[index].remedies is None
 
 
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
@@ -328,6 +413,8 @@ def escalate(  # noqa: PLR0917
 ) -> r.StepEscalated:
     """The record that asks a person about a step; ``approval``: about the exact call that the policy wants approved."""
     options = OPTIONS[kind]
+    if kind == "remedy" and state.undoing(index) is not None:
+        options = (*options, "retry")
     if kind in ("step-failed", "tool-changed") and direction == COMPENSATE:
         options = OPTIONS["undo-failed"]
     elif kind == "step-failed" and state.past_pivot:

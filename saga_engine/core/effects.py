@@ -91,10 +91,24 @@ class Probe(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """Tell people about an open question. Ordered by ``AlertIntended``."""
+    """Tell people about an open question, in ``round`` 0 for the first time. Ordered by ``AlertIntended``."""
 
     question: str
     attempt: int
+    round: int = 0
 
 
-AnyEffect = CallTool | Probe | Alert
+Purpose = Literal["compensate", "replan"]
+
+
+class AskPlanner(NamedTuple):
+    """Ask a model for steps: to make up for one that cannot be undone, or for another way.
+
+    Ordered by ``PlannerAsked``.
+    """
+
+    step: int
+    purpose: Purpose
+
+
+AnyEffect = CallTool | Probe | Alert | AskPlanner

@@ -7,29 +7,32 @@ record has one handler; a pair of state and trigger that the tables do not have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
-from saga_engine.core.state import Alerting, Notice, OpenQuestion, State, StepState
+from saga_engine.core.growth import Added, Growth
+from saga_engine.core.state import Alerting, Notice, OpenQuestion, Proposal, Reminder, State, StepState
 from saga_engine.errors import JournalUnreadable
-from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+from saga_engine.plan.growing import Addition
+from saga_engine.plan.values import digest
 
 
-def begin(started: r.SagaStarted, plan: CompiledPlan) -> State:
-    """The state after the first record."""
-    return State(started, plan)
+def begin(started: r.SagaStarted, plan: CompiledPlan, growth: Growth | None = None) -> State:
+    """The state after the first record; without ``growth`` nothing can be added to the plan."""
+    return State(started, plan, growth)
 
 
-def fold(records: Iterable[r.AnyRecord], plan: CompiledPlan) -> State:
+def fold(records: Iterable[r.AnyRecord], plan: CompiledPlan, growth: Growth | None = None) -> State:
     """The state after all records; the first must be ``SagaStarted``."""
     iterator = iter(records)
     started = next(iterator, None)
     if not isinstance(started, r.SagaStarted):
         raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
-    state = begin(started, plan)
+    state = begin(started, plan, growth)
     for record in iterator:
         evolve(state, record)
     return state
@@ -111,15 +114,24 @@ def _succeeded(state: State, record: r.StepSucceeded) -> None:
 def _happened(state: State, index: int, step: StepState, output: Any, via: str) -> None:
     step.output = output
     step.via = via
+    compiled = state.plan.steps[index]
+    if compiled.remedies is not None:
+        _release_dependents(state, compiled)
+        _remedy_happened(state, compiled.remedies)
+        return
     state.remaining -= 1
     if state.backward:
         _undo_turn(state, index)
         return
+    _release_dependents(state, compiled)
+
+
+def _release_dependents(state: State, compiled: CompiledStep) -> None:
     steps = state.steps
-    for dependent in state.plan.steps[index].dependents:
+    for dependent in compiled.dependents:
         waiter = steps[dependent]
         waiter.waits -= 1
-        if not waiter.waits:
+        if not waiter.waits and waiter.status == t.PENDING:
             state.ready[dependent] = None
 
 
@@ -225,9 +237,15 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
 
 def _not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
     """A forward step is known not to have happened, for good: turn around, or ask."""
+    stuck = state.plan.steps[index].remedies
+    if stuck is not None:
+        _remedy_failed(state, stuck)
+        return
     state.failed.append(index)
     if state.backward:
         _undo_turn(state, index)
+    elif state.plan.on_failure == "replan" and state.failing is None and not state.past_pivot and reason != "blocked":
+        state.to_replan = index
     elif state.past_pivot or (ask and state.failing is None):
         state.to_escalate[index, FORWARD] = "step-failed"
     elif state.failing is None:
@@ -286,7 +304,7 @@ def _compensation_started(state: State, record: r.CompensationStarted) -> None:
     for index, step in enumerate(state.steps):
         if step.status == t.PENDING:
             _move(step, "skip")
-        else:
+        elif step.status != t.SKIPPED:  # one that was dropped has been skipped before
             started.append(index)
     for index in started:
         dependents = state.plan.steps[index].dependents
@@ -306,9 +324,8 @@ def _close_forward(state: State) -> None:
         _move(step, "fail")
         state.failed.append(place[0])
     for question in [q for q in state.questions.values() if not state.steps[q.step].forward.doubtful]:
-        del state.questions[question.id]
-        state.alerts.pop(question.id, None)
-        state.expiring.pop(question.id, None)
+        for about in (state.questions, state.alerts, state.expiring, state.reminders):
+            about.pop(question.id, None)
         _move(state.steps[question.step], "fail")
 
 
@@ -317,11 +334,26 @@ def _undo_turn(state: State, index: int) -> None:
     step = state.steps[index]
     if step.undo_waits:
         return
-    if step.status == t.SUCCEEDED and state.undoing(index) is not None:
-        state.undo_ready[index] = None
+    if step.status == t.SUCCEEDED and _has_undo(state, index):
+        _begin_undo(state, index)
     elif step.status in _NOTHING_TO_UNDO:
         _end_undo(state, index)
     # IN_DOUBT, RUNNING and ESCALATED are never skipped over: what settles them comes back here.
+
+
+def _has_undo(state: State, index: int) -> bool:
+    return state.undoing(index) is not None or (state.plan.steps[index].semantic and state.steps[index].via != "shared")
+
+
+def _begin_undo(state: State, index: int) -> None:
+    """It is the step's turn to be undone; one whose tool leaves that to a model has nothing to call."""
+    if state.undoing(index) is not None:
+        state.undo_ready[index] = None
+        return
+    step = state.steps[index]
+    step.call(COMPENSATE).error = ErrorInfo("no_undo", "its tool has no undo")
+    _move(step, "undo_failed")
+    state.to_escalate[index, COMPENSATE] = "undo-missing"
 
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED})
@@ -335,8 +367,8 @@ def _end_undo(state: State, index: int) -> None:
         state.undo_open -= 1
         for other in _let_go(state, at, only_data=state.steps[at].released):
             step = state.steps[other]
-            if step.status == t.SUCCEEDED and state.undoing(other) is not None:
-                state.undo_ready[other] = None
+            if step.status == t.SUCCEEDED and _has_undo(state, other):
+                _begin_undo(state, other)
             elif step.status in _NOTHING_TO_UNDO:
                 stack.append(other)
 
@@ -419,6 +451,9 @@ def _decided(state: State, record: r.DecisionMade) -> None:
     question = _close_question(state, record.question)
     step = state.steps[question.step]
     call = step.call(question.direction)
+    if question.kind == "remedy" and record.decision in ("approve", "deny"):
+        _remedy_judged(state, question.step, approved=record.decision == "approve")
+        return
     if record.decision == "approve":
         call.approval = question.call
         call.approval_until = question.expires or 0
@@ -444,6 +479,10 @@ def _decided(state: State, record: r.DecisionMade) -> None:
     if record.decision == "leave":
         _move(step, "resolve")
         step.left = state.left_any = True
+    stuck = state.plan.steps[question.step].remedies
+    if stuck is not None and record.decision == "leave":
+        _remedy_failed(state, stuck)
+        return
     if question.direction == COMPENSATE:
         if record.decision != "leave":
             _move(step, "resolve")
@@ -464,23 +503,148 @@ def _decided(state: State, record: r.DecisionMade) -> None:
 def _close_question(state: State, name: str) -> OpenQuestion:
     """A question is answered, one way or the other: the saga goes back on its way."""
     question = state.questions.pop(name)
-    state.alerts.pop(name, None)
-    state.expiring.pop(name, None)
+    for about in (state.alerts, state.expiring, state.reminders):
+        about.pop(name, None)
     _turn_saga(state, "answer_backward" if state.backward else "answer_forward")
     return question
 
 
 def _approval_expired(state: State, record: r.ApprovalExpired) -> None:
     question = _close_question(state, record.question)
+    if question.kind == "remedy":
+        _remedy_judged(state, question.step, approved=False)
+        return
     error = ErrorInfo("approval_expired", "nobody approved the call in time")
     _refused(state, question.step, question.direction, error)
 
 
 def _cancel_requested(state: State, _: r.CancelRequested) -> None:
+    state.to_replan = None
     if state.failing is None:
         state.failing = "cancelled"
     if state.status == t.ESCALATED:
         _turn_saga(state, "answer_forward")
+
+
+# --- plans that grow ---------------------------------------------------------------------------------------------
+
+
+def _steps_added(state: State, record: r.StepsAdded) -> None:
+    addition = Addition(record.steps, tuple(record.dropped))
+    if state.to_replan is not None and record.written is not None:
+        state.asking.pop(state.to_replan, None)
+        state.to_replan = None
+        state.replans += 1
+    _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
+
+
+def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
+    """Add steps to the plan; returns how many."""
+    if state.growth is None:
+        raise JournalUnreadable("steps were added to this saga, and nobody said how its plan grows")
+    state.added.append(added)
+    state.plan = state.growth.compile(state.added)
+    state.tools = {**state.tools, **tools}
+    for key in added.addition.dropped:
+        _drop(state, state.plan.by_key[key])
+    first = len(state.steps)
+    new = state.plan.steps[first:]
+    state.steps.extend(StepState(0) for _ in new)
+    for compiled in new:
+        step = state.steps[compiled.index]
+        step.waits = sum(1 for other in compiled.deps if state.steps[other].status != t.SUCCEEDED)
+        if compiled.remedies is None:
+            state.remaining += 1
+        if not step.waits:
+            state.ready[compiled.index] = None
+    return len(new)
+
+
+def _drop(state: State, index: int) -> None:
+    """The step is not wanted any more; one that has begun cannot be dropped, so its record would not have been made."""
+    step = state.steps[index]
+    state.remaining -= 1
+    if step.status == t.PENDING:
+        _move(step, "skip")
+        state.ready.pop(index, None)
+        state.waiting.pop((index, FORWARD), None)
+    elif index in state.failed:
+        state.failed.remove(index)
+
+
+def _planner_asked(state: State, record: r.PlannerAsked) -> None:
+    index = _index(state, record)
+    if record.purpose == "replan":
+        state.asking[index] = "replan"
+        return
+    state.asking[index] = state.to_escalate.pop((index, COMPENSATE))
+
+
+def _planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
+    index = _index(state, record)
+    kind = state.asking.pop(index, "")
+    if record.purpose == "compensate":
+        state.steps[index].settled_ask = True
+        state.to_escalate[index, COMPENSATE] = kind
+        return
+    if state.to_replan is not None:
+        state.to_replan = None
+        if state.failing is None:
+            state.failing = "step-failed"
+
+
+# --- steps that make up for one that stands ------------------------------------------------------------------------
+
+
+def _remedy_proposed(state: State, record: r.RemedyProposed) -> None:
+    index = _index(state, record)
+    kind = state.asking.pop(index, "")
+    step = state.steps[index]
+    step.settled_ask = True
+    addition = Addition(record.steps, (), record.step)
+    added = Added(addition, record.undos, frozenset(record.reads))
+    state.proposals[index] = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
+    if record.auto:
+        _take_up(state, index)
+    else:
+        state.to_escalate[index, COMPENSATE] = "remedy"
+
+
+def _take_up(state: State, index: int) -> None:
+    proposal = state.proposals.pop(index)
+    state.steps[index].open_remedies = _grow(state, proposal.added, proposal.tools)
+
+
+def _remedy_judged(state: State, index: int, *, approved: bool) -> None:
+    _move(state.steps[index], "undo_failed")
+    if approved:
+        _take_up(state, index)
+    else:
+        state.to_escalate[index, COMPENSATE] = state.proposals.pop(index).kind
+
+
+def _remedy_happened(state: State, stuck: int) -> None:
+    step = state.steps[stuck]
+    if not step.open_remedies:
+        return  # another of its remedies has failed, and people have been asked
+    step.open_remedies -= 1
+    if not step.open_remedies:
+        _move(step, "remedied")
+        step.remedied = True
+        _end_undo(state, stuck)
+
+
+def _remedy_failed(state: State, stuck: int) -> None:
+    """What was to make up for a step came to nothing. No model is asked again: a person is."""
+    step = state.steps[stuck]
+    if not step.open_remedies:
+        return
+    step.open_remedies = 0
+    for compiled in state.plan.steps:
+        if compiled.remedies == stuck and state.steps[compiled.index].status == t.PENDING:
+            _move(state.steps[compiled.index], "skip")
+            state.ready.pop(compiled.index, None)
+    state.to_escalate[stuck, COMPENSATE] = "undo-failed" if state.undoing(stuck) is not None else "undo-missing"
 
 
 # --- the saga ----------------------------------------------------------------------------------------------------
@@ -492,11 +656,16 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
         _doubt(state, index, direction, None, None)
     for question, alert in list(state.alerts.items()):
         state.alerts[question] = alert._replace(due=record.at, in_flight=False)
+    for index, kind in list(state.asking.items()):  # whatever was answered is lost: ask again
+        del state.asking[index]
+        if kind != "replan":
+            state.to_escalate[index, COMPENSATE] = kind
 
 
 def _stopping(reason: str) -> Callable[[State, Any], None]:
     def handler(state: State, _: Any) -> None:
         state.failing = reason
+        state.to_replan = None
 
     return handler
 
@@ -507,7 +676,7 @@ def _turning(trigger: str) -> Callable[[State, Any], None]:
         if state.status in t.SAGA_FINAL:
             state.ended_at = record.at
             state.ready.clear()
-            for open_things in (state.questions, state.alerts, state.notices, state.expiring):
+            for open_things in (state.questions, state.alerts, state.notices, state.expiring, state.reminders):
                 open_things.clear()
             # A step that never ran has been skipped; the walk over all steps happens once, at the end.
             for step in state.steps:
@@ -518,19 +687,23 @@ def _turning(trigger: str) -> Callable[[State, Any], None]:
 
 
 def _alert_intended(state: State, record: r.AlertIntended) -> None:
-    if record.question in state.alerts:
-        state.alerts[record.question] = Alerting(attempt=record.attempt, due=0, in_flight=True)
+    known = state.alerts.get(record.question) or state.reminders.pop(record.question, None)
+    if known is not None:
+        state.alerts[record.question] = Alerting(record.attempt, 0, in_flight=True, round=record.round)
 
 
 def _alert_sent(state: State, record: r.AlertSent) -> None:
-    state.alerts.pop(record.question, None)
+    alert = state.alerts.pop(record.question, None)
     state.notices.pop(record.question, None)
+    if record.again_ms and alert is not None and record.question in state.questions:
+        state.reminders[record.question] = Reminder(record.at + record.again_ms, alert.round + 1)
 
 
 def _alert_failed(state: State, record: r.AlertFailed) -> None:
     alert = state.alerts.pop(record.question, None)
     if alert is not None and record.delay_ms >= 0:
-        state.alerts[record.question] = Alerting(alert.attempt, record.at + record.delay_ms, in_flight=False)
+        due = record.at + record.delay_ms
+        state.alerts[record.question] = Alerting(alert.attempt, due, in_flight=False, round=alert.round)
     else:
         state.notices.pop(record.question, None)
 
@@ -555,6 +728,10 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepEscalated: _escalated,
     r.DecisionMade: _decided,
     r.ApprovalExpired: _approval_expired,
+    r.StepsAdded: _steps_added,
+    r.PlannerAsked: _planner_asked,
+    r.PlannerGaveUp: _planner_gave_up,
+    r.RemedyProposed: _remedy_proposed,
     r.CancelRequested: _cancel_requested,
     r.MessageRefused: _nothing,
     r.DeadlinePassed: _stopping("deadline"),

@@ -6,13 +6,17 @@ nothing about an earlier one that is in doubt, unless the tool itself says so fo
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
-from saga_engine.core.decide import escalate, facts, give_up, moot
+from saga_engine.core import transitions as t
+from saga_engine.core.decide import Means, escalate, facts, give_up, moot
 from saga_engine.core.effects import (
     COMPENSATE,
+    FORWARD,
     Ask,
+    AskPlanner,
     Blocked,
     CallTool,
     Direction,
@@ -21,13 +25,19 @@ from saga_engine.core.effects import (
     NotDone,
     Outcome,
     Probe,
+    Purpose,
     Unknown,
 )
 from saga_engine.core.state import State
-from saga_engine.plan.tooling import RetryPolicy
+from saga_engine.errors import PlanInvalid
+from saga_engine.plan.growing import Addition, Bounds
+from saga_engine.plan.tooling import RetryPolicy, ToolCatalog
 
 #: The waits between two alerts about one question.
 ALERT_RETRY: Final = RetryPolicy(max_attempts=5, base_s=1.0, max_s=60.0)
+#: How many steps a model may propose to make up for one, and to reach what is left of a goal.
+MAX_REMEDIES: Final = 5
+MAX_NEW_STEPS: Final = 20
 
 
 def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int, dice: float) -> r.AnyRecord:
@@ -67,13 +77,13 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
         # An undo is tried again unless the tool says that it is no use; a forward call only if the tool says it is.
         again = outcome.retryable is True or (direction == COMPENSATE and outcome.retryable is None)
         delay = _at_least(delay, outcome)
-    if again and budget and not moot(state, direction):
+    if again and budget and not moot(state, effect.step, direction):
         return r.StepRetryScheduled(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
     return give_up(state, effect.step, direction, now_ms, error, unavailable=again)
 
 
 def _ask(state: State, index: int, direction: Direction, ask: Ask, now: int) -> r.AnyRecord:
-    if moot(state, direction) and not state.steps[index].call(direction).doubtful:
+    if moot(state, index, direction) and not state.steps[index].call(direction).doubtful:
         # The saga turns around: nobody needs to be asked about a call that is not wanted any more.
         key = state.plan.steps[index].key
         return r.StepBlocked(at=now, step=key, direction=direction, error=ask.error, rule=ask.rule)
@@ -92,7 +102,7 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
         delay = policy.delay_ms(call.probes, dice)
         return r.ProbeFailed(at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay)
     error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
-    if call.tries < policy.max_attempts and not moot(state, direction):
+    if call.tries < policy.max_attempts and not moot(state, effect.step, direction):
         return r.StepRetryScheduled(at=now, step=key, direction=direction, error=error, delay_ms=0)
     return give_up(state, effect.step, direction, now, error, unavailable=True)
 
@@ -104,11 +114,96 @@ def _at_least(delay_ms: int, outcome: NotDone) -> int:
     return max(delay_ms, round(wait_s * 1000))
 
 
-def judge_alert(state: State, question: str, error: ErrorInfo | None, now_ms: int, dice: float) -> r.AnyRecord:
-    """The record of an alert's delivery; it is tried again a bounded number of times."""
+def judge_alert(  # noqa: PLR0917
+    state: State, question: str, error: ErrorInfo | None, now_ms: int, dice: float, remind_ms: int = 0
+) -> r.AnyRecord:
+    """The record of an alert's delivery; it is tried again a bounded number of times.
+
+    ``remind_ms``: people who have been told and do not answer are told again after this time; 0: they are not.
+    """
     if error is None:
-        return r.AlertSent(at=now_ms, question=question)
+        return r.AlertSent(at=now_ms, question=question, again_ms=remind_ms if question in state.questions else 0)
     alert = state.alerts.get(question)
     attempt = alert.attempt if alert else ALERT_RETRY.max_attempts
     delay = ALERT_RETRY.delay_ms(attempt, dice) if attempt < ALERT_RETRY.max_attempts else -1
     return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=delay)
+
+
+class Advice(NamedTuple):
+    """Steps that a model wrote when it was asked for them, not checked yet."""
+
+    steps: Sequence[Mapping[str, Any]]
+    written: r.Written
+
+
+def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, means: Means) -> Bounds:
+    """What a model's steps may use: for a compensation only tools that say so; never a secret that the plan has not."""
+    names: set[str] = set()
+    for name in catalog.names():
+        spec = catalog.spec(name)
+        if spec is None:
+            continue
+        if purpose == "replan" or (spec.compensates and (spec.semantic or means.semantic) != "never"):
+            names.add(name)
+    secrets: set[str] = set()
+    for call in state.plan.calls():
+        secrets |= call.params.secrets
+        if call.rollback is not None:
+            secrets |= call.rollback.params.secrets
+    return Bounds(frozenset(names), frozenset(secrets), MAX_REMEDIES if purpose == "compensate" else MAX_NEW_STEPS)
+
+
+def addition_of(state: State, effect: AskPlanner, steps: Sequence[Mapping[str, Any]]) -> Addition:
+    """What the steps that a model wrote would add to the saga as it stands now."""
+    key = state.plan.steps[effect.step].key
+    if effect.purpose == "compensate":
+        return Addition(list(steps), (), key)
+    return Addition(list(steps), (key, *(step.key for step in state.plan.steps if _left(state, step.index))))
+
+
+def _left(state: State, index: int) -> bool:
+    """Whether a step has not begun and is still wanted."""
+    return state.steps[index].status == t.PENDING and (index, FORWARD) not in state.waiting
+
+
+def judge_advice(  # noqa: PLR0917
+    state: State, effect: AskPlanner, advice: Advice | ErrorInfo, catalog: ToolCatalog, means: Means, now_ms: int
+) -> r.AnyRecord:
+    """The record of what a model answered. Its steps are checked against the saga as it stands; it is not trusted."""
+    key = state.plan.steps[effect.step].key
+    if isinstance(advice, ErrorInfo):
+        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice)
+    written = advice.written
+
+    def gave_up(code: str, why: str) -> r.AnyRecord:
+        error = ErrorInfo(code, why[:1000])
+        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=error, written=written)
+
+    if effect.purpose == "replan" and state.to_replan != effect.step:
+        return gave_up("moot", "the saga turned around while the planner was asked")
+    if state.growth is None or not advice.steps:
+        return gave_up("no_steps", "the planner proposed no steps")
+    addition = addition_of(state, effect, advice.steps)
+    try:
+        undos, reads, tools = state.growth.judge(
+            state.added, addition, bounds_of(state, effect.purpose, catalog, means)
+        )
+    except PlanInvalid as error:
+        return gave_up("steps_invalid", error.message)
+    listed = [dict(step) for step in addition.steps]
+    if effect.purpose == "replan":
+        return r.StepsAdded(
+            at=now_ms,
+            steps=listed,
+            dropped=list(addition.dropped),
+            undos=undos,
+            reads=reads,
+            tools=tools,
+            by="planner",
+            written=written,
+        )
+    specs = [catalog.spec(str(step["tool"])) for step in listed]
+    auto = all(spec is not None and (spec.semantic or means.semantic) == "auto" for spec in specs)
+    return r.RemedyProposed(
+        at=now_ms, step=key, steps=listed, auto=auto, undos=undos, reads=reads, tools=tools, written=written
+    )

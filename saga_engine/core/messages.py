@@ -1,4 +1,4 @@
-"""Messages from other processes: a cancel, or a person's answer. They reach a saga through its inbox.
+"""Messages from other processes: a cancel, a person's answer, or steps to add. They reach a saga through its inbox.
 
 A message is checked twice: by the sender against the journal as it reads it, so that a person gets a clear error, and
 by the owner against the state as it is when the record is made. What no longer fits becomes ``MessageRefused``.
@@ -6,6 +6,7 @@ by the owner against the state as it is when the record is made. What no longer 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -13,8 +14,10 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
+from saga_engine.core.growth import Accepted
 from saga_engine.core.state import OpenQuestion, State
-from saga_engine.errors import CancelRefused, DecisionRefused, JournalUnreadable
+from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, JournalUnreadable, PlanInvalid
+from saga_engine.plan.growing import Addition
 
 DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave", "approve", "deny")
 
@@ -23,13 +26,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message. ``id`` is unique; it makes posting it twice the same as posting it once."""
 
     id: str
-    kind: Literal["cancel", "decide"]
+    kind: Literal["cancel", "decide", "amend"]
     by: str = ""
     note: str = ""
     step: str = ""
     decision: str = ""
     output: Any = None
     question: str = ""
+    steps: list[Any] = []
 
 
 _decoder = msgspec.json.Decoder(Message)
@@ -56,8 +60,20 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         if message.kind == "cancel":
             check_cancel(state)
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
+        if message.kind == "amend":
+            undos, reads, tools = check_amendment(state, message.steps)
+            return r.StepsAdded(
+                at=now_ms,
+                steps=message.steps,
+                undos=undos,
+                reads=reads,
+                tools=tools,
+                by=message.by,
+                note=message.note,
+                message=message.id,
+            )
         question = check_decision(state, message, now_ms)
-    except (CancelRefused, DecisionRefused) as error:
+    except (CancelRefused, DecisionRefused, AmendRefused, PlanInvalid) as error:
         return r.MessageRefused(at=now_ms, message=message.id, code=error.code, reason=error.message)
     return r.DecisionMade(
         at=now_ms,
@@ -84,6 +100,19 @@ def check_cancel(state: State) -> None:
             f"saga {state.saga_id} has passed its pivot (step {pivot}): it can only go forward",
             hint="let it finish, or answer its open questions with `saga resolve`",
         )
+
+
+def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepted:
+    """What is journalled with steps that somebody adds; raises ``AmendRefused`` or ``PlanInvalid``."""
+    if state.status in t.SAGA_FINAL:
+        raise AmendRefused(f"saga {state.saga_id} has ended: {state.status}", hint="submit the steps as another saga")
+    if state.backward or state.failing is not None:
+        raise AmendRefused(f"saga {state.saga_id} is being undone", hint="submit the steps as another saga")
+    if not steps:
+        raise AmendRefused("there are no steps to add", hint="give at least one step, as in a plan")
+    if state.growth is None:
+        raise AmendRefused(f"the plan of saga {state.saga_id} cannot be read here", hint="see `saga show`")
+    return state.growth.judge(state.added, Addition(list(steps)))
 
 
 def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:

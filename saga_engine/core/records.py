@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
+from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
 
 
 class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +72,19 @@ class StepIntended(Record, frozen=True, tag=True):
     params: Any = None
     fallback: int = 0
     refs: dict[str, ValueRef] = {}
+
+
+class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which model wrote something, when asked by which prompts, and what that used. ``cost_usd`` None: not known."""
+
+    model: str
+    prompt: str = ""
+    prompt_digest: str = ""
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None
+    seconds: float = 0.0
 
 
 class StepSucceeded(Record, frozen=True, tag=True):
@@ -170,8 +183,8 @@ class ProbeFailed(Record, frozen=True, tag=True):
 class StepEscalated(Record, frozen=True, tag=True):
     """A person is asked about the step.
 
-    ``kind``: in-doubt, step-failed, undo-failed, undo-in-doubt, undo-blocked, tool-changed, or approval. An approval is
-    of the exact call with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and
+    ``kind``: one of ``decide.OPTIONS``. An approval is of the exact call, a remedy of the exact steps, with the digest
+    ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and
     the approval.
     """
 
@@ -206,6 +219,57 @@ class ApprovalExpired(Record, frozen=True, tag=True):
     question: str
     step: str
     direction: Direction = FORWARD
+
+
+class StepsAdded(Record, frozen=True, tag=True):
+    """Steps were added to the plan; those in ``dropped`` will not run any more.
+
+    ``by`` and ``note`` say who added them and why, ``written`` which model wrote them. ``undos``, ``reads`` and
+    ``tools`` are for the new steps what ``SagaStarted`` has for the first ones.
+    """
+
+    steps: list[Any]
+    dropped: list[str] = []
+    undos: dict[str, str] = {}
+    reads: list[str] = []
+    tools: dict[str, str] = {}
+    by: str = ""
+    note: str = ""
+    message: str = ""
+    written: Written | None = None
+    refs: dict[str, ValueRef] = {}
+
+
+class PlannerAsked(Record, frozen=True, tag=True):
+    """A model is going to be asked for steps because of ``step``. ``purpose``: compensate or replan."""
+
+    step: str
+    purpose: Purpose
+
+
+class PlannerGaveUp(Record, frozen=True, tag=True):
+    """No steps came of it; the saga goes on as it would without a planner."""
+
+    step: str
+    purpose: Purpose
+    error: ErrorInfo
+    written: Written | None = None
+
+
+class RemedyProposed(Record, frozen=True, tag=True):
+    """A model proposed steps that make up for ``step``, which stands and cannot be undone.
+
+    ``auto``: all their tools may be used without asking, so they run; else a person is asked first.
+    """
+
+    step: str
+    steps: list[Any]
+    auto: bool = False
+    undos: dict[str, str] = {}
+    reads: list[str] = []
+    tools: dict[str, str] = {}
+    written: Written | None = None
+    refs: dict[str, ValueRef] = {}
 
 
 class CancelRequested(Record, frozen=True, tag=True):
@@ -246,16 +310,18 @@ class CompensationRefused(Record, frozen=True, tag=True):
 
 
 class AlertIntended(Record, frozen=True, tag=True):
-    """People are going to be told about a question."""
+    """People are going to be told about a question; ``round`` counts the reminders."""
 
     question: str
     attempt: int = 1
+    round: int = 0
 
 
 class AlertSent(Record, frozen=True, tag=True):
-    """People were told."""
+    """People were told. If nobody answers, they are told again ``again_ms`` after ``at`` (0: they are not)."""
 
     question: str
+    again_ms: int = 0
 
 
 class AlertFailed(Record, frozen=True, tag=True):
@@ -298,6 +364,10 @@ AnyRecord = (
     | StepEscalated
     | DecisionMade
     | ApprovalExpired
+    | StepsAdded
+    | PlannerAsked
+    | PlannerGaveUp
+    | RemedyProposed
     | CancelRequested
     | MessageRefused
     | DeadlinePassed

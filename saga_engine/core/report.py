@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from saga_engine.core import transitions as t
+from saga_engine.core.codec import Stored, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.state import CallState, OpenQuestion, State, StateScope, StepState
-from saga_engine.errors import BindingUnresolved
+from saga_engine.errors import BindingUnresolved, JournalUnreadable
+from saga_engine.plan.brief import brief
 from saga_engine.plan.compiled import CompiledStep
 
 
 def view(state: State) -> dict[str, Any]:
-    """The saga as one JSON object, as ``show --json`` prints it. Times are Unix milliseconds of the store's clock."""
+    """The saga as one JSON object, as ``show --json --full`` prints it. Times are Unix ms of the store's clock.
+
+    Outputs that the state does not hold (``codec.Stored``) are in the form of ``abridged``.
+    """
     body: dict[str, Any] = {
         "saga_id": state.saga_id,
         "status": state.status,
@@ -27,8 +33,31 @@ def view(state: State) -> dict[str, Any]:
     return body
 
 
+def abridged(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The saga as ``show --json`` prints it: a large output is in its cut form, with ``output_ref`` beside it."""
+    return {**body, "steps": [_abridged(step) for step in body["steps"]]}
+
+
+def _abridged(call: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in call.items():
+        if name == "compensation" and value is not None:
+            made[name] = _abridged(value)
+        elif name == "output" and "output_ref" not in call:
+            made |= _output(stored_form(value) or value)
+        else:
+            made[name] = value
+    return made
+
+
+def _output(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Stored):
+        return {"output": value}
+    return {"output": value.cut, "output_ref": {"digest": value.ref.digest, "bytes": value.ref.bytes}}
+
+
 def report(state: State) -> dict[str, Any]:
-    """Four lists of step ids and one word.
+    """Lists of step ids and one word.
 
     ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and nobody has decided yet.
     ``unresolved``: it is not known whether it stands, or its undo has not ended. ``left_in_place``: it stands and
@@ -40,8 +69,9 @@ def report(state: State) -> dict[str, Any]:
         name = _bucket(state, compiled, step)
         if name is not None:
             lists[name].append(compiled.step_id)
-    clean = not (lists["failed"] or lists["unresolved"] or lists["left_in_place"])
-    return {**lists, "clean": clean}
+    semantic = [compiled.step_id for compiled, step in zip(state.plan.steps, state.steps, strict=True) if step.remedied]
+    clean = not (lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic)
+    return {**lists, **({"semantic": semantic} if semantic else {}), "clean": clean}
 
 
 def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None:
@@ -58,6 +88,8 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
         return None
     if step.status == t.SUCCEEDED and step.via == "shared":
         return None  # the effect is another saga's, and so is its undo
+    if compiled.remedies is not None and not step.forward.doubtful:
+        return None  # it makes up for another step, under whose name it is listed
     if step.status == t.SUCCEEDED:
         if not state.backward:
             return "left_in_place" if state.status == t.ABANDONED else None
@@ -94,7 +126,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         "kind": compiled.kind,
         "status": step.status,
         **_call(step.forward),
-        "output": step.output,
+        **_output(step.output),
         "compensation": None,
     }
     if step.via and step.via != "call":
@@ -107,6 +139,10 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
     if step.parked:
         body["parked"] = step.parked
+    if compiled.remedies is not None:
+        body["remedies"] = state.plan.steps[compiled.remedies].step_id
+    if step.remedied:
+        body["remedied"] = True
     rollback = state.undoing(compiled.index)
     if rollback is not None and step.undo is not None:
         body["compensation"] = {
@@ -115,7 +151,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
             "tool": rollback.tool,
             "status": _undo_status(step),
             **_call(step.undo),
-            "output": step.undo_output,
+            **_output(step.undo_output),
         }
     return body
 
@@ -170,7 +206,16 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
             "rule": question.rule,
             "expires_ms": question.expires,
         }
+    if question.kind == "remedy":
+        steps = proposed_steps(state, question.step)
+        body |= {"steps": steps, "call": question.call, "expires_ms": question.expires}
     return body
+
+
+def proposed_steps(state: State, index: int) -> list[Any] | None:
+    """The steps that a model proposes to make up for a step, while a person is asked about them."""
+    proposal = state.proposals.get(index)
+    return None if proposal is None else list(proposal.added.addition.steps)
 
 
 def asked_tool(state: State, index: int, direction: Direction) -> str:
@@ -182,10 +227,26 @@ def asked_tool(state: State, index: int, direction: Direction) -> str:
 def asked_params(state: State, index: int, direction: Direction) -> dict[str, Any] | None:
     """The params of the call that a person is asked to approve, in the cut form, secrets as markers."""
     serving = state.acting(index) if direction == FORWARD else state.undoing(index)
-    try:
-        return None if serving is None else serving.params.resolve(StateScope(state))
-    except BindingUnresolved:
+    if serving is None:
         return None
+    try:
+        params = serving.params.resolve(_AtHand(state))
+    except (BindingUnresolved, JournalUnreadable):
+        return None
+    # Cut less than elsewhere: somebody decides by what is shown.
+    return {name: brief(value, max_bytes=8192, max_items=20, max_text=1000) for name, value in params.items()}
+
+
+class _AtHand(StateScope):
+    """The values of bindings where some may not be at hand; what was not fetched is no value."""
+
+    __slots__ = ()
+
+    def output(self, step_key: str) -> Any:
+        value = super().output(step_key)
+        if isinstance(value, Stored):
+            raise JournalUnreadable(f"the output of step {step_key} is not at hand", step=step_key)
+        return value
 
 
 def summary(state: State) -> dict[str, Any]:
@@ -197,8 +258,9 @@ def summary(state: State) -> dict[str, Any]:
     reason = failure(state)
     if reason is not None:
         body["error"] = {name: str(value)[:200] for name, value in reason.items()}
-    if state.expiring:
-        body["due_ms"] = min(state.expiring.values())
+    due = state.next_overdue()
+    if due is not None:
+        body["due_ms"] = due
     if state.questions:
         body["questions"] = [
             {"step_id": state.plan.steps[q.step].step_id, "kind": q.kind, "options": list(q.options)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
+from saga_engine.core.growth import Added, Growth
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.transitions import PENDING, SUCCEEDED
@@ -73,9 +74,12 @@ class StepState:
         "by_hand",
         "forward",
         "left",
+        "open_remedies",
         "output",
         "parked",
         "released",
+        "remedied",
+        "settled_ask",
         "source",
         "status",
         "unavailable",
@@ -104,6 +108,9 @@ class StepState:
         self.released = False  # a failed undo let the steps go that it only follows in the list
         self.left = False  # a person accepted that it stands
         self.by_hand = False  # a person undid it
+        self.settled_ask = False  # the planner has been asked about it, and has answered
+        self.open_remedies = 0  # steps that make up for it and have not happened yet
+        self.remedied = False  # they all have
 
     def call(self, direction: Direction) -> CallState:
         """The call of one direction."""
@@ -142,18 +149,40 @@ class Notice(NamedTuple):
 
 
 class Alerting(NamedTuple):
-    """Telling people about a question: in flight, or due at ``due`` (Unix ms)."""
+    """Telling people about a question: in flight, or due at ``due`` (Unix ms); ``round`` counts the reminders."""
 
     attempt: int
     due: int
     in_flight: bool
+    round: int = 0
+
+
+class Reminder(NamedTuple):
+    """People were told and have not answered: when they are told again (Unix ms)."""
+
+    due: int
+    round: int
+
+
+class Proposal(NamedTuple):
+    """Steps that a model proposed to make up for one, not yet taken up.
+
+    ``kind`` is what a person is asked if they are denied.
+    """
+
+    added: Added
+    tools: Mapping[str, str]
+    digest: str
+    kind: str
 
 
 class State:
     """One saga. See the module's docstring for who may change it."""
 
     __slots__ = (
+        "added",
         "alerts",
+        "asking",
         "at",
         "backward",
         "calls",
@@ -164,29 +193,37 @@ class State:
         "expiring",
         "failed",
         "failing",
+        "growth",
         "in_flight",
         "input",
         "left_any",
         "notices",
         "plan",
+        "proposals",
         "questions",
         "ready",
         "remaining",
+        "reminders",
+        "replans",
         "saga_id",
         "seed",
         "started_at",
         "status",
         "steps",
         "to_escalate",
+        "to_replan",
         "tools",
         "undo_open",
         "undo_ready",
         "waiting",
     )
 
-    def __init__(self, started: SagaStarted, plan: CompiledPlan) -> None:
+    def __init__(self, started: SagaStarted, plan: CompiledPlan, growth: Growth | None = None) -> None:
         self.saga_id = started.saga_id
         self.plan = plan
+        #: How the plan grows; without it the saga cannot be added to.
+        self.growth = growth
+        self.added: list[Added] = []
         self.input: Mapping[str, Any] = plan.input
         self.seed = started.seed
         self.digest = started.digest
@@ -216,6 +253,13 @@ class State:
         self.expiring: dict[str, int] = {}
         self.notices: dict[str, Notice] = {}
         self.alerts: dict[str, Alerting] = {}
+        self.reminders: dict[str, Reminder] = {}
+        #: What a model is being asked: the kind of question that is asked of a person if nothing comes of it, by step.
+        self.asking: dict[int, str] = {}
+        self.proposals: dict[int, Proposal] = {}
+        #: The failed step because of which another way is wanted.
+        self.to_replan: int | None = None
+        self.replans = 0
         self.left_any = False
 
     @property
@@ -255,9 +299,16 @@ class State:
         call = self.steps[index].call(direction)
         return call.approval if call.approval and self.at < call.approval_until else ""
 
-    def overdue(self, now_ms: int) -> bool:
-        """Whether an approval has expired that nobody has recorded yet."""
-        return any(expires <= now_ms for expires in self.expiring.values())
+    def overdue(self, now_ms: int, *, alerting: bool) -> bool:
+        """Whether a saga that rests has something to do: an approval has expired, or people are to be reminded."""
+        if any(expires <= now_ms for expires in self.expiring.values()):
+            return True
+        return alerting and any(reminder.due <= now_ms for reminder in self.reminders.values())
+
+    def next_overdue(self) -> int | None:
+        """When, in Unix ms, ``overdue`` becomes true if nobody does anything; None: never."""
+        dues = [*self.expiring.values(), *(reminder.due for reminder in self.reminders.values())]
+        return min(dues, default=None)
 
     def changed(self, tool: str, digest: str) -> bool:
         """Whether a tool's declaration is another one than on the day the saga was submitted."""
@@ -272,10 +323,11 @@ class State:
 
         Ask after ``decide`` has nothing more to say at ``now_ms``: what is overdue then waits for others, not for time.
         """
-        if not (self.waiting or self.alerts or self.plan.deadline_s or self.expiring):
+        if not (self.waiting or self.alerts or self.plan.deadline_s or self.expiring or self.reminders):
             return None
         dues = [due for due in self.waiting.values() if due > now_ms]
         dues += [expires for expires in self.expiring.values() if expires > now_ms]
+        dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
         if not self.backward and self.failing is None and (self.ready or self.waiting or self.in_flight):
             deadline = self.deadline_ms

@@ -9,7 +9,8 @@ The rules, in words:
 * A step that the policy refused is BLOCKED, which is not FAILED: nothing was called.
 * A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
   known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, a person.
-* What an undo achieved is never guessed: COMPENSATED needs its answer, RESOLVED needs a person.
+* What an undo achieved is never guessed: COMPENSATED needs its answer, or those of all the steps that make up for it;
+  RESOLVED needs a person.
 
 The tables are in the form that ``transitions.Machine`` takes. One shared machine per table is built at import, with
 no model and no callbacks; ``SAGA_MOVES`` and ``STEP_MOVES``, the look-ups of the hot path, are compiled from these
@@ -73,6 +74,8 @@ STEP_TRANSITIONS: Final = (
     ("undo", [SUCCEEDED, IN_DOUBT, COMPENSATING, ESCALATED], COMPENSATING),
     ("undone", [COMPENSATING], COMPENSATED),
     ("undo_failed", [SUCCEEDED, COMPENSATING, ESCALATED], COMPENSATION_FAILED),
+    # the steps that make up for it have all happened
+    ("remedied", [COMPENSATION_FAILED], COMPENSATED),
     # people; from RUNNING when the policy wants their word before the call is made
     (
         "escalate",

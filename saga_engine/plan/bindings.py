@@ -282,7 +282,7 @@ class UndoParams:
     what is in neither is left out, or, if the undo requires it, ``BindingUnresolved``.
     """
 
-    __slots__ = ("_forward_secrets", "_key", "_names", "_required", "bound", "outputs", "secrets")
+    __slots__ = ("_forward_secrets", "_key", "_names", "_required", "bound", "outputs", "raw", "secrets")
 
     def __init__(self, schema: Mapping[str, Any] | None, key: str, forward: Template) -> None:
         """``schema`` is the undo's; without one (its tool is not known here) it is taken to need the output."""
@@ -295,6 +295,7 @@ class UndoParams:
         nodes = forward.secret_nodes()
         self._forward_secrets = {name: nodes[name][0] for name in names if name in nodes}
         self.bound = True
+        self.raw: dict[str, Any] = {}
         self.secrets = frozenset(secret for name in self._forward_secrets for secret in nodes[name][1])
         needs_output = schema is None or any(name not in forward.raw for name in self._required)
         self.outputs = frozenset({key} if needs_output else ())

@@ -26,7 +26,7 @@ def check_plan(plan: Plan, catalog: ToolCatalog, *, input: Mapping[str, Any] | N
 
     ``input`` adds to the plan's own by key. Raises ``ValueNotJson`` if it is not JSON.
     """
-    made = draft(plan, catalog, input, None, None)
+    made = draft(plan, catalog, input, None, None, judged_from=0)
     examine(made)
     return made.problems.listed()
 
@@ -48,7 +48,7 @@ def examine(made: Draft) -> None:
 
 
 def _check_tools(made: Draft, step: DraftStep) -> None:
-    if not made.judged:
+    if not step.judged:
         return
     rollback = step.rollback
     if step.spec is None:
@@ -92,7 +92,7 @@ def _check_fallback(made: Draft, step: DraftStep, fallback: DraftFallback, *, la
     elif ways[0] == "queue_s" and made.plan.deadline_s is None and step.kind in {"compensatable", "read"}:
         message = "a parked step without a deadline may wait for ever"
         problems.add("fallback-invalid", path, message, "give the plan a deadline_s")
-    elif ways[0] == "cached_s" and made.judged and step.spec is not None:
+    elif ways[0] == "cached_s" and step.judged and step.spec is not None:
         if step.kind != "read":
             message = f"step {step.key} writes: an old result does not make it happen"
             problems.add("fallback-invalid", path, message, "'cached_s' is for steps that read")
@@ -108,7 +108,7 @@ def _check_other_tool(made: Draft, step: DraftStep, fallback: DraftFallback, too
     if fallback.fallback.rollback is not None and step.kind != "compensatable":
         message = f"step {step.key} is never undone ({step.kind}), and its fallback has a rollback"
         made.problems.add("kind-contradiction", (*path, "rollback"), message, "leave the rollback out")
-    if not made.judged:
+    if not step.judged:
         return
     if spec is None:
         _unknown_tool(made, (*path, "tool"), tool, f"there is no tool {cut(tool, 80)}")
@@ -132,7 +132,7 @@ def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
     known = list(made.catalog.names())
     # A catalog may know why it does not offer a tool: an operator can switch one off.
     why_not = getattr(made.catalog, "why_not", None)
-    hint = "" if why_not is None else cut(why_not(name), 200)
+    hint = "" if why_not is None else why_not(name)
     hint = hint or made.problems.did_you_mean(name, known) or known_names(known, "tools")
     made.problems.add("tool-unknown", path, message, hint)
 
@@ -290,7 +290,12 @@ def _settle(made: Draft, step: DraftStep) -> None:
     named = step.step.depends_on
     for position, wanted in enumerate(named or ()):
         before = made.by_key.get(str(wanted))
-        if before is None:
+        if before is not None and step.judged and str(wanted) in made.dropped:
+            message = f"step {wanted} will not run any more"
+            made.problems.add(
+                "depends-on-unknown", (*step.path, "depends_on", position), message, "wait for another step"
+            )
+        elif before is None:
             known = list(made.by_key) if not made.problems.full() else []
             hint = made.problems.did_you_mean(str(wanted), known) or known_names(known, "steps")
             made.problems.add(
@@ -303,7 +308,10 @@ def _settle(made: Draft, step: DraftStep) -> None:
             if place.source != "output":
                 continue
             before = made.by_key[place.step]
-            if before == step.index or (named is None and before > step.index):
+            if step.judged and place.step in made.dropped:
+                message = f"{cut(place.text, 120)}: step {place.step} will not run any more"
+                made.problems.add("binding-not-before", (*path, *place.path), message, "bind another step")
+            elif before == step.index or (named is None and before > step.index):
                 own = before == step.index
                 what = "its own output" if own else f"the output of step {place.step}, which comes later"
                 hint = "bind a step before it in the list, or say with 'depends_on' what this step waits for"
@@ -311,8 +319,25 @@ def _settle(made: Draft, step: DraftStep) -> None:
                 made.problems.add("binding-not-before", (*path, *place.path), message, hint)
             else:
                 step.waits.add(before)
-    deps = step.waits if named is not None or step.index == 0 else step.waits | {step.index - 1}
+    if step.remedies is not None:
+        # What it binds has happened: it waits only for others that make up for the same step.
+        group = {other.index for other in made.steps if other.remedies == step.remedies}
+        step.waits &= group
+        before_it = {step.index - 1} & group
+    else:
+        before_it = _previous(made, step)
+    deps = step.waits if named is not None else step.waits | before_it
     step.deps = tuple(sorted(deps))
+
+
+def _previous(made: Draft, step: DraftStep) -> set[int]:
+    """The step before it in the list; those that will not run, and those that make up for others, do not count."""
+    index = step.index - 1
+    if step.key in made.dropped:
+        return {index} if index >= 0 else set()  # it keeps the order in which it was accepted
+    while index >= 0 and (made.steps[index].key in made.dropped or made.steps[index].remedies is not None):
+        index -= 1
+    return {index} if index >= 0 else set()
 
 
 def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[int]) -> None:
@@ -336,14 +361,14 @@ def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[
 def _check_kind(made: Draft, step: DraftStep) -> None:
     explicit = step.step.kind
     has_rollback = step.step.rollback is not None
-    reads = step.spec is not None and step.spec.effect == "read" and made.judged
+    reads = step.spec is not None and step.spec.effect == "read" and step.judged
     if has_rollback and (reads or step.kind == "read"):
         message = f"step {step.key} reads, so there is nothing to undo"
         made.problems.add("rollback-on-read", (*step.path, "rollback"), message, "leave the rollback out")
-    elif has_rollback and step.kind in {"pivot", "retriable"}:
+    elif has_rollback and step.kind in {"pivot", "retriable", "remedy"}:
         message = f"a {step.kind} step is never undone, and this one has a rollback"
         made.problems.add("kind-contradiction", (*step.path, "kind"), message, "leave out the kind or the rollback")
-    if not made.judged or step.spec is None:
+    if not step.judged or step.spec is None or step.kind == "remedy":
         return
     tool = cut(step.step.tool, 80)
     if explicit == "read" and not reads:
@@ -353,7 +378,7 @@ def _check_kind(made: Draft, step: DraftStep) -> None:
     elif explicit == "compensatable" and reads:
         message = f"the step says that it can be undone, and its tool {tool} only reads"
         made.problems.add("kind-contradiction", (*step.path, "kind"), message, "leave out the kind")
-    elif step.kind == "compensatable" and step.rollback is None:
+    elif step.kind == "compensatable" and step.rollback is None and step.spec.semantic in {None, "never"}:
         hint = (
             'give it a rollback, register an undo for its tool, or say "kind": "pivot" and make it the last such step'
         )

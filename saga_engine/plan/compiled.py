@@ -8,8 +8,9 @@ from typing import Any, Literal, Protocol
 
 from saga_engine.plan.tooling import RetryPolicy, ToolSpec
 
-Kind = Literal["compensatable", "pivot", "retriable", "read"]
-OnFailure = Literal["compensate", "pause"]
+#: ``remedy``: a step that makes up for one that cannot be undone; it runs on the way back and is never undone itself.
+Kind = Literal["compensatable", "pivot", "retriable", "read", "remedy"]
+OnFailure = Literal["compensate", "pause", "replan"]
 
 
 class Scope(Protocol):
@@ -44,6 +45,8 @@ class Params(Protocol):
     secrets: frozenset[str]
     #: Keys of the steps whose outputs it needs.
     outputs: frozenset[str]
+    #: As it is written, with its bindings; empty where the plan does not spell it out.
+    raw: dict[str, Any]
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of a call; raises ``BindingUnresolved``."""
@@ -87,7 +90,8 @@ class CompiledStep:
 
     ``key`` is the step's id as text, unique in the plan. ``deps`` are all steps that must have succeeded before it;
     ``data_deps`` those of them that it names itself, by a binding or in ``depends_on`` (the rest is only list order).
-    ``dependents`` is the reverse of ``deps``. All are indexes into ``CompiledPlan.steps``.
+    ``dependents`` is the reverse of ``deps``; a remedy ``remedies`` a step. All are indexes into
+    ``CompiledPlan.steps``.
     """
 
     index: int
@@ -106,6 +110,12 @@ class CompiledStep:
     dependents: tuple[int, ...] = ()
     resource: Params | None = None
     fallbacks: tuple[CompiledFallback, ...] = ()
+    remedies: int | None = None
+
+    @property
+    def semantic(self) -> bool:
+        """Whether it has no undo, because its tool says that only a compensation made up for the case can help."""
+        return self.kind == "compensatable" and self.rollback is None
 
 
 @dataclass(slots=True)

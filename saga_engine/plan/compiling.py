@@ -41,7 +41,13 @@ def compile_plan(
 
     Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
     """
-    made = draft(plan, catalog, input, undos, reads)
+    judged_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
+    return compile_draft(draft(plan, catalog, input, undos, reads, judged_from=judged_from))
+
+
+def compile_draft(made: Draft) -> CompiledPlan:
+    """Check a draft and make it ready to run. Raises ``PlanInvalid`` with all problems."""
+    plan = made.plan
     examine(made)
     if made.problems:
         made.problems.refuse()
@@ -80,6 +86,7 @@ def _step(made: DraftStep, dependents: tuple[int, ...]) -> CompiledStep:
         data_deps=frozenset(made.waits),
         dependents=dependents,
         resource=made.resource,
+        remedies=made.remedies,
     )
     compiled.fallbacks = tuple(_fallback(made, compiled, each) for each in made.fallbacks)
     return compiled

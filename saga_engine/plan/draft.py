@@ -41,7 +41,11 @@ class DraftFallback:
 
 @dataclass(slots=True)
 class DraftStep:
-    """One step. ``waits`` are the steps it names itself, by ``depends_on`` or by a binding in its params."""
+    """One step. ``waits`` are the steps it names itself, by ``depends_on`` or by a binding in its params.
+
+    ``judged``: its tools are to be checked, because it has not been accepted before. ``remedies``: the index of the
+    step that it makes up for.
+    """
 
     index: int
     step: Step
@@ -52,6 +56,8 @@ class DraftStep:
     kind_known: bool
     params: Template
     rollback: DraftRollback | None
+    judged: bool
+    remedies: int | None = None
     resource: Template | None = None
     fallbacks: list[DraftFallback] = field(default_factory=list)
     waits: set[int] = field(default_factory=set)
@@ -60,12 +66,12 @@ class DraftStep:
 
 @dataclass(slots=True)
 class Draft:
-    """A whole plan. ``judged``: its tools are to be checked, because it has not been accepted before."""
+    """A whole plan. ``dropped`` are the keys of steps that will not run any more."""
 
     plan: Plan
     input: dict[str, Any]
     catalog: ToolCatalog | None
-    judged: bool
+    dropped: frozenset[str]
     steps: list[DraftStep]
     by_key: dict[str, int]
     problems: Problems
@@ -77,8 +83,16 @@ def draft(
     given: Mapping[str, Any] | None,
     undos: Mapping[str, str] | None,
     reads: Collection[str] | None,
+    *,
+    judged_from: int,
+    dropped: frozenset[str] = frozenset(),
+    remedies: Mapping[str, str] | None = None,
 ) -> Draft:
-    """Put a plan together; bindings and keys that make no sense are problems of the draft."""
+    """Put a plan together; bindings and keys that make no sense are problems of the draft.
+
+    Steps from the index ``judged_from`` on have not been accepted before. ``remedies`` maps the key of a step to that
+    of the step it makes up for.
+    """
     problems = Problems()
     by_key: dict[str, int] = {}
     for index, step in enumerate(plan.steps):
@@ -88,13 +102,18 @@ def draft(
             problems.add("step-duplicate", ("steps", index, "step_id"), message, "give each step an id of its own")
         else:
             by_key[step.key] = index
-    drafter = _Drafter(catalog, Binder(by_key, problems), undos)
-    steps = [drafter.step(index, step, reads) for index, step in enumerate(plan.steps)]
+    drafter = _Drafter(catalog, Binder(by_key, problems), undos, reads, judged_from)
+    steps = [drafter.step(index, step) for index, step in enumerate(plan.steps)]
+    for key, stuck in (remedies or {}).items():
+        steps[by_key[key]].kind = "remedy"
+        steps[by_key[key]].kind_known = True
+        steps[by_key[key]].remedies = by_key[stuck]
+        steps[by_key[key]].rollback = None
     return Draft(
         plan=plan,
         input={**plan.input, **plain(dict(given))} if given else plan.input,
         catalog=catalog,
-        judged=catalog is not None and undos is None and reads is None,
+        dropped=dropped,
         steps=steps,
         by_key=by_key,
         problems=problems,
@@ -115,17 +134,27 @@ def _kind(step: Step, spec: ToolSpec | None, reads: Collection[str] | None) -> t
 class _Drafter:
     """Puts steps together: what each part needs of the plan's surroundings."""
 
-    def __init__(self, catalog: ToolCatalog | None, binder: Binder, undos: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        catalog: ToolCatalog | None,
+        binder: Binder,
+        undos: Mapping[str, str] | None,
+        reads: Collection[str] | None,
+        judged_from: int,
+    ) -> None:
         self._catalog = catalog
         self._binder = binder
         self._undos = undos
+        self._reads = reads
+        self._judged_from = judged_from
 
-    def step(self, index: int, step: Step, reads: Collection[str] | None) -> DraftStep:
+    def step(self, index: int, step: Step) -> DraftStep:
         path: Path = ("steps", index)
         spec = self._spec(step.tool)
-        kind, kind_known = _kind(step, spec, reads)
+        judged = index >= self._judged_from
+        kind, kind_known = _kind(step, spec, None if judged else self._reads)
         params = self._binder.template(step.params, step.key, (*path, "params"))
-        made = DraftStep(index, step, step.key, path, spec, kind, kind_known, params, None)
+        made = DraftStep(index, step, step.key, path, spec, kind, kind_known, params, None, judged)
         made.rollback = self._rollback(made, step.rollback, made, path, made.key)
         if step.resource is not None:
             made.resource = self._binder.template({"resource": step.resource}, step.key, path)
@@ -154,7 +183,7 @@ class _Drafter:
             return None
         # What was journalled when the saga began counts, whatever the tool's registration says today.
         registered = of.spec.undo if of.spec is not None else None
-        if self._undos is not None:
+        if self._undos is not None and not step.judged:
             registered = self._undos.get(slot)
         if registered is None:
             return None

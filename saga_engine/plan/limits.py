@@ -8,6 +8,8 @@ MAX_PLAN_DEPTH = 64
 #: Values of any kind, at any depth. It bounds the memory that a plan of the largest size can take.
 MAX_PLAN_NODES = 300_000
 MAX_STEPS = 10_000
+#: How often steps may be added to one saga while it runs.
+MAX_ADDITIONS = 32
 #: Ways that stand in for one step.
 MAX_FALLBACKS = 8
 #: Problems that are listed; the others are counted.

@@ -187,8 +187,12 @@ class Plan(_Model):
     max_tool_calls: Annotated[int, Field(ge=1, le=limits.MAX_CALLS)] | None = Field(
         None, description="How many tool calls the saga may make, each try counted."
     )
-    on_failure: Literal["compensate", "pause"] = Field(
-        "compensate", description="What a failure leads to: undo everything, or stop and ask a person."
+    on_failure: Literal["compensate", "pause", "replan"] = Field(
+        "compensate",
+        description=(
+            "What a failure leads to: undo everything; stop and ask a person; or ask the planner for another way, "
+            "and undo everything if it knows none."
+        ),
     )
 
     @cached_property
@@ -323,9 +327,6 @@ def _add(kind: type[_Model], path: ProblemPath, inner: ProblemPath, detail: Erro
         field = str(inner[-1])
         near = problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
         problems.add("field-unknown", where, f"the field {cut(field, 64)} is not known", near)
-    elif name == "on_failure" and given == "replan":
-        message = "'replan' needs a planner, which this release does not have"
-        problems.add("replan-unsupported", where, message, "use 'compensate' or 'pause'")
     elif not inner:
         problems.add("field-invalid", where, f"a {kind.__name__.lower()} is an object, not {cut(given, 60)}")
     else:

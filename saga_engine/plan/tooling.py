@@ -58,6 +58,9 @@ class ToolSpec:
     when it is not known whether there is.
     ``remembers``: the engine keeps the tool's results (``dedupe_ttl_s``), so a call in doubt can be looked up there.
     ``last_good_s``: how old the last good result of a read may be to stand in for a call that cannot be made.
+    ``semantic``: what a compensation that a model made up may do with the tool: ``auto``, use it; ``approve``, use it
+    when a person has approved; ``never``, not use it, nor stand in for its undo. ``None``: the engine's default. A tool
+    that says ``auto`` or ``approve`` and has no undo leaves its compensation to the model.
     ``use_when``, ``not_when``, ``returns``, ``tags``: what a model chooses by.
     ``digest``: a short hash of name, schemas and effect; it tells that a tool changed under a running saga.
     """
@@ -75,6 +78,7 @@ class ToolSpec:
     tolerates_absence: bool = False
     remembers: bool = False
     last_good_s: float | None = None
+    semantic: Literal["auto", "approve", "never"] | None = None
     use_when: str = ""
     not_when: str = ""
     returns: str = ""

@@ -18,9 +18,9 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
 from saga_engine.core.decide import decide, effects_of
-from saga_engine.core.effects import Alert, AnyEffect, CallTool, ErrorInfo, Outcome, Unknown
+from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
-from saga_engine.core.judge import judge, judge_alert
+from saga_engine.core.judge import Advice, judge, judge_alert
 from saga_engine.core.messages import answer, decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
@@ -31,7 +31,7 @@ from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine.driver")
 
-Result = Outcome | ErrorInfo | None
+Result = Outcome | Advice | ErrorInfo | None
 
 
 class SagaDriver:
@@ -142,8 +142,8 @@ class SagaDriver:
         """Follow the state until nothing more can be settled now; each round is evolved before the next is asked."""
         state = self.state
         now = self._decided_at = max(self._clock.now_ms(), state.at)
-        alerting = self._performer.alerting
-        while found := decide(state, now, alerting=alerting):
+        means = self._performer.means
+        while found := decide(state, now, means):
             for record in found:
                 evolve(state, record)
             records.extend(found)
@@ -165,7 +165,7 @@ class SagaDriver:
         data = [encode(record, values) for record in records]
         status = state.status if state.status != self._head_status else None
         final = state.status in t.SAGA_FINAL
-        resting = state.status == t.ESCALATED and not state.alerts_pending(alerting=self._performer.alerting)
+        resting = state.status == t.ESCALATED and not state.alerts_pending(alerting=self._performer.means.alerting)
         release = final or (resting and not self._tasks)
         entry = Entry(
             state.saga_id,
@@ -249,6 +249,8 @@ class SagaDriver:
             return await performer.call(self.state, effect)
         if type(effect) is Alert:
             return await performer.alert(self.state, effect)
+        if type(effect) is AskPlanner:
+            return await performer.advise(self.state, effect)
         return await performer.probe(self.state, effect)  # type: ignore[arg-type]
 
     async def _perform_apart(self, effect: AnyEffect) -> None:
@@ -259,7 +261,8 @@ class SagaDriver:
             result = lost
         except Exception as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
             _log.exception("an effect of saga %s failed inside the engine", self.state.saga_id)
-            result = Unknown(ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500]))
+            defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
+            result = defect if type(effect) in (Alert, AskPlanner) else Unknown(defect)
         self._outcomes.append((effect, result))  # type: ignore[arg-type]
         task = asyncio.current_task()
         assert task is not None
@@ -270,7 +273,10 @@ class SagaDriver:
         state = self.state
         now = max(self._clock.now_ms(), state.at)
         if type(effect) is Alert:
-            record = judge_alert(state, effect.question, result, now, random.random())  # type: ignore[arg-type]
+            remind_ms = self._performer.remind_ms
+            record = judge_alert(state, effect.question, result, now, random.random(), remind_ms)  # type: ignore[arg-type]
+        elif type(effect) is AskPlanner:
+            record = self._performer.judge_advice(state, effect, result, now)  # type: ignore[arg-type]
         else:
             record = judge(state, effect, result, now, random.random())  # type: ignore[arg-type]
         evolve(state, record)

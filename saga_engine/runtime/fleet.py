@@ -17,18 +17,19 @@ import msgspec
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
 from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.growth import Growth
 from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned
 from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.ports import Acquired, Creation, Entry, EscalationHook, Held, Observer, Store, Tools
+from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Held, Observer, Store, Tools
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.journal import read_records, require_tools, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
-from saga_engine.runtime.performer import Performer, secret_value
+from saga_engine.runtime.performer import Performer, Semantic, secret_value
 from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine")
@@ -63,7 +64,9 @@ class Fleet:
         *,
         lease_s: float,
         keep_ms: int,
-        hooks: Sequence[EscalationHook],
+        escalation: Escalation,
+        advisor: Advisor | None,
+        semantic: Semantic,
         observers: Sequence[Observer],
         on_wait: Callable[[str, str, float], None] | None,
     ) -> None:
@@ -73,7 +76,10 @@ class Fleet:
         self._tools = tools
         self._lease_s = lease_s
         self._keep_ms = keep_ms
-        self._hooks = hooks
+        self._escalation = escalation
+        self._advisor = advisor
+        self._semantic = semantic
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._observers = tuple(observers)
         self._on_wait = on_wait
         self._writer = JournalWriter(store, self.clock)
@@ -85,6 +91,9 @@ class Fleet:
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
         self.closing = True
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        self._alarms.clear()
         self._stopping.set()
         running = list(self._running.values())
         for saga in running:
@@ -146,7 +155,8 @@ class Fleet:
         if not met:  # the deadline counts on the store's clock, which is known only now
             started = msgspec.structs.replace(started, at=self.clock.now_ms())
         creation = Creation(digest=started.digest, owned=True)
-        driver = self._driver(begin(started, compiled), 0, performer, creation, saga.journalled)
+        state = begin(started, compiled, Growth(started, self._tools))
+        driver = self._driver(state, 0, performer, creation, saga.journalled)
         return await self._drive(started.saga_id, saga, driver, started)
 
     async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
@@ -222,13 +232,33 @@ class Fleet:
                 await self._give_up(driver)
                 raise
             else:
-                if driver.state.status in t.SAGA_FINAL or driver.state.status == t.ESCALATED:
+                if driver.state.status in t.SAGA_FINAL:
+                    return Outcome(driver.state)
+                if driver.state.status == t.ESCALATED:
+                    self._wake_later(driver.state)
                     return Outcome(driver.state)
                 raise Interrupted(
                     f"saga {saga_id} was interrupted; it stands as its journal says",
                     hint=f"saga resume {saga_id}",
                     saga_id=saga_id,
                 )
+
+    def _wake_later(self, state: State) -> None:
+        """Take a resting saga up again when an approval expires or people are to be reminded, if this process lives."""
+        due_ms, now_ms = state.next_overdue(), self.clock.now_ms()
+        if due_ms is None or due_ms <= now_ms or self.closing:
+            return
+        delay_s = (due_ms - now_ms) / 1000 + 0.001
+        alarm = self._alarms.pop(state.saga_id, None)
+        if alarm is not None:
+            alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarms[state.saga_id] = loop.call_later(delay_s, self._wake, state.saga_id)
+
+    def _wake(self, saga_id: str) -> None:
+        del self._alarms[saga_id]
+        if not self.closing:
+            self.resume(saga_id)
 
     def _absorb(self, saga: Running, error: BaseException) -> None:
         """A cancellation that we sent because the lease was lost is ours to end; any other is not."""
@@ -276,7 +306,7 @@ class Fleet:
             return Outcome(state)
         if (
             state.status == t.ESCALATED
-            and not state.overdue(self.clock.now_ms())
+            and not state.overdue(self.clock.now_ms(), alerting=bool(self._escalation.hooks))
             and not await self._store.inbox(saga_id)
         ):
             return Outcome(state)
@@ -348,7 +378,7 @@ class Fleet:
             await lease.open()
             lease.on_lost(self._lost)
             self._writer.owner = lease.owner
-            self._performer = Performer(self._tools, lease, self._hooks)
+            self._performer = Performer(self._tools, lease, self._escalation, self._advisor, self._semantic)
             return self._performer
 
     def _lost(self) -> None:

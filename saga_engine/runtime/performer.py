@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+from saga_engine.core.decide import Means
 from saga_engine.core.effects import (
     FORWARD,
     Alert,
+    AskPlanner,
     CallTool,
     Done,
     ErrorInfo,
@@ -17,12 +19,15 @@ from saga_engine.core.effects import (
     Probe,
     Unknown,
 )
-from saga_engine.core.report import asked_params, asked_tool, error_dict
+from saga_engine.core.judge import Advice, judge_advice
+from saga_engine.core.records import AnyRecord
+from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, SecretMissing
 from saga_engine.plan.compiled import CompiledFallback, Params
 from saga_engine.plan.values import canonical
-from saga_engine.ports import Call, EscalationHook, Question, Tools
+from saga_engine.ports import Advisor, Call, Escalation, Question, Tools
+from saga_engine.runtime.advising import advise
 from saga_engine.runtime.lease import Lease
 
 
@@ -53,17 +58,18 @@ def secret_value(name: str) -> str:
 class Performer:
     """Makes calls, probes and alerts for all sagas of a process."""
 
-    __slots__ = ("_hooks", "_tools", "lease")
+    __slots__ = ("_advisor", "_escalation", "_tools", "lease", "means", "remind_ms")
 
-    def __init__(self, tools: Tools, lease: Lease, hooks: Sequence[EscalationHook]) -> None:
+    def __init__(
+        self, tools: Tools, lease: Lease, escalation: Escalation, advisor: Advisor | None, semantic: Semantic
+    ) -> None:
         self._tools = tools
-        self._hooks = tuple(hooks)
+        self._escalation = escalation
+        self._advisor = advisor
         self.lease = lease
-
-    @property
-    def alerting(self) -> bool:
-        """Whether there is anybody to tell about open questions."""
-        return bool(self._hooks)
+        #: What this process can do beside calling tools.
+        self.means = means_of(escalation, advisor, semantic)
+        self.remind_ms = round(escalation.remind_s * 1000)
 
     async def call(self, state: State, effect: CallTool) -> Outcome:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
@@ -107,21 +113,45 @@ class Performer:
 
     async def alert(self, state: State, effect: Alert) -> ErrorInfo | None:
         """Tell everybody about a question; None if all were told."""
-        question = _question(state, effect.question)
+        question = _question(state, effect)
         if question is None:
             return None  # answered in the meantime
         self.lease.check()
         failed: ErrorInfo | None = None
-        for hook in self._hooks:
+        hooks = [*self._escalation.hooks]
+        further_ms = self._escalation.further_after_s * 1000
+        if further_ms and question.asked_ms is not None and state.at - question.asked_ms >= further_ms:
+            hooks += self._escalation.further
+        for hook in hooks:
             try:
                 await hook(question)
             except Exception as error:  # noqa: BLE001 - a hook is somebody else's code: its failure is recorded and tried again
                 failed = ErrorInfo(error_code="alert_failed", message=f"{type(error).__name__}: {error}"[:500])
         return failed
 
+    async def advise(self, state: State, effect: AskPlanner) -> Advice | ErrorInfo:
+        """Ask a model for steps."""
+        if self._advisor is None:
+            return ErrorInfo("planner_unavailable", "no planner is set up here")
+        self.lease.check()
+        return await advise(state, effect, self._advisor, self._tools, self.means)
 
-def _question(state: State, name: str) -> Question | None:
+    def judge_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
+        """The record of what a model answered."""
+        return judge_advice(state, effect, advice, self._tools, self.means, now_ms)
+
+
+Semantic = Literal["auto", "approve", "never"]
+
+
+def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:
+    """What a process with these can do beside calling tools."""
+    return Means(bool(escalation.hooks), advisor is not None, semantic)
+
+
+def _question(state: State, effect: Alert) -> Question | None:
     """What people are told: an open question, or a notice that asks nothing."""
+    name = effect.question
     asked = state.questions.get(name)
     told = asked or state.notices.get(name)
     if told is None:
@@ -141,6 +171,9 @@ def _question(state: State, name: str) -> Question | None:
         goal=state.plan.goal,
         params=asked_params(state, told.step, direction) if told.kind == "approval" else None,
         expires_ms=asked.expires if asked else None,
+        round=effect.round,
+        asked_ms=asked.at if asked else None,
+        steps=proposed_steps(state, told.step) if told.kind == "remedy" else None,
     )
 
 

@@ -70,7 +70,7 @@ def test_the_schema_is_a_schema_and_its_example_fits() -> None:
         {"steps": [{"step_id": 1, "tool": "t", "resource": 1}]},
         {"steps": [{"step_id": 1, "tool": "t", "fallback": []}]},
         {"steps": [{"step_id": 1, "tool": "t", "fallback": "x"}]},
-        {"steps": [{"step_id": 1, "tool": "t"}], "on_failure": "replan"},
+        {"steps": [{"step_id": 1, "tool": "t"}], "on_failure": "explode"},
         {"steps": [{"step_id": "a b", "tool": "t"}]},
         {"steps": [{"step_id": 1, "tool": "t", "parms": {}}]},
     ],

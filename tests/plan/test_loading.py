@@ -131,7 +131,6 @@ def test_a_retry_says_only_what_differs() -> None:
         (with_step(fallback={"tol": "x"}), "field-unknown", "$.steps[0].fallback.tol"),
         (with_step(fallback=[{"tool": "x"}, {"tool": 1}]), "field-invalid", "$.steps[0].fallback[1].tool"),
         (with_step(fallback={"tool": "x", "rollback": {}}), "field-missing", "$.steps[0].fallback.rollback.tool"),
-        ({"steps": [STEP], "on_failure": "replan"}, "replan-unsupported", "$.on_failure"),
         ({"steps": [STEP], "on_failure": "explode"}, "field-invalid", "$.on_failure"),
         ({"steps": [STEP], "task_id": "-a"}, "field-invalid", "$.task_id"),
         ({"steps": [STEP], "task_id": "a/../b"}, "field-invalid", "$.task_id"),

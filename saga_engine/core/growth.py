@@ -1,0 +1,88 @@
+"""How a saga's plan grows: what was added to it, and the judge of what is to be added.
+
+``Growth`` holds what a grown plan is compiled from. ``evolve`` needs the compiled plan the moment steps are added, and
+stays pure: compiling is a function of the plan, the tools' declarations and the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from saga_engine.core.records import SagaStarted
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.growing import Addition, Bounds, compile_grown
+from saga_engine.plan.tooling import ToolCatalog
+
+if TYPE_CHECKING:
+    from saga_engine.plan.model import Plan
+
+
+class Added(NamedTuple):
+    """An addition that was accepted, with what the tools' registrations said about it on that day."""
+
+    addition: Addition
+    undos: Mapping[str, str]
+    reads: frozenset[str]
+
+
+class Accepted(NamedTuple):
+    """What is journalled with an addition: registered undos, reads, and digests of tools, by key and by name."""
+
+    undos: dict[str, str]
+    reads: list[str]
+    tools: dict[str, str]
+
+
+class Growth:
+    """The plan of one saga and the tools at hand. Without a catalog it is enough to look at a saga, not to judge."""
+
+    __slots__ = ("_catalog", "_plan", "_started")
+
+    def __init__(self, started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> None:
+        self._started = started
+        self._catalog = catalog
+        self._plan = plan
+
+    def compile(self, added: Sequence[Added]) -> CompiledPlan:
+        """The plan with all that was added."""
+        return self._compiled(added, fresh=False, bounds=None)
+
+    def judge(self, added: Sequence[Added], addition: Addition, bounds: Bounds | None = None) -> Accepted:
+        """What is to be journalled with one more addition; raises ``PlanInvalid`` if it does not fit."""
+        new = Added(addition, {}, frozenset())
+        whole = self._compiled([*added, new], fresh=True, bounds=bounds)
+        fresh = whole.steps[len(whole.steps) - len(addition.steps) :]
+        keys = {step.key for step in fresh}
+        return Accepted(
+            undos={slot: undo for slot, undo in whole.undos.items() if slot.partition("#")[0] in keys},
+            reads=sorted(whole.reads & keys),
+            tools=whole.tool_digests,
+        )
+
+    def _compiled(self, added: Sequence[Added], *, fresh: bool, bounds: Bounds | None) -> CompiledPlan:
+        undos = dict(self._started.undos)
+        reads = set(self._started.reads)
+        for each in added:
+            undos |= each.undos
+            reads |= each.reads
+        return compile_grown(
+            self._source(),
+            self._catalog,
+            [each.addition for each in added],
+            input=self._started.input,
+            undos=undos,
+            reads=frozenset(reads),
+            fresh=fresh,
+            bounds=bounds,
+        )
+
+    def _source(self) -> Plan:
+        if self._plan is None:
+            from saga_engine.plan.model import load_plan
+
+            plan = self._started.plan
+            self._plan = load_plan(msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else plan)
+        return self._plan

@@ -1,0 +1,96 @@
+"""What a model is told when it is asked for steps, and how its answer is checked before it is believed.
+
+A model learns what happened, with outputs that are cut before it sees them, and which tools it may use; never an
+idempotency key, never a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from saga_engine.core import transitions as t
+from saga_engine.core.decide import Means
+from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
+from saga_engine.core.judge import MAX_NEW_STEPS, MAX_REMEDIES, Advice, addition_of, bounds_of
+from saga_engine.core.report import error_dict
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
+from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+from saga_engine.ports import Advisor, CompensationRequest, PastStep, ReplanRequest
+
+
+async def advise(
+    state: State, effect: AskPlanner, advisor: Advisor, catalog: ToolCatalog, means: Means
+) -> Advice | ErrorInfo:
+    """Ask for steps; what the model's answers are wrong about goes back to it, as often as the advisor allows."""
+
+    def check(steps: Sequence[Mapping[str, Any]]) -> Sequence[Problem]:
+        assert state.growth is not None, "a saga is driven only with its plan at hand"
+        bounds = bounds_of(state, effect.purpose, catalog, means)
+        try:
+            state.growth.judge(state.added, addition_of(state, effect, steps), bounds)
+        except PlanInvalid as error:
+            return error.problems
+        return ()
+
+    try:
+        if effect.purpose == "compensate":
+            return await advisor.compensate(_compensation(state, effect.step, catalog, means), check)
+        return await advisor.replan(_other_way(state, effect.step, catalog, means), check)
+    except SagaError as error:
+        return ErrorInfo(error.code.replace("-", "_"), error.message[:1000], suggestion=error.hint)
+
+
+def _compensation(state: State, stuck: int, catalog: ToolCatalog, means: Means) -> CompensationRequest:
+    return CompensationRequest(
+        goal=state.plan.goal,
+        stuck=_past(state, stuck),
+        past=[_past(state, step.index) for step in state.plan.steps if state.steps[step.index].via],
+        tools=_specs(catalog, bounds_of(state, "compensate", catalog, means).tools),
+        max_steps=MAX_REMEDIES,
+    )
+
+
+def _other_way(state: State, failed: int, catalog: ToolCatalog, means: Means) -> ReplanRequest:
+    bounds = bounds_of(state, "replan", catalog, means)
+    dropped = set(addition_of(state, AskPlanner(failed, "replan"), ()).dropped)
+    return ReplanRequest(
+        goal=state.plan.goal,
+        failed=_past(state, failed),
+        past=[_past(state, step.index) for step in state.plan.steps if state.steps[step.index].status == t.SUCCEEDED],
+        left=[
+            {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": step.params.raw}
+            for step in state.plan.steps
+            if step.key in dropped and step.index != failed
+        ],
+        tools=_specs(catalog, bounds.tools),
+        input=state.input,
+        secrets=tuple(sorted(bounds.secrets)),
+        taken=tuple(step.key for step in state.plan.steps),
+        max_steps=MAX_NEW_STEPS,
+    )
+
+
+def _past(state: State, index: int) -> PastStep:
+    compiled, step = state.plan.steps[index], state.steps[index]
+    serving = state.acting(index)
+    try:
+        params: Mapping[str, Any] | None = serving.params.resolve(StateScope(state))
+    except BindingUnresolved:
+        params = None
+    stuck = step.status in (t.COMPENSATION_FAILED, t.ESCALATED)
+    return PastStep(
+        step_id=compiled.step_id,
+        tool=serving.tool,
+        status=step.status,
+        name=compiled.name,
+        params=params,
+        output=step.output,
+        error=error_dict(step.call(COMPENSATE).error if stuck else step.forward.error),
+    )
+
+
+def _specs(catalog: ToolCatalog, names: frozenset[str]) -> list[ToolSpec]:
+    found = [catalog.spec(name) for name in catalog.names() if name in names]
+    return [spec for spec in found if spec is not None]
