@@ -11,19 +11,22 @@ from saga_engine._version import __version__
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator, run_sync
-    from saga_engine.errors import PlanInvalid, SagaError, ToolError
+    from saga_engine.errors import OutcomeUnknown, PlanInvalid, SagaError, ToolError
     from saga_engine.plan.model import Plan
-    from saga_engine.plan.tooling import RetryPolicy
+    from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
     from saga_engine.ports import Question
     from saga_engine.runtime.outcome import Handle, Outcome
     from saga_engine.tools.context import ToolContext
     from saga_engine.tools.decorator import Tool, tool
     from saga_engine.tools.registry import ToolRegistry
+    from saga_engine.tools.selecting import select_tools
 
 _HOMES = {
+    "BreakerPolicy": "saga_engine.plan.tooling",
     "Coordinator": "saga_engine.api",
     "Handle": "saga_engine.runtime.outcome",
     "Outcome": "saga_engine.runtime.outcome",
+    "OutcomeUnknown": "saga_engine.errors",
     "Plan": "saga_engine.plan.model",
     "PlanInvalid": "saga_engine.errors",
     "Question": "saga_engine.ports",
@@ -34,13 +37,16 @@ _HOMES = {
     "ToolError": "saga_engine.errors",
     "ToolRegistry": "saga_engine.tools.registry",
     "run_sync": "saga_engine.api",
+    "select_tools": "saga_engine.tools.selecting",
     "tool": "saga_engine.tools.decorator",
 }
 
 __all__ = [
+    "BreakerPolicy",
     "Coordinator",
     "Handle",
     "Outcome",
+    "OutcomeUnknown",
     "Plan",
     "PlanInvalid",
     "Question",
@@ -52,6 +58,7 @@ __all__ = [
     "ToolRegistry",
     "__version__",
     "run_sync",
+    "select_tools",
     "tool",
 ]
 

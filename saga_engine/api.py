@@ -22,6 +22,7 @@ from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, Sag
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
 from saga_engine.ports import Advisor, Escalation, EscalationHook, Head, Observer, Question, Store
 from saga_engine.runtime.fleet import Fleet, other_plan
@@ -30,7 +31,6 @@ from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
-from saga_engine.runtime.performer import Semantic
 from saga_engine.stores import open_store
 from saga_engine.tools.guards.chain import GuardedTools
 from saga_engine.tools.overrides import apply_overrides

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
@@ -30,7 +30,7 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tooling import RetryPolicy, Semantic, ToolSpec
 
 #: How often a probe that cannot tell is asked again before the next way to settle a doubt is taken.
 MAX_PROBES: Final = 3
@@ -64,7 +64,7 @@ class Means(NamedTuple):
 
     alerting: bool = True
     planner: bool = False
-    semantic: Literal["auto", "approve", "never"] = "approve"
+    semantic: Semantic = "approve"
 
 
 def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noqa: B008 - it is immutable

@@ -28,6 +28,7 @@ _COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "COMPENSATION_FAILED": ("#ffcecb", "#a40e26"),
     "ESCALATED": ("#ffd8d3", "#82071e"),
     "RESOLVED": ("#d8dee4", "#424a53"),
+    "BLOCKED": ("#ffebe9", "#82071e"),
     "SKIPPED": ("#ffffff", "#d0d7de"),
 }
 #: The outline of a step by its kind: Mermaid's brackets and graphviz's shape.

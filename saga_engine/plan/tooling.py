@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Effect = Literal["read", "write"]
+Semantic = Literal["auto", "approve", "never"]
 
 #: Finds what is wrong with the params of a call: pairs of (path inside the params, message). Pure.
 ParamsCheck = Callable[[Any], Sequence[tuple[tuple[str | int, ...], str]]]
@@ -78,7 +79,7 @@ class ToolSpec:
     tolerates_absence: bool = False
     remembers: bool = False
     last_good_s: float | None = None
-    semantic: Literal["auto", "approve", "never"] | None = None
+    semantic: Semantic | None = None
     use_when: str = ""
     not_when: str = ""
     returns: str = ""

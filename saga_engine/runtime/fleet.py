@@ -23,13 +23,14 @@ from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned
 from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Held, Observer, Store, Tools
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.journal import read_records, require_tools, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
-from saga_engine.runtime.performer import Performer, Semantic, secret_value
+from saga_engine.runtime.performer import Performer, secret_value
 from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine")

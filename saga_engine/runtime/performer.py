@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import (
@@ -25,6 +25,7 @@ from saga_engine.core.report import asked_params, asked_tool, error_dict, propos
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, SecretMissing
 from saga_engine.plan.compiled import CompiledFallback, Params
+from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import canonical
 from saga_engine.ports import Advisor, Call, Escalation, Question, Tools
 from saga_engine.runtime.advising import advise
@@ -139,9 +140,6 @@ class Performer:
     def judge_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
         """The record of what a model answered."""
         return judge_advice(state, effect, advice, self._tools, self.means, now_ms)
-
-
-Semantic = Literal["auto", "approve", "never"]
 
 
 def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:

@@ -9,7 +9,7 @@ A fault is a short text, so that a child process can be told through its environ
     SAGA_FAULT=append:2:before,call:1:after    several, separated by commas
 
 ``POINT:N:WHEN[:ACTION[:ARGUMENT]]``. Points are the verbs of a store (``append``, ``acquire``, ``renew``, …), which
-``FaultyStore`` counts, and whatever a tool counts with ``Faults.at``; the custom is ``call``, around the effect::
+``FaultyStore`` counts, those of its guards (``guard_claim``, …), and whatever a tool counts with ``Faults.at``; the custom is ``call``, around the effect::
 
     faults = Faults.from_environment()
 
@@ -30,15 +30,15 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from saga_engine.errors import SettingInvalid, StoreUnavailable
 
 if TYPE_CHECKING:
-    from saga_engine.ports import Acquired, AppendReply, Entry, Head, Held, Renewal, Store, StorePromise
+    from saga_engine.ports import Acquired, AppendReply, Entry, GuardStore, Head, Held, Renewal, Store, StorePromise
 
 When = Literal["before", "after"]
 Action = Callable[["Fault"], None]
@@ -229,3 +229,24 @@ class FaultyStore:
         """As the inner store."""
         with self.faults.at("inbox"):
             return await self.inner.inbox(saga_id)
+
+    def guard_store(self) -> GuardStore:
+        """That of the inner store, with a fault point around each verb: ``guard_claim``, ``guard_remember``, ..."""
+        return cast("GuardStore", FaultyGuards(self.inner.guard_store(), self.faults))
+
+
+class FaultyGuards:
+    """Any guard store, with faults around each of its verbs; the point's name is ``guard_`` and the verb's."""
+
+    def __init__(self, inner: GuardStore, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        verb = getattr(self._inner, name)
+
+        async def faulty(*args: Any, **options: Any) -> Any:
+            with self._faults.at(f"guard_{name}"):
+                return await verb(*args, **options)
+
+        return faulty

@@ -11,13 +11,11 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.tools.alarms import Alarm
 from saga_engine.tools.context import ToolContext
-from saga_engine.tools.limits import concurrency_slots, resource_key, resource_locks
 from saga_engine.tools.outcomes import (
     bounded,
     cancelled_by_itself,
@@ -41,21 +39,17 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 class Caller:
     """Calls one tool. ``invoke`` is the way in, chosen once for the kind of tool it is."""
 
-    __slots__ = ("_bare", "_coercions", "_context", "_defaults", "_fn", "_tool", "_wants_key", "_write", "invoke")
+    __slots__ = ("_bare", "_coercions", "_context", "_fn", "_wants_key", "_write", "invoke")
 
     def __init__(self, tool: Tool[..., Any]) -> None:
         signature = tool.signature
-        self._tool = tool
         self._fn = tool.function
         self._write = tool.effect == "write"
         self._context = signature.context
         self._wants_key = signature.wants_key
         self._coercions = signature.coercions
         self._bare = not (self._context or self._wants_key or self._coercions)
-        self._defaults = tool.defaults()
-        once = self._call_async if is_async(self._fn) else self._call_sync
-        limited = tool.resource is not None or tool.max_concurrency is not None
-        self.invoke: Invocation = functools.partial(self._call_limited, once) if limited else once
+        self.invoke: Invocation = self._call_async if is_async(self._fn) else self._call_sync
 
     # --- arguments -----------------------------------------------------------------------------------------------
 
@@ -163,23 +157,6 @@ class Caller:
             return await self._await(ended.value, max(end - loop.time(), 0.0), timeout_s)
         return outcome_of_value(ended.value)
 
-    # --- limits --------------------------------------------------------------------------------------------------
-
-    async def _call_limited(self, once: Invocation, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Wait for the resource first and for a free place second: whoever waits for a resource blocks no place."""
-        tool = self._tool
-        async with AsyncExitStack() as held:
-            if tool.resource is not None:
-                try:
-                    key = resource_key(tool.resource, params, self._defaults)
-                except Exception as error:  # noqa: BLE001 - the function is the tool author's
-                    return _bad_params(error, "resource_invalid")
-                if key is not None:
-                    await held.enter_async_context(resource_locks().hold(key))
-            if tool.max_concurrency is not None:
-                await held.enter_async_context(concurrency_slots(tool, tool.max_concurrency))
-            return await once(params, call)
-
 
 def is_async(fn: Callable[..., Any]) -> bool:
     """Whether calling this makes a coroutine: functions, partials, methods and objects with an async ``__call__``."""
@@ -211,8 +188,8 @@ def _no_time(timeout_s: float) -> NotDone:
     return NotDone(error, retryable=True)
 
 
-def _bad_params(error: Exception, code: str = "params_invalid") -> NotDone:
-    return NotDone(ErrorInfo(code, bounded(describe(error)), retryable=False), retryable=False)
+def _bad_params(error: Exception) -> NotDone:
+    return NotDone(ErrorInfo("params_invalid", bounded(describe(error)), retryable=False), retryable=False)
 
 
 def no_probe(name: str) -> Unknown:

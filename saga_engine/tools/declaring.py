@@ -55,6 +55,8 @@ def refuse_contradictions(name: str, function: Callable[..., Any], options: Mapp
     for option in ("compensates", "tolerates_absence"):
         if not isinstance(options[option], bool):
             refuse(name, f"{option} must be True or False", f"remove it or write {option}=True")
+    if options["semantic"] not in (None, "auto", "approve", "never"):
+        refuse(name, f"semantic={options['semantic']!r} has no meaning", "use 'auto', 'approve' or 'never'")
     _refuse_bad_links(name, function, options)
 
 
@@ -165,3 +167,5 @@ def _refuse_bad_links(name: str, function: Callable[..., Any], options: Mapping[
         refuse(name, "it reads, so there is nothing to undo", "remove undo, or declare effect='write'")
     if options["effect"] == "read" and options["tolerates_absence"]:
         refuse(name, "it reads, so it can be no undo", "remove tolerates_absence, or declare effect='write'")
+    if options["effect"] == "read" and options["semantic"] not in (None, "never") and not options["compensates"]:
+        refuse(name, "it reads, so there is nothing to make up for", "remove semantic, or declare effect='write'")

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.tooling import BreakerPolicy, Effect, RetryPolicy, ToolSpec
+from saga_engine.plan.tooling import BreakerPolicy, Effect, RetryPolicy, Semantic, ToolSpec
 from saga_engine.plan.values import digest
 from saga_engine.tools.checking import OutputCheck, SchemaCheck, compile_schema
 from saga_engine.tools.declaring import refuse, refuse_contradictions
@@ -52,6 +52,7 @@ class Tool(Generic[P, R]):
         last_good_s: float | None = None,
         compensates: bool = False,
         tolerates_absence: bool = False,
+        semantic: Semantic | None = None,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         tags: Iterable[str] = (),
@@ -88,6 +89,7 @@ class Tool(Generic[P, R]):
         self.last_good_s = last_good_s
         self.compensates = compensates
         self.tolerates_absence = tolerates_absence
+        self.semantic = semantic
         self.tags = (tags,) if isinstance(tags, str) else tuple(tags)
         #: Whether somebody declared it; ``False`` for a plain function that a registry made a tool.
         self.declared = declared
@@ -137,7 +139,7 @@ class Tool(Generic[P, R]):
         """Everything that was declared, as the arguments of :func:`tool`."""
         names = (
             "name effect key_ttl_s undo probe timeout_s retry resource max_concurrency rate dedupe_ttl_s last_good_s "
-            "compensates tolerates_absence tags description use_when not_when returns declared"
+            "compensates tolerates_absence semantic tags description use_when not_when returns declared"
         )
         return {name: getattr(self, name) for name in names.split()} | {
             "keyed": self._keyed,
@@ -211,6 +213,7 @@ class Tool(Generic[P, R]):
             retry=self.retry,
             compensates=self.compensates,
             tolerates_absence=self.tolerates_absence,
+            semantic=self.semantic,
             remembers=self.dedupe_ttl_s is not None,
             last_good_s=self.last_good_s,
             use_when=self.use_when,
@@ -251,6 +254,7 @@ def tool(
     last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
+    semantic: Semantic | None = None,
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
@@ -282,6 +286,7 @@ def tool(
     last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
+    semantic: Semantic | None = None,
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
@@ -312,6 +317,7 @@ def tool(
     last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
+    semantic: Semantic | None = None,
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
@@ -337,6 +343,8 @@ def tool(
     ``last_good_s``: seconds for which the last good result of a read may stand in (a step's ``fallback``).
     ``compensates``: a planner may use it in a compensation that it makes up.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
+    ``semantic``: what a compensation that a model made up may do with it: ``auto``, ``approve`` or ``never``; a tool that
+    says ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
     ``input_schema``, ``output_schema``: JSON Schema, where the signature cannot say it.
     ``tags``: words to choose tools by. ``use_when``, ``not_when``, ``returns``: what a model chooses by.
 

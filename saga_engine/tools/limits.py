@@ -1,104 +1,39 @@
-"""How many calls may run at once in this process: per tool, and one at a time per resource.
+"""What the limits of a tool are written in: keys of resources, and rates.
 
-Both limits hold for one event loop, which is one process in every ordinary program. They say nothing about other
-processes. Whoever waits, waits in the order of arrival, and its tool's time-out does not run yet.
+Only their meaning: what keeps a call back is in ``guards``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
 import string
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-ResourceKey = str | Callable[[Mapping[str, Any]], str | None]
+#: What a function of the params may say: no resource, one, or several.
+ResourceFunction = Callable[[Mapping[str, Any]], "str | Sequence[str] | None"]
+ResourceKey = str | Sequence[str] | ResourceFunction
 
-
-class KeyedLocks:
-    """First come, first served, one holder per key; a key that nobody holds takes no memory."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    @asynccontextmanager
-    async def hold(self, key: str) -> AsyncIterator[None]:
-        """Hold the key for the length of the block."""
-        queue = self._waiting.get(key)
-        if queue is None:
-            self._waiting[key] = deque()
-        else:
-            await self._wait(key, queue)
-        try:
-            yield
-        finally:
-            self._pass_on(key)
-
-    async def _wait(self, key: str, queue: deque[asyncio.Future[None]]) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        queue.append(turn)
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                self._pass_on(key)  # The turn came in the same moment as the cancellation: the next one has it.
-            else:
-                queue.remove(turn)
-            raise
-
-    def _pass_on(self, key: str) -> None:
-        queue = self._waiting[key]
-        while queue:
-            turn = queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        del self._waiting[key]
+_PERIODS_US: Final = {"s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_RATE: Final = re.compile(r"([0-9]{1,7})/(s|min|h|d)")
+_MAX_PER_PERIOD: Final = 1_000_000
 
 
-class _Limits:
-    """The limits of one event loop."""
+def parse_rate(text: str) -> tuple[int, int]:
+    """The pace behind a rate such as ``10/s`` or ``100/h``: (microseconds between two calls, calls at once).
 
-    __slots__ = ("__weakref__", "locks", "slots")
+    For the generic cell rate algorithm (ITU-T I.371). A tenth of the calls may come at once and the others are spread
+    evenly, so that no period of this length, wherever it begins, holds more calls than the rate says.
 
-    def __init__(self) -> None:
-        self.locks = KeyedLocks()
-        self.slots: WeakKeyDictionary[object, asyncio.Semaphore] = WeakKeyDictionary()
-
-
-_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Limits] = WeakKeyDictionary()
-
-
-def _limits() -> _Limits:
-    loop = asyncio.get_running_loop()
-    limits = _of_loop.get(loop)
-    if limits is None:
-        for closed in [other for other in _of_loop if other.is_closed()]:
-            del _of_loop[closed]  # A semaphore that was waited for refers to its loop and would keep it for ever.
-        limits = _of_loop[loop] = _Limits()
-    return limits
-
-
-def resource_locks() -> KeyedLocks:
-    """The locks of the running event loop; all tools share them, so a key means the same thing in each."""
-    return _limits().locks
-
-
-def concurrency_slots(owner: object, size: int) -> asyncio.Semaphore:
-    """The semaphore of one tool in the running event loop."""
-    slots = _limits().slots
-    semaphore = slots.get(owner)
-    if semaphore is None:
-        semaphore = slots[owner] = asyncio.Semaphore(size)
-    return semaphore
+    Raises ``ValueError`` for anything else than a whole number from 1 to 1,000,000 per ``s``, ``min``, ``h`` or ``d``.
+    """
+    found = _RATE.fullmatch(text) if isinstance(text, str) else None
+    if found is None or not 1 <= int(found[1]) <= _MAX_PER_PERIOD:
+        raise ValueError(f"{text!r} is no rate: write a whole number per s, min, h or d, such as '10/s'")
+    calls, period_us = int(found[1]), _PERIODS_US[found[2]]
+    burst = max(1, calls // 10)
+    return -(-period_us // (calls - burst + 1)), burst
 
 
 def template_fields(template: str) -> list[str]:
@@ -117,24 +52,38 @@ def template_fields(template: str) -> list[str]:
     return names
 
 
-def resource_key(resource: ResourceKey, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
-    """The key of the resource that a call with these params touches; ``None``: none, so nothing to wait for.
+class ResourceParamMissing(ValueError):
+    """A template names a parameter that the call has no value for."""
 
-    Raises ``ValueError`` when a parameter of the template has no value, or a function gives no text; and whatever the
-    function itself raises.
+
+def resource_keys(resource: ResourceKey, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The keys of the resources that a call with these params touches; none: there is nothing to wait for.
+
+    Raises ``ResourceParamMissing`` when a parameter of a template has no value, ``TypeError`` when a function gives
+    no texts; and whatever the function itself raises.
     """
-    if not isinstance(resource, str):
-        key = resource(params)
-        if key is not None and not isinstance(key, str):
-            raise ValueError(f"the resource function returned {type(key).__name__}, not a text")
-        return key
+    if isinstance(resource, str):
+        return [_filled(resource, params, defaults)]
+    if not callable(resource):
+        return [_filled(template, params, defaults) for template in resource]
+    found = resource(params)
+    if found is None:
+        return []
+    keys: list[Any] = list(found) if isinstance(found, list | tuple) else [found]
+    for key in keys:
+        if not isinstance(key, str):
+            raise TypeError(f"the resource function returned {type(key).__name__}, not a text")
+    return keys
+
+
+def _filled(template: str, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     values: dict[str, str] = {}
-    for name in template_fields(resource):
+    for name in template_fields(template):
         if name in params:
             value = params[name]
         elif name in defaults:
             value = defaults[name]
         else:
-            raise ValueError(f"the resource {resource!r} needs the parameter {name!r}")
+            raise ResourceParamMissing(f"the resource {template!r} needs the parameter {name!r}")
         values[name] = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    return resource.format_map(values)
+    return template.format_map(values)

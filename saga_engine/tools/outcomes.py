@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any, Literal
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
-from saga_engine.errors import ToolError, ValueNotJson
+from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
 from saga_engine.plan.values import plain
 
 MAX_MESSAGE_CHARS = 2000
@@ -182,7 +182,18 @@ def outcome_of_error(error: BaseException, *, write: bool) -> Outcome:
     if isinstance(error, KeyboardInterrupt):
         raise error
     if isinstance(error, ToolError):
-        return _refusal(error.error_code, error.message, error.suggestion, bool(error.retryable), error.retry_after_s)
+        refused = _refusal(
+            error.error_code, error.message, error.suggestion, bool(error.retryable), error.retry_after_s
+        )
+        return refused if error.definite else refused._replace(definite=False)
+    if isinstance(error, OutcomeUnknown):
+        return Unknown(
+            ErrorInfo(
+                bounded(error.error_code, MAX_CODE_CHARS) or "outcome_unknown",
+                bounded(error.message),
+                suggestion=None if error.suggestion is None else bounded(error.suggestion),
+            )
+        )
     if isinstance(error, BaseExceptionGroup):
         return _outcome_of_group(error, write=write)
     if not isinstance(error, Exception):

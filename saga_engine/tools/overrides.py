@@ -37,6 +37,7 @@ _ALLOWED: Final = (
     "probe",
     "compensates",
     "tolerates_absence",
+    "semantic",
     "description",
     "use_when",
     "not_when",

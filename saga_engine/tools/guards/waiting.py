@@ -1,0 +1,129 @@
+"""How guards wait: for a turn, for at most as long as the saga's deadline allows, and until somebody stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.core.effects import ErrorInfo, NotDone
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from saga_engine.errors import SagaError
+    from saga_engine.ports import Call, Clock
+
+    #: What a tool's guards count, by name.
+    Counts = MutableMapping[str, int]
+
+_log = logging.getLogger("saga_engine.guards")
+
+#: Errors of a store are passed through a turn as its result: an exception that nobody is left to read would be noise.
+Turn = asyncio.Future["Word | SagaError"]
+
+
+class Word(Enum):
+    """How a wait ended."""
+
+    TURN = "it is our turn"
+    DEADLINE = "the deadline passed"
+    INTERRUPTED = "the engine is being closed"
+
+
+def settle(turn: Turn, word: Word | SagaError) -> bool:
+    """End a wait, unless it has ended; tells whether it was this word that ended it."""
+    if turn.done():
+        return False
+    turn.set_result(word)
+    return True
+
+
+class Waiting:
+    """All waits of the guards of a process.
+
+    Waiting is no part of a tool's own time. It ends with the saga's deadline, which is on the store's clock; backward
+    there is none.
+    """
+
+    __slots__ = ("_clock", "_turns", "stopped")
+
+    def __init__(self, clock: Clock) -> None:
+        self.stopped = False
+        self._clock = clock
+        self._turns: set[Turn] = set()
+
+    def left_ms(self, call: Call) -> int | None:
+        """Until the deadline; 0 once it has passed, None if there is none."""
+        return None if call.deadline_ms is None else max(call.deadline_ms - self._clock.now_ms(), 0)
+
+    async def until(self, turn: Turn, call: Call, counts: Counts) -> Word | SagaError:
+        """Wait for somebody to settle ``turn``. Only cancellation is raised; even then ``turn`` may be settled."""
+        if turn.done():
+            return turn.result()
+        loop = turn.get_loop()
+        left_ms = self.left_ms(call)
+        timer = None if left_ms is None else loop.call_later(left_ms / 1000, settle, turn, Word.DEADLINE)
+        self._turns.add(turn)
+        began_s = loop.time()
+        try:
+            return await turn
+        finally:
+            self._turns.discard(turn)
+            if timer is not None:
+                timer.cancel()
+            counts["waited_us"] += int((loop.time() - began_s) * 1_000_000)
+
+    def stop(self) -> None:
+        """End all waits now; who comes later and would have to wait is turned away."""
+        self.stopped = True
+        for turn in list(self._turns):
+            settle(turn, Word.INTERRUPTED)
+
+
+def turned_away(word: Word, what: str) -> NotDone:
+    """The outcome of a call that waited in vain for ``what``. It says nothing about earlier attempts."""
+    if word is Word.DEADLINE:
+        message = f"the saga's deadline passed while the call waited for {what}; nothing was called"
+        return NotDone(ErrorInfo("deadline", message, retryable=False), retryable=False)
+    message = f"the engine was closed while the call waited for {what}; nothing was called"
+    return NotDone(ErrorInfo("interrupted", message, retryable=True), retryable=True)
+
+
+def store_trouble(error: SagaError, what: str) -> NotDone:
+    """The outcome of a call that was not made because the store could not be asked."""
+    message = f"{what} could not be asked of the store, so nothing was called: {error.message}"
+    return NotDone(ErrorInfo(error.code.replace("-", "_"), message, error.hint, retryable=True), retryable=True)
+
+
+class Chores:
+    """Work that no call waits for. What it raises is logged."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any], what: str) -> asyncio.Task[Any]:
+        """Begin; ``what`` names it in the log."""
+        task = asyncio.create_task(work, name=f"saga-guards: {what}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("%s failed: %s", task.get_name(), error)
+
+    async def finish(self, limit_s: float) -> None:
+        """Wait for what has been begun, at most ``limit_s`` seconds; cut off the rest."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(set(self._tasks), timeout=limit_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)

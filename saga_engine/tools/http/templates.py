@@ -1,0 +1,251 @@
+"""What a request is made of: texts and JSON with ``{param}`` and ``$secret.NAME`` in them.
+
+Params come from language models. A param fills exactly the place that it is written in: in a URL it is one piece
+between two slashes or one value of the query, percent-encoded, and never more (RFC 3986 section 2); in a header it is
+visible ASCII; in JSON it is a value. What does not fit is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from saga_engine.errors import SecretMissing
+
+#: Filled in by the engine in every template; never a param.
+KEY: str = "idempotency_key"
+
+_TOKEN = re.compile(
+    r"\{\{|\}\}"
+    r"|\{(?P<param>[A-Za-z_][\w-]*)\}"
+    r"|\$\$(?=secret\.)"
+    r"|\$secret\.(?P<secret>[A-Za-z_]\w*)"
+    r"|(?P<wrong>[{}])",
+    re.ASCII,
+)
+_SEPARATOR = re.compile(r"[/\\]")
+
+
+class Unfit(Exception):
+    """A value has no place in the request; the message names the param, never a secret's value."""
+
+
+class Param(NamedTuple):
+    """The place of a param."""
+
+    name: str
+
+
+class Secret(NamedTuple):
+    """The place of a variable of the environment."""
+
+    name: str
+
+
+class Text(NamedTuple):
+    """A text with places."""
+
+    parts: tuple[str | Param | Secret, ...]
+
+    @property
+    def whole(self) -> str | None:
+        """The param that this text is, if it is nothing else."""
+        only = self.parts[0] if len(self.parts) == 1 else None
+        return only.name if isinstance(only, Param) else None
+
+    @property
+    def params(self) -> frozenset[str]:
+        """The params in it."""
+        return frozenset(part.name for part in self.parts if isinstance(part, Param))
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets in it."""
+        return frozenset(part.name for part in self.parts if isinstance(part, Secret))
+
+
+def parse_text(source: str) -> Text:
+    """Understand ``{param}``, ``$secret.NAME``, ``{{``, ``}}`` and ``$$secret.``. Raises ``ValueError``."""
+    parts: list[str | Param | Secret] = []
+    at = 0
+    for found in _TOKEN.finditer(source):
+        if found.start() > at:
+            parts.append(source[at : found.start()])
+        at = found.end()
+        if found["wrong"]:
+            raise ValueError(f"the {found['wrong']!r} at {found.start()} stands alone: write {found['wrong'] * 2}")
+        if found["param"]:
+            parts.append(Param(found["param"]))
+        elif found["secret"]:
+            parts.append(Secret(found["secret"]))
+        else:
+            parts.append(found[0][0])
+    if at < len(source):
+        parts.append(source[at:])
+    return Text(tuple(parts))
+
+
+class Values:
+    """The values of one request, and the secrets that it was given."""
+
+    __slots__ = ("_environ", "_params", "seen")
+
+    def __init__(self, params: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+        self._params = params
+        self._environ = environ
+        #: The secrets that were read, by name.
+        self.seen: dict[str, str] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether the param has a value; a null is none outside of a JSON body."""
+        return self._params.get(name) is not None
+
+    def given(self, name: str) -> bool:
+        """Whether the param was given at all, be it a null."""
+        return name in self._params
+
+    def param(self, name: str) -> Any:
+        """The param as it is."""
+        return self._params[name]
+
+    def text(self, text: Text, escape: Callable[[str], str] | None = None) -> str:
+        """The text with its places filled; what is filled in goes through ``escape``.
+
+        Raises ``Unfit`` and ``SecretMissing``.
+        """
+        pieces: list[str] = []
+        for part in text.parts:
+            if isinstance(part, str):
+                pieces.append(part)
+                continue
+            value = self._secret(part.name) if isinstance(part, Secret) else as_text(self._params, part.name)
+            pieces.append(value if escape is None else escape(value))
+        return "".join(pieces)
+
+    def _secret(self, name: str) -> str:
+        value = self._environ.get(name)
+        if value is None:
+            raise SecretMissing(f"the environment has no {name}", hint=f"set {name} and try again", secret=name)
+        self.seen[name] = value
+        return value
+
+
+def as_text(params: Mapping[str, Any], name: str) -> str:
+    """A param inside a text: texts as they are, everything else as compact JSON. Raises ``Unfit``."""
+    value = params.get(name)
+    if value is None:
+        raise Unfit(f"the param {name!r} has no value")
+    try:
+        text = value if isinstance(value, str) else _compact(value)
+        text.encode()
+    except ValueError:  # NaN, or a lone surrogate
+        raise Unfit(f"the param {name!r} holds what no text can hold") from None
+    return text
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+# --- URLs ----------------------------------------------------------------------------------------------------------
+
+
+def encoded(text: str) -> str:
+    """Everything but RFC 3986's unreserved characters as percent escapes."""
+    return quote(text, safe="-._~")
+
+
+def path_piece(piece: Text, values: Values) -> str:
+    """One piece of a path between two slashes, encoded. Raises ``Unfit`` for what a server could take for a way."""
+    plain = values.text(piece)
+    if piece.params or piece.secrets:
+        names = ", ".join(sorted(piece.params | piece.secrets))
+        if not plain:
+            raise Unfit(f"{names} makes an empty piece of the path")
+        if any(ord(char) < 32 or ord(char) == 127 for char in plain):
+            raise Unfit(f"{names} puts a control character into the path")
+        # Some servers decode %2F before they split: no piece may become a '..' even then.
+        if any(step in {".", ".."} for step in _SEPARATOR.split(plain)):
+            raise Unfit(f"{names} makes a '.' or '..' in the path")
+    return values.text(piece, encoded)
+
+
+def query_values(text: Text, values: Values) -> Iterator[str]:
+    """The values of one name of a query: none for a param without a value, several for a list. Raises ``Unfit``."""
+    name = text.whole
+    if name is None:
+        yield values.text(text)
+        return
+    if not values.has(name):
+        return
+    value = values.param(name)
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict | list) or item is None:
+            raise Unfit(f"the param {name!r} must be a plain value, or a list of these")
+        yield as_text({name: item}, name)
+
+
+# --- headers -------------------------------------------------------------------------------------------------------
+
+
+def header_value(header: str, text: Text, values: Values) -> str | None:
+    """A header's value; ``None``: its only param has no value, so the header is left out. Raises ``Unfit``.
+
+    Only visible ASCII, and blanks inside, so no value can end the header and begin another (RFC 9110 section 5.5).
+    """
+    if text.whole is not None and not values.has(text.whole):
+        return None
+    value = values.text(text)
+    if any(not " " <= char <= "~" for char in value):
+        raise Unfit(f"the header {header} would hold a character that is not visible ASCII")
+    if value != value.strip(" "):
+        raise Unfit(f"the header {header} would begin or end with a blank")
+    return value
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------------
+
+ABSENT: Any = object()
+
+
+def parse_json(node: Any) -> Any:
+    """A JSON template, with ``Text`` for each text. Raises ``ValueError`` for what is no JSON."""
+    if isinstance(node, str):
+        return parse_text(node)
+    if isinstance(node, dict):
+        return {key: parse_json(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [parse_json(value) for value in node]
+    if node is None or isinstance(node, bool | int | float):
+        return node
+    raise ValueError(f"a {type(node).__name__} is no JSON: write it as a text")
+
+
+def texts_of(node: Any) -> Iterator[Text]:
+    """All texts of a JSON template."""
+    if isinstance(node, Text):
+        yield node
+    elif isinstance(node, dict | list):
+        for value in node.values() if isinstance(node, dict) else node:
+            yield from texts_of(value)
+
+
+def fill_json(node: Any, values: Values) -> Any:
+    """The template with its places filled; ``{x}`` alone keeps its type, and leaves with its name if it is not given.
+
+    Raises ``Unfit`` and ``SecretMissing``.
+    """
+    if isinstance(node, Text):
+        name = node.whole
+        if name is None:
+            return values.text(node)
+        return values.param(name) if values.given(name) else ABSENT
+    if isinstance(node, dict):
+        filled = {key: fill_json(value, values) for key, value in node.items()}
+        return {key: value for key, value in filled.items() if value is not ABSENT}
+    if isinstance(node, list):
+        return [value for value in (fill_json(item, values) for item in node) if value is not ABSENT]
+    return node

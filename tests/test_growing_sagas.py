@@ -1,0 +1,394 @@
+"""Plans that grow while their saga runs: added steps, another way, steps that make up for one that stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from saga_engine import Coordinator, RetryPolicy, ToolError, tool
+from saga_engine.core.judge import Advice
+from saga_engine.core.records import Written
+from saga_engine.errors import AmendRefused, ModelUnreachable, PlanInvalid
+from saga_engine.ports import CompensationRequest, Escalation, Question, ReplanRequest, StepsCheck
+
+ONCE = RetryPolicy(max_attempts=1)
+LOG: list[str] = []
+GATE: dict[str, asyncio.Event] = {}
+FULL: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    LOG.clear()
+    GATE.clear()
+    FULL.clear()
+
+
+@tool(undo="unbook", retry=ONCE)
+async def book(what: str) -> dict:
+    if what in GATE:
+        await GATE[what].wait()
+    if what in FULL:
+        raise ToolError("full", error_code="full")
+    LOG.append(f"book {what}")
+    return {"ref": what}
+
+
+@tool(retry=ONCE)
+async def unbook(ref: str) -> dict:
+    if ref in FULL:
+        raise ToolError("too late to cancel", error_code="too_late")
+    LOG.append(f"unbook {ref}")
+    return {}
+
+
+@tool(retry=ONCE, semantic="approve")
+async def tweet(text: str) -> dict:
+    LOG.append(f"tweet {text}")
+    return {"id": 1}
+
+
+@tool(retry=ONCE, compensates=True)
+async def apologise(to: str) -> dict:
+    if to in FULL:
+        raise ToolError("unknown person", error_code="unknown")
+    LOG.append(f"apologise {to}")
+    return {}
+
+
+@tool(retry=ONCE, compensates=True, semantic="auto")
+async def refund(ref: str) -> dict:
+    LOG.append(f"refund {ref}")
+    return {}
+
+
+TOOLS = [book, unbook, tweet, apologise, refund]
+
+
+def booking(what: str, **others: Any) -> dict[str, Any]:
+    return {"tool": "book", "params": {"what": what}, **others}
+
+
+def plan(*steps: Any, **fields: Any) -> dict[str, Any]:
+    return {"goal": "a trip", "steps": [{"step_id": number, **step} for number, step in enumerate(steps, 1)], **fields}
+
+
+class Scripted:
+    """An advisor that answers what a test says; it shows its steps to the check, as one that repairs would."""
+
+    def __init__(self, *answers: list[dict[str, Any]] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[Any] = []
+        self.faults: list[list[str]] = []
+
+    async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
+        return self._answer(request, check)
+
+    async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
+        return self._answer(request, check)
+
+    def _answer(self, request: Any, check: Callable[[Sequence[Any]], Sequence[Any]]) -> Advice:
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        self.faults.append([problem.code for problem in check(answer)])
+        return Advice(answer, Written("scripted:model", "compensate@1", "abc", 1, 10, 5))
+
+
+async def kinds(engine: Coordinator, saga_id: str) -> list[str]:
+    return [record["k"] for record in await engine.history(saga_id)]
+
+
+# --- amendments ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_added_step_runs_after_the_others_and_is_undone_with_them() -> None:
+    """The car that was added while the hotel was being booked is undone when the last step fails."""
+    GATE["hotel"] = asyncio.Event()
+    FULL.add("show")
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        handle = await engine.submit(plan(booking("flight"), booking("hotel")))
+        while "book flight" not in LOG:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        amended = asyncio.create_task(
+            engine.amend(
+                handle.saga_id, [{"step_id": "car", **booking("car")}, {"step_id": 9, **booking("show")}], by="ada"
+            )
+        )
+        while not (await engine.store.head(handle.saga_id)).inbox:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        GATE["hotel"].set()
+        outcome = await amended
+        assert outcome.status == "COMPENSATED"
+        assert LOG == ["book flight", "book hotel", "book car", "unbook car", "unbook hotel", "unbook flight"]
+        added = next(record for record in await engine.history(handle.saga_id) if record["k"] == "StepsAdded")
+        assert (added["by"], added["undos"]) == ("ada", {"car": "unbook", "9": "unbook"})
+
+
+async def test_a_saga_whose_plan_grew_is_resumed_from_its_journal() -> None:
+    """Whoever takes it over compiles the plan as it then stood, and undoes what was added."""
+    FULL.update({"show", "car"})
+    GATE["hotel"] = asyncio.Event()
+    async with Coordinator.open("memory://grown", TOOLS) as engine:
+        handle = await engine.submit(plan(booking("flight"), booking("hotel"), on_failure="pause"))
+        while "book flight" not in LOG:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        amended = asyncio.create_task(engine.amend(handle.saga_id, [{"step_id": "car", **booking("car")}]))
+        while not (await engine.store.head(handle.saga_id)).inbox:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        GATE["hotel"].set()
+        assert (await amended).status == "ESCALATED"
+    FULL.discard("car")
+    async with Coordinator.open("memory://grown", TOOLS) as other:
+        assert (await other.decide(handle.saga_id, "car", "retry")).completed
+    assert LOG == ["book flight", "book hotel", "book car"]
+
+
+async def test_what_does_not_fit_is_refused_and_nothing_is_lost() -> None:
+    """A faulty amendment is refused with its problems, one to a saga that ended as well; the saga goes on."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        GATE["hotel"] = asyncio.Event()
+        handle = await engine.submit(plan(booking("hotel")))
+        while "StepIntended" not in await kinds(engine, handle.saga_id):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        with pytest.raises(PlanInvalid) as error:
+            await engine.amend(handle.saga_id, [{"step_id": 1, **booking("x")}, {"step_id": "y", "tool": "nope"}])
+        assert {problem.path for problem in error.value.problems} == {"$.steps[0].step_id", "$.steps[1].tool"}
+        with pytest.raises(AmendRefused):
+            await engine.amend(handle.saga_id, [])
+        GATE["hotel"].set()
+        assert (await handle.wait()).completed
+        with pytest.raises(AmendRefused):
+            await engine.amend(handle.saga_id, [{"step_id": 2, **booking("x")}])
+
+
+# --- another way ---------------------------------------------------------------------------------------------------
+
+
+async def test_another_way_is_found_and_undone_with_the_rest() -> None:
+    """The hotel is full: the planner knows another; the steps that had not begun are dropped."""
+    FULL.add("Hilton")
+    advisor = Scripted([{"step_id": "other", **booking("Savoy")}])
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
+        outcome = await engine.run(
+            plan(booking("flight"), booking("Hilton"), booking("spa of the Hilton"), on_failure="replan")
+        )
+        assert outcome.completed
+        assert LOG == ["book flight", "book Savoy"]
+        (request,) = advisor.asked
+        assert request.failed.step_id == 2
+        assert request.failed.error["error_code"] == "full"
+        assert [past.output for past in request.past] == [{"ref": "flight"}]
+        assert [step["step_id"] for step in request.left] == [3]
+        assert [step["status"] for step in outcome.body["steps"]] == ["SUCCEEDED", "FAILED", "SKIPPED", "SUCCEEDED"]
+        assert outcome.report["clean"]
+
+
+async def test_a_second_failure_asks_again_and_in_the_end_everything_is_undone() -> None:
+    """Other ways are bounded; when the planner knows none, what happened is undone, the added steps with it."""
+    FULL.update({"Hilton", "Savoy"})
+    advisor = Scripted(
+        [{"step_id": "car", **booking("car")}, {"step_id": "other", **booking("Savoy")}],
+        ModelUnreachable("no answer"),
+    )
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
+        outcome = await engine.run(plan(booking("flight"), booking("Hilton"), on_failure="replan"))
+        assert outcome.status == "COMPENSATED"
+        assert outcome.body["error"]["step_id"] == "other"
+        assert LOG == ["book flight", "book car", "unbook car", "unbook flight"]
+        gave_up = [record for record in await engine.history(outcome.saga_id) if record["k"] == "PlannerGaveUp"]
+        assert gave_up[0]["error"]["error_code"] == "model_unreachable"
+
+
+async def test_a_planner_that_never_ends_is_ended() -> None:
+    """After three other ways the saga turns around."""
+    FULL.update({"a", "b", "c", "d"})
+    advisor = Scripted(*([{"step_id": f"n{name}", **booking(name)}] for name in "bcda"))
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
+        outcome = await engine.run(plan(booking("flight"), booking("a"), on_failure="replan"))
+    assert outcome.status == "COMPENSATED"
+    assert len(advisor.asked) == 3
+
+
+async def test_a_faulty_other_way_is_not_taken() -> None:
+    """The check is what counts: steps that do not pass it turn the saga around."""
+    FULL.add("a")
+    advisor = Scripted([{"step_id": "x", "tool": "made_up"}])
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
+        outcome = await engine.run(plan(booking("flight"), booking("a"), on_failure="replan"))
+    assert sorted(advisor.faults[0]) == ["tool-not-allowed", "tool-unknown"]
+    assert outcome.status == "COMPENSATED"
+
+
+async def test_without_a_planner_a_failure_is_a_failure() -> None:
+    """``replan`` where nobody can be asked means ``compensate``."""
+    FULL.add("a")
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        outcome = await engine.run(plan(booking("flight"), booking("a"), on_failure="replan"))
+    assert outcome.status == "COMPENSATED"
+    assert LOG == ["book flight", "unbook flight"]
+
+
+# --- semantic compensation -----------------------------------------------------------------------------------------
+
+TWEETED = plan({"tool": "tweet", "params": {"text": "we go!"}}, booking("full"))
+
+
+async def test_a_tool_without_undo_leaves_its_compensation_to_the_model_after_approval() -> None:
+    """A tweet cannot be unsent: the model proposes an apology, a person approves it, the engine runs it."""
+    FULL.add("full")
+    steps = [{"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}}]
+    advisor = Scripted(steps)
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
+        outcome = await engine.run(TWEETED)
+        assert outcome.status == "ESCALATED"
+        (question,) = outcome.body["questions"]
+        assert (question["kind"], question["options"]) == ("remedy", ["approve", "deny", "undone", "leave"])
+        assert question["steps"] == steps
+        assert [spec.name for spec in advisor.asked[0].tools] == ["apologise", "refund"]
+        assert LOG == ["tweet we go!"]
+        ended = await engine.decide(outcome.saga_id, 1, "approve", by="ada")
+        assert ended.status == "COMPENSATED"
+        assert LOG == ["tweet we go!", "apologise all"]
+        assert ended.report["compensated"] == [1]
+        assert ended.report["semantic"] == [1]
+        assert not ended.report["clean"]
+        assert len(advisor.asked) == 1
+
+
+async def test_an_undo_that_fails_is_made_up_for_without_asking_where_all_tools_allow_it() -> None:
+    """``auto``: the steps run at once; the earlier steps are undone after them."""
+    FULL.update({"hotel", "fail"})
+    FULL.discard("hotel")
+    advisor = Scripted([{"step_id": "money", "tool": "refund", "params": {"ref": "$output.step_2.ref"}}])
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
+        GATE["fail"] = asyncio.Event()
+        handle = await engine.submit(plan(booking("flight"), booking("hotel"), booking("fail")))
+        while "book hotel" not in LOG:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        FULL.add("hotel")  # from now on it cannot be cancelled
+        GATE["fail"].set()
+        outcome = await handle.wait()
+        assert outcome.status == "COMPENSATED"
+        assert LOG[2:] == ["refund hotel", "unbook flight"] or LOG[2:] == ["unbook flight", "refund hotel"]
+        assert outcome.report["semantic"] == [2]
+        proposed = next(r for r in await engine.history(outcome.saga_id) if r["k"] == "RemedyProposed")
+        assert proposed["auto"] is True
+        assert proposed["written"]["model"] == "scripted:model"
+
+
+async def test_denied_steps_are_not_run_and_a_person_decides() -> None:
+    """Deny: the old question comes back, with its own answers."""
+    FULL.add("full")
+    advisor = Scripted([{"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}}])
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
+        outcome = await engine.run(TWEETED)
+        denied = await engine.decide(outcome.saga_id, 1, "deny")
+        assert denied.status == "ESCALATED"
+        assert denied.body["questions"][0]["kind"] == "undo-missing"
+        ended = await engine.decide(outcome.saga_id, 1, "leave")
+        assert ended.status == "ABANDONED"
+        assert ended.report["left_in_place"] == [1]
+    assert LOG == ["tweet we go!"]
+
+
+async def test_steps_that_fail_are_a_persons_never_a_loop() -> None:
+    """The failure of what was to make up for a step escalates; the model is not asked again."""
+    FULL.update({"full", "all"})
+    advisor = Scripted(
+        [
+            {"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}},
+            {"step_id": "money", "tool": "refund", "params": {"ref": "x"}},
+        ]
+    )
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor, semantic="auto") as engine:
+        outcome = await engine.run(TWEETED)
+        assert outcome.status == "ESCALATED"
+        assert outcome.body["questions"][0]["kind"] == "undo-missing"
+        assert [step["status"] for step in outcome.body["steps"]][2:] == ["FAILED", "SKIPPED"]
+        assert len(advisor.asked) == 1
+        assert LOG == ["tweet we go!"]
+
+
+async def test_a_model_cannot_use_what_it_was_not_given() -> None:
+    """Steps with a tool that is not for compensations are not even shown to a person."""
+    FULL.add("full")
+    advisor = Scripted([{"step_id": "x", "tool": "book", "params": {"what": "a yacht"}}])
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor, semantic="auto") as engine:
+        outcome = await engine.run(TWEETED)
+        assert advisor.faults == [["tool-not-allowed"]]
+        assert outcome.body["questions"][0]["kind"] == "undo-missing"
+    assert LOG == ["tweet we go!"]
+
+
+async def test_never_means_that_no_model_is_asked() -> None:
+    """With the default policy ``never`` only tools that say otherwise are left to a model."""
+    FULL.add("full")
+    advisor = Scripted()
+    async with Coordinator.open(
+        "memory://", TOOLS, advisor=advisor, tool_options={"tweet": {"semantic": "never"}, "book": {"undo": "unbook"}}
+    ) as engine:
+        with pytest.raises(PlanInvalid):
+            await engine.run(TWEETED)
+        FULL.add("flight")
+        FULL.discard("flight")
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor, semantic="never") as engine:
+        GATE["full"] = asyncio.Event()
+        handle = await engine.submit(plan(booking("flight"), booking("full")))
+        while "book flight" not in LOG:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        FULL.add("flight")
+        GATE["full"].set()
+        outcome = await handle.wait()
+        assert outcome.body["questions"][0]["kind"] == "undo-failed"
+    assert advisor.asked == []
+
+
+async def test_the_model_is_not_asked_again_after_a_restart() -> None:
+    """What it proposed is in the journal: another process runs it after the approval."""
+    FULL.add("full")
+    advisor = Scripted([{"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}}])
+    async with Coordinator.open("memory://remedy", TOOLS, advisor=advisor) as engine:
+        outcome = await engine.run(TWEETED)
+    other = Scripted()
+    async with Coordinator.open("memory://remedy", TOOLS, advisor=other) as engine:
+        assert (await engine.decide(outcome.saga_id, 1, "approve")).status == "COMPENSATED"
+    assert other.asked == []
+    assert LOG == ["tweet we go!", "apologise all"]
+
+
+# --- reminders -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_that_nobody_answers_is_asked_again_and_goes_further() -> None:
+    """Reminders go out while this process lives; after a time others are told, too; an answer ends them."""
+    FULL.add("full")
+    told: list[Question] = []
+    further: list[Question] = []
+    escalation = Escalation(
+        hooks=[told.append],  # type: ignore[list-item]
+        further=[further.append],  # type: ignore[list-item]
+        remind_s=0.01,
+        further_after_s=0.03,
+    )
+    async with Coordinator.open("memory://", TOOLS, on_escalation=escalation) as engine:
+        outcome = await engine.run(TWEETED)
+        assert outcome.status == "ESCALATED"
+        while not further:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert [question.round for question in told] == list(range(len(told)))
+        assert {question.question_id for question in told + further} == {told[0].question_id}
+        assert (await engine.decide(outcome.saga_id, 1, "leave")).status == "ABANDONED"
+        count = len(told)
+        await engine.run(plan(booking("x")))
+        assert len(told) == count
+
+
+def test_an_escalation_may_be_given_as_hooks() -> None:
+    """What ``Escalation`` says when nothing is said: an hour, a day."""
+    assert replace(Escalation(), remind_s=1.0).further_after_s == 86400.0
