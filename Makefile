@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: help venv demo test check lint types doors bench docs-diagrams clean
+.PHONY: help venv demo test check lint types doors bench docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ doors: venv ## who may import whom
 
 bench: venv ## the benchmark
 	@$(BIN)/python benchmarks/booking.py
+
+eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name
+	@$(BIN)/python benchmarks/eval_planner.py --model '$(MODEL)' $(EVAL_ARGS)
 
 docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py

@@ -56,3 +56,27 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, text: str, environ: dict
     write(tmp_path, text)
     with pytest.raises(SettingInvalid, match=word):
         settings.load({}, cwd=tmp_path, environ=environ)
+
+
+def test_the_tables_of_other_rooms_are_kept_as_they_are(tmp_path: Path) -> None:
+    """Policy, options of tools and HTTP tools reach their readers, with the folder and the name of the file."""
+    write(tmp_path, '[policy]\ndefault = "deny"\n[tools."pay_*"]\ntimeout_s = 5\n[http.ping]\nmethod = "GET"')
+    found = settings.load({}, cwd=tmp_path, environ={})
+    assert found.policy == {"default": "deny"}
+    assert found.tool_options == {"pay_*": {"timeout_s": 5}}
+    assert found.http_tools == {"ping": {"method": "GET"}}
+    assert (found.file_base, found.file_name) == (tmp_path, "saga.toml")
+    assert found.names_tools
+    other = tmp_path / "ops.toml"
+    other.write_text("[tools.x]\nrate = '1/s'")
+    found = settings.load({}, cwd=tmp_path, environ={"SAGA_CONFIG": str(other)})
+    assert (found.file_name, found.tool_options) == ("ops.toml", {"x": {"rate": "1/s"}})
+    assert not found.names_tools
+
+
+@pytest.mark.parametrize("text", ["[polcy]\nx = 1", "tools = 3", "[[policy]]\nx = 1", "http = []"])
+def test_a_table_that_nobody_reads_is_refused(tmp_path: Path, text: str) -> None:
+    """A typing error in a table's name would switch a guard off; so would one in its kind."""
+    write(tmp_path, text)
+    with pytest.raises(SettingInvalid):
+        settings.load({}, cwd=tmp_path, environ={})

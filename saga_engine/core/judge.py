@@ -121,12 +121,16 @@ def judge_alert(  # noqa: PLR0917
 
     ``remind_ms``: people who have been told and do not answer are told again after this time; 0: they are not.
     """
+    again_ms = remind_ms if question in state.questions else 0
     if error is None:
-        return r.AlertSent(at=now_ms, question=question, again_ms=remind_ms if question in state.questions else 0)
+        return r.AlertSent(at=now_ms, question=question, again_ms=again_ms)
     alert = state.alerts.get(question)
     attempt = alert.attempt if alert else ALERT_RETRY.max_attempts
-    delay = ALERT_RETRY.delay_ms(attempt, dice) if attempt < ALERT_RETRY.max_attempts else -1
-    return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=delay)
+    if attempt < ALERT_RETRY.max_attempts:
+        delay = ALERT_RETRY.delay_ms(attempt, dice)
+        return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=delay)
+    # Nobody has heard of it. If people are ever to be reminded, they are, however long the line was down.
+    return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=-1, again_ms=again_ms)
 
 
 class Advice(NamedTuple):

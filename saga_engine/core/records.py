@@ -325,11 +325,15 @@ class AlertSent(Record, frozen=True, tag=True):
 
 
 class AlertFailed(Record, frozen=True, tag=True):
-    """People could not be told; the next try is due ``delay_ms`` after ``at``, or there is none (-1)."""
+    """People could not be told; the next try is due ``delay_ms`` after ``at``.
+
+    -1: it has been tried often enough for now; people are told again ``again_ms`` after ``at`` (0: they are not).
+    """
 
     question: str
     error: ErrorInfo
     delay_ms: int = -1
+    again_ms: int = 0
 
 
 class SagaCompleted(Record, frozen=True, tag=True):

@@ -30,7 +30,7 @@ from saga_engine.runtime.journal import read_records, require_tools, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
-from saga_engine.runtime.performer import Performer, secret_value
+from saga_engine.runtime.performer import Performer, means_of, secret_value
 from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine")
@@ -80,6 +80,7 @@ class Fleet:
         self._escalation = escalation
         self._advisor = advisor
         self._semantic = semantic
+        self._means = means_of(escalation, advisor, semantic)
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._observers = tuple(observers)
         self._on_wait = on_wait
@@ -307,7 +308,7 @@ class Fleet:
             return Outcome(state)
         if (
             state.status == t.ESCALATED
-            and not state.overdue(self.clock.now_ms(), alerting=bool(self._escalation.hooks))
+            and not state.overdue(self.clock.now_ms(), alerting=self._means.alerting)
             and not await self._store.inbox(saga_id)
         ):
             return Outcome(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -113,22 +114,24 @@ class Performer:
         return _scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
 
     async def alert(self, state: State, effect: Alert) -> ErrorInfo | None:
-        """Tell everybody about a question; None if all were told."""
+        """Tell everybody about a question, all at once; None if all were told."""
         question = _question(state, effect)
         if question is None:
             return None  # answered in the meantime
         self.lease.check()
-        failed: ErrorInfo | None = None
         hooks = [*self._escalation.hooks]
         further_ms = self._escalation.further_after_s * 1000
         if further_ms and question.asked_ms is not None and state.at - question.asked_ms >= further_ms:
             hooks += self._escalation.further
-        for hook in hooks:
-            try:
-                await hook(question)
-            except Exception as error:  # noqa: BLE001 - a hook is somebody else's code: its failure is recorded and tried again
-                failed = ErrorInfo(error_code="alert_failed", message=f"{type(error).__name__}: {error}"[:500])
-        return failed
+        results = await asyncio.gather(*(hook(question) for hook in hooks), return_exceptions=True)
+        # A hook is somebody else's code: its failure is recorded, and people are told again.
+        errors = [error for error in results if isinstance(error, BaseException)]
+        for error in errors:
+            if not isinstance(error, Exception):
+                raise error
+        if not errors:
+            return None
+        return ErrorInfo("alert_failed", "; ".join(f"{type(error).__name__}: {error}"[:500] for error in errors)[:1000])
 
     async def advise(self, state: State, effect: AskPlanner) -> Advice | ErrorInfo:
         """Ask a model for steps."""
@@ -144,7 +147,7 @@ class Performer:
 
 def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:
     """What a process with these can do beside calling tools."""
-    return Means(bool(escalation.hooks), advisor is not None, semantic)
+    return Means(bool(escalation.hooks or escalation.further), advisor is not None, semantic)
 
 
 def _question(state: State, effect: Alert) -> Question | None:

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from saga_engine.core import decide, evolve, judge, state
+from saga_engine.core import decide, evolve, judge, people, settling, state, unwinding
 from saga_engine.errors import JournalUnreadable
 from tests.core.simulation import Simulation, Violation
 
@@ -33,9 +33,9 @@ def rewrite(module: ModuleType | type, function: str, *changes: tuple[str, str])
         mutant = namespace[function]
         original = getattr(module, function)
         monkeypatch.setattr(module, function, mutant)
-        for kind, handler in list(getattr(module, "_HANDLERS", {}).items()):
+        for kind, handler in list(evolve._HANDLERS.items()):
             if handler is original:
-                monkeypatch.setitem(module._HANDLERS, kind, mutant)
+                monkeypatch.setitem(evolve._HANDLERS, kind, mutant)
 
     return apply
 
@@ -55,18 +55,20 @@ def new_key_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: dict[str, Patch] = {
     "compensate forwards": both(
-        rewrite(evolve, "_compensation_started", (".dependents\n", ".deps\n")),
-        rewrite(evolve, "_let_go", ("in compiled.deps", "in compiled.dependents")),
+        rewrite(unwinding, "compensation_started", (".dependents\n", ".deps\n")),
+        rewrite(unwinding, "_let_go", ("in compiled.deps", "in compiled.dependents")),
     ),
     "treat unknown as failed": rewrite(judge, "judge", ('if spec.effect != "read":', "if False:")),
     "forget an in-doubt step": lambda monkeypatch: monkeypatch.setattr(
-        evolve, "_NOTHING_TO_UNDO", frozenset({*evolve._NOTHING_TO_UNDO, "IN_DOUBT"})
+        unwinding, "_NOTHING_TO_UNDO", frozenset({*unwinding._NOTHING_TO_UNDO, "IN_DOUBT"})
     ),
     "forget the calls in flight at a crash": rewrite(
-        evolve, "_resumed", ("_doubt(state, index, direction, None, None)", "state.in_flight.pop((index, direction))")
+        evolve,
+        "_resumed",
+        ("settling.doubt(state, index, direction, None, None)", "state.in_flight.pop((index, direction))"),
     ),
     "new key on retry": new_key_each_time,
-    "compensate twice": rewrite(evolve, "_intended", ("state.undo_ready.pop(index, None)", "None")),
+    "compensate twice": rewrite(settling, "intended", ("state.undo_ready.pop(index, None)", "None")),
     "repeat a write without a key": rewrite(decide, "_repeatable", ("if not spec.keyed:", "if False:")),
     "repeat after the key has expired": rewrite(decide, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
     "a later refusal settles an earlier doubt": rewrite(judge, "judge", ("if call.doubtful and", "if False and")),
@@ -75,11 +77,11 @@ MUTANTS: dict[str, Patch] = {
     ),
     "compensate past the pivot": rewrite(decide, "_turn_around", ("if pivot is not None:", "if False:")),
     "report a failed undo as done": rewrite(
-        evolve, "_failed", ('_move(step, "undo_failed")', "_end_undo(state, index); return")
+        settling, "failed", ('move(step, "undo_failed")', "unwinding.end_undo(state, index); return")
     ),
     "undo before the dependents are undone": both(
-        rewrite(evolve, "_undo_turn", ("if step.undo_waits:", "if False:")),
-        rewrite(evolve, "_compensation_started", ("if not state.steps[index].undo_waits]", "]")),
+        rewrite(unwinding, "undo_turn", ("if step.undo_waits:", "if False:")),
+        rewrite(unwinding, "compensation_started", ("if not state.steps[index].undo_waits]", "]")),
     ),
     "undo blindly what does not tolerate it": rewrite(
         decide, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
@@ -87,11 +89,11 @@ MUTANTS: dict[str, Patch] = {
     "an approval counts for ever": rewrite(
         state.State, "approval", ("and self.at < call.approval_until", "and call.approval_until")
     ),
-    "a denied call is made all the same": rewrite(evolve, "_decided", ('if record.decision == "deny":', "if False:")),
+    "a denied call is made all the same": rewrite(people, "decided", ('if record.decision == "deny":', "if False:")),
     "a blocked undo counts as done": rewrite(
-        evolve, "_refused", ('_move(step, "undo_failed")', '_move(step, "undo"); _move(step, "undone")')
+        settling, "refused", ('move(step, "undo_failed")', 'move(step, "undo"); move(step, "undone")')
     ),
-    "a block settles an earlier doubt": rewrite(evolve, "_refused", ("if call.doubtful:", "if False:")),
+    "a block settles an earlier doubt": rewrite(settling, "refused", ("if call.doubtful:", "if False:")),
     "undo what another saga made": rewrite(
         state.State, "undoing", ('None if self.steps[index].via == "shared" else self.acting', "self.acting")
     ),
@@ -102,7 +104,7 @@ MUTANTS: dict[str, Patch] = {
     "fall back while the step is in doubt": rewrite(
         judge, "judge", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
     ),
-    "skip the steps that wait for a retry": rewrite(evolve, "_close_forward", ('_move(step, "fail")', "None")),
+    "skip the steps that wait for a retry": rewrite(unwinding, "_close_forward", ('move(step, "fail")', "None")),
 }
 
 

@@ -99,7 +99,9 @@ def test_the_wheel_is_complete(built: Built) -> None:
     """Every module, every Lua script, the type marker, the prompts and the licence are in it, and nothing of the tests."""
     names = set(zipfile.ZipFile(built.wheel).namelist())
     assert _source("*.py") | _source("*.lua") | {"saga_engine/py.typed"} <= names
-    prompts = {f"saga_engine/planner_prompts/{path.name}" for path in (ROOT / "planner_prompts").iterdir()}
+    prompts = {
+        f"saga_engine/{path.relative_to(ROOT)}" for path in (ROOT / "planner_prompts").rglob("*") if path.is_file()
+    }
     assert prompts <= names
     info = f"saga_engine-{__version__}.dist-info"
     assert {f"{info}/licenses/LICENSE", f"{info}/entry_points.txt"} <= names

@@ -309,6 +309,8 @@ async def test_a_sum_adds_all_values_of_a_call(store):
     assert await made(gate, 3, {"items": [{"price": -1000}]}) == "allow"
     assert await made(gate, 4, {"items": [{"price": -1000}, {"price": 30}]}) == "deny"
     assert await made(gate, 5, {"items": [{"price": 20}]}) == "allow"
+    for step, items in enumerate(("5", [5], [[{"price": 5}]]), 6):
+        assert await made(gate, step, {"items": items}) == "deny"
 
 
 @pytest.mark.parametrize("amount", ["1e3", "10 ", True, None, [10], {"value": 10}, float("nan")])

@@ -1,0 +1,212 @@
+"""``saga inbox``: what people are asked, over all sagas."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from saga_engine.api import Coordinator
+    from saga_engine.ports import Head
+    from saga_engine.settings import Settings
+
+_TEXT_CHARS: Final = 300
+_OUTPUT_CHARS: Final = 160
+_MAX_STANDING: Final = 20
+
+
+def inbox(
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Look into at most so many sagas.")] = 100,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """List what people are asked, the oldest question first: what is known, what stands, and the lines that answer.
+
+    No tools are needed. Exit code 1 if a saga that asks cannot be read.
+
+    Examples:
+      saga inbox
+      saga inbox --json
+    """
+    import asyncio
+
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import data, document, note
+
+    settings = settings_for(store)
+    questions, unreadable, has_more = asyncio.run(_open_questions(settings, limit))
+    if as_json:
+        document({"questions": questions, "unreadable": unreadable, "has_more": has_more})
+    else:
+        if questions:
+            data("\n".join(_lines(questions, settings)))
+        else:
+            note("nobody is asked anything")
+        _tell_unreadable(unreadable)
+        if has_more:
+            note(f"hint: more sagas ask; --limit looks into more than {limit}")
+    return exit_codes.ERROR if unreadable else exit_codes.COMPLETED
+
+
+# --- finding -------------------------------------------------------------------------------------------------------
+
+
+async def _open_questions(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
+    """The questions, the sagas that ask and cannot be read, and whether there are more of both."""
+    from saga_engine.api import Coordinator
+    from saga_engine.errors import JournalUnreadable, SagaNotFound
+
+    questions: list[dict[str, Any]] = []
+    unreadable: list[dict[str, Any]] = []
+    async with Coordinator.open(
+        settings.store, durability=settings.durability, patience_s=settings.patience_s
+    ) as coordinator:
+        heads = await _asking(coordinator)
+        for head in heads[:limit]:
+            try:
+                questions += await _of_saga(coordinator, head, settings)
+            except SagaNotFound:
+                continue  # it ended and was purged since
+            except JournalUnreadable as error:
+                unreadable.append({"saga_id": head.saga_id, "error": error.to_dict()})
+    questions.sort(key=lambda each: (each["asked_ms"], each["saga_id"]))
+    return questions, unreadable, len(heads) > limit
+
+
+async def _asking(coordinator: Coordinator) -> list[Head]:
+    """Sagas that ask, the one that began first first. Some ask while other steps still run: their heads say so."""
+    found: dict[str, Head] = {}
+    for status in ("RUNNING", "COMPENSATING", "ESCALATED"):
+        # In the order in which a saga moves on, so that one that moves on meanwhile is not missed.
+        for head in await coordinator.list(status, limit=1_000_000):
+            if status == "ESCALATED" or b'"questions"' in head.summary:
+                found[head.saga_id] = head
+    return sorted(found.values(), key=lambda head: (head.created_ms, head.saga_id))
+
+
+async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> list[dict[str, Any]]:
+    from saga_engine.cli.saga_view import answer_of
+    from saga_engine.hooks.wording import asks
+
+    body = (await coordinator.show(head.saga_id)).body
+    if not body["questions"]:
+        return []
+    probes = _probes(await coordinator.history(head.saga_id))
+    names = {step["step_id"]: step["name"] for step in body["steps"]}
+    standing = [each for step in body["steps"] if (each := _standing(step, body["report"])) is not None]
+    return [
+        {
+            "saga_id": head.saga_id,
+            "status": body["status"],
+            "goal": body["goal"],
+            **question,
+            "step_name": names.get(question["step_id"], ""),
+            "asks": asks(question["kind"]),
+            "probe": probes.get((str(question["step_id"]), question["direction"])),
+            "standing": standing,
+            "waiting_messages": head.inbox,
+            "answers": [
+                {"decision": option, "command": answer_of(head.saga_id, question, option, settings)}
+                for option in question["options"]
+            ],
+        }
+        for question in body["questions"]
+    ]
+
+
+def _probes(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the probes of a call that could not tell said last, and how many did."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in records:
+        if record["k"] == "ProbeFailed":
+            place = (record["step"], record.get("direction", "forward"))
+            tries = found[place]["tries"] + 1 if place in found else 1
+            found[place] = {"tries": tries, "error": record["error"], "at_ms": record["at"]}
+    return found
+
+
+def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a step left in the outside world, as far as anybody knows; None if nothing."""
+    step_id = step["step_id"]
+    if step_id in report["failed"]:
+        how = "stands: its undo failed"
+    elif step_id in report["left_in_place"]:
+        how = "stands, and will"
+    elif step["status"] == "SUCCEEDED" and step["kind"] != "read" and step.get("via") != "shared":
+        how = "stands"
+    elif step_id in report["unresolved"]:
+        how = "may stand: nobody knows"
+    else:
+        return None
+    kept = {name: step[name] for name in ("step_id", "name", "tool", "output", "output_ref") if name in step}
+    return kept | {"how": how}
+
+
+# --- showing -------------------------------------------------------------------------------------------------------
+
+
+def _lines(questions: Sequence[Mapping[str, Any]], settings: Settings) -> list[str]:
+    lines = [f"{len(questions)} question{'s' if len(questions) != 1 else ''}"]
+    for question in questions:
+        lines += ["", *_entry(question, settings)]
+    return lines
+
+
+def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
+    from saga_engine.cli import times
+    from saga_engine.cli.output import shown
+    from saga_engine.cli.saga_view import question_lines
+
+    head = f"saga {shown(question['saga_id'])}: {question['status']}"
+    if question["goal"]:
+        head += f" · {shown(question['goal'], _TEXT_CHARS)}"
+    lines = [head, f"asked {times.local(question['asked_ms'])}"]
+    if question["waiting_messages"]:
+        lines.append("an answer or a cancellation waits to be read: see `saga list`")
+    more = [*_probe_lines(question["probe"]), *_standing_lines(question["standing"])]
+    return [*lines, *question_lines(question["saga_id"], question, settings, more=more)]
+
+
+def _probe_lines(probe: Mapping[str, Any] | None) -> list[str]:
+    from saga_engine.cli.output import shown
+
+    if probe is None:
+        return []
+    tries = f"{probe['tries']} times" if probe["tries"] > 1 else "once"
+    error = probe["error"]
+    said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
+    return [f"  probed {tries}, which could not tell: {said}"]
+
+
+def _standing_lines(standing: Sequence[Mapping[str, Any]]) -> list[str]:
+    from saga_engine.cli.output import shown
+
+    if not standing:
+        return ["  in the outside world: nothing of this saga"]
+    lines = ["  in the outside world:"]
+    for each in standing[:_MAX_STANDING]:
+        line = f"    step {shown(each['step_id'])} {shown(each['name'])} ({shown(each['tool'])}) {each['how']}"
+        if each["output"] is not None:
+            text = json.dumps(each["output"], ensure_ascii=False, separators=(",", ":"))
+            line += f": {shown(text, _OUTPUT_CHARS)}"
+        lines.append(line)
+    if len(standing) > _MAX_STANDING:
+        lines.append(f"    and {len(standing) - _MAX_STANDING} more; --json has them all")
+    return lines
+
+
+def _tell_unreadable(unreadable: Sequence[Mapping[str, Any]]) -> None:
+    from saga_engine.cli.output import note, paint, shown
+
+    for each in unreadable:
+        note(f"{paint('error', 'error')}: saga {shown(each['saga_id'])} asks something and cannot be read")
+        note(f"  {shown(each['error']['message'])}")

@@ -1,0 +1,145 @@
+"""``saga plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.planner.configuring import PlannerSettings
+    from saga_engine.planner.proposing import PlannedPlan
+    from saga_engine.settings import Settings
+
+
+def plan(
+    goal: Annotated[str, typer.Argument(metavar="GOAL", help="What is wanted, in a sentence; - reads it from stdin.")],
+    *,
+    tools: ToolsOption = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="P:NAME", help="The model, as provider:name; also SAGA_MODEL or saga.toml."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the plan there instead of to stdout.")
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."
+        ),
+    ] = None,
+    secrets: Annotated[
+        list[str] | None,
+        typer.Option("--secret", metavar="NAME", help="A name that $secret.NAME may have in the plan. Repeatable."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", metavar="N", help="How often the model is asked at most. Default: 3.")
+    ] = None,
+    intent: Annotated[
+        str | None,
+        typer.Option("--intent", metavar="NAME", help="Which prepared plan to use if no model can be asked."),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Have a model write a plan for a goal, check it, and print it. Nothing runs.
+
+    What the checks find goes back to the model. The model needs the extra: pip install "saga-engine[planner]". Exit
+    code 7 if it gives no valid plan, 1 if it says that the tools cannot serve the goal.
+
+    Examples:
+      saga plan "Book a flight and a hotel" --tools tools.py --model openai:gpt-5 -o trip.json
+      SAGA_MODEL=ollama:qwen3 saga plan "Refund order 17" --tools tools.py --input order=17
+    """
+    from saga_engine.cli.inputs import input_values
+    from saga_engine.cli.options import settings_for
+    from saga_engine.planner.configuring import planner_settings
+
+    values = input_values(given or [])
+    settings = settings_for(None, tools)
+    flags = {"model": model, "rounds": rounds, "secrets": secrets}
+    chosen = planner_settings(settings.planner, flags, base=settings.file_base)
+    planned = _planned(_goal(goal), settings, chosen, values, intent)
+    _tell(planned, planned.to_dict(), out, as_json=as_json)
+    return exit_codes.COMPLETED
+
+
+def _goal(text: str) -> str:
+    if text != "-":
+        return text
+    import sys
+
+    from saga_engine.plan.limits import MAX_GOAL_CHARS
+
+    return sys.stdin.read(MAX_GOAL_CHARS + 1).strip()
+
+
+def _planned(
+    goal: str, settings: Settings, chosen: PlannerSettings, values: dict[str, Any], intent: str | None
+) -> PlannedPlan:
+    """Raises what ``make_plan`` does, and ``SettingInvalid``."""
+    import asyncio
+
+    from saga_engine.cli.options import registry_for
+    from saga_engine.cli.output import note, shown, stdout_kept_clean
+    from saga_engine.errors import SettingInvalid
+    from saga_engine.planner.fallbacks import choose_fallback
+    from saga_engine.planner.models import ModelPlanner
+    from saga_engine.planner.proposing import make_plan
+    from saga_engine.tools.selecting import select_tools
+
+    registry = registry_for(settings)
+    if not registry.names():
+        raise SettingInvalid("there are no tools to plan with", hint="give --tools, SAGA_TOOLS or tools in saga.toml")
+    offered = select_tools(goal, registry, limit=chosen.tools_offered)
+    fallback = choose_fallback(chosen, goal, intent)
+    if chosen.model:
+        note(f"asking {shown(chosen.model, 200)} for a plan with {len(offered)} tools")
+    with stdout_kept_clean():
+        return asyncio.run(
+            make_plan(
+                goal,
+                offered,
+                ModelPlanner(chosen) if chosen.model else None,
+                catalog=registry,
+                input=values,
+                secrets=chosen.secrets,
+                rounds=chosen.rounds,
+                allowance=chosen.allowance(),
+                fallback=fallback,
+            )
+        )
+
+
+def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
+    from saga_engine.cli.output import document, json_text, note, shown
+    from saga_engine.errors import SettingInvalid
+
+    if out is not None:
+        try:
+            out.write_text(json_text(body["plan"]) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise SettingInvalid(
+                f"{out} cannot be written: {error.strerror or error}", hint="name another -o"
+            ) from error
+    if as_json:
+        document(body | ({"file": str(out)} if out is not None else {}))
+    elif out is None:
+        document(body["plan"])
+    for line in planned.notes:
+        note(f"note: {shown(line)}")
+    if planned.source == "model":
+        used = planned.usage
+        price = "cost unknown" if used.cost_usd is None else f"{used.cost_usd:.4f} USD"
+        many = "" if planned.rounds == 1 else "s"
+        note(
+            f"{shown(planned.model, 200)}: {planned.rounds} round{many}, {used.requests} requests, "
+            f"{used.tokens_in} + {used.tokens_out} tokens, {price}, {used.seconds:.1f} s"
+        )
+    if out is not None:
+        note(f"the plan is in {shown(str(out))}; `saga submit` runs it")

@@ -1,0 +1,137 @@
+"""Plans that grow: steps that are added, and steps that make up for one that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core import unwinding
+from saga_engine.core.effects import COMPENSATE, FORWARD
+from saga_engine.core.growth import Added
+from saga_engine.core.moving import index_of, move
+from saga_engine.core.state import Proposal, State, StepState
+from saga_engine.errors import JournalUnreadable
+from saga_engine.plan.growing import Addition
+from saga_engine.plan.values import digest
+
+
+def steps_added(state: State, record: r.StepsAdded) -> None:
+    """Somebody, or a model that was asked for another way, added steps."""
+    addition = Addition(record.steps, tuple(record.dropped))
+    if state.to_replan is not None and record.written is not None:
+        state.asking.pop(state.to_replan, None)
+        state.to_replan = None
+        state.replans += 1
+    _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
+
+
+def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
+    """Add steps to the plan; returns how many."""
+    if state.growth is None:
+        raise JournalUnreadable("steps were added to this saga, and nobody said how its plan grows")
+    state.added.append(added)
+    state.plan = state.growth.compile(state.added)
+    state.tools = {**state.tools, **tools}
+    for key in added.addition.dropped:
+        _drop(state, state.plan.by_key[key])
+    first = len(state.steps)
+    new = state.plan.steps[first:]
+    state.steps.extend(StepState(0) for _ in new)
+    for compiled in new:
+        step = state.steps[compiled.index]
+        step.waits = sum(1 for other in compiled.deps if state.steps[other].status != t.SUCCEEDED)
+        if compiled.remedies is None:
+            state.remaining += 1
+        if not step.waits:
+            state.ready[compiled.index] = None
+    return len(new)
+
+
+def _drop(state: State, index: int) -> None:
+    """The step is not wanted any more; one that has begun cannot be dropped, so its record would not have been made."""
+    step = state.steps[index]
+    state.remaining -= 1
+    if step.status == t.PENDING:
+        move(step, "skip")
+        state.ready.pop(index, None)
+        state.waiting.pop((index, FORWARD), None)
+    elif index in state.failed:
+        state.failed.remove(index)
+
+
+def planner_asked(state: State, record: r.PlannerAsked) -> None:
+    """A model is being asked; until it answers, nobody else is."""
+    index = index_of(state, record)
+    if record.purpose == "replan":
+        state.asking[index] = "replan"
+        return
+    state.asking[index] = state.to_escalate.pop((index, COMPENSATE))
+
+
+def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
+    """No steps came of it: a person is asked, or the saga turns around."""
+    index = index_of(state, record)
+    kind = state.asking.pop(index, "")
+    if record.purpose == "compensate":
+        state.steps[index].settled_ask = True
+        state.to_escalate[index, COMPENSATE] = kind
+        return
+    if state.to_replan is not None:
+        state.to_replan = None
+        if state.failing is None:
+            state.failing = "step-failed"
+
+
+def remedy_proposed(state: State, record: r.RemedyProposed) -> None:
+    """Steps are proposed: they are taken up, or a person is asked first."""
+    index = index_of(state, record)
+    kind = state.asking.pop(index, "")
+    step = state.steps[index]
+    step.settled_ask = True
+    addition = Addition(record.steps, (), record.step)
+    added = Added(addition, record.undos, frozenset(record.reads))
+    state.proposals[index] = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
+    if record.auto:
+        _take_up(state, index)
+    else:
+        state.to_escalate[index, COMPENSATE] = "remedy"
+
+
+def _take_up(state: State, index: int) -> None:
+    proposal = state.proposals.pop(index)
+    state.steps[index].open_remedies = _grow(state, proposal.added, proposal.tools)
+
+
+def remedy_judged(state: State, index: int, *, approved: bool) -> None:
+    """A person approved or denied the proposed steps, or nobody did in time."""
+    move(state.steps[index], "undo_failed")
+    if approved:
+        _take_up(state, index)
+    else:
+        state.to_escalate[index, COMPENSATE] = state.proposals.pop(index).kind
+
+
+def remedy_happened(state: State, stuck: int) -> None:
+    """One of the steps that make up for ``stuck`` has happened; with the last of them, ``stuck`` is compensated."""
+    step = state.steps[stuck]
+    if not step.open_remedies:
+        return  # another of its remedies has failed, and people have been asked
+    step.open_remedies -= 1
+    if not step.open_remedies:
+        move(step, "remedied")
+        step.remedied = True
+        unwinding.end_undo(state, stuck)
+
+
+def remedy_failed(state: State, stuck: int) -> None:
+    """What was to make up for a step came to nothing. No model is asked again: a person is."""
+    step = state.steps[stuck]
+    if not step.open_remedies:
+        return
+    step.open_remedies = 0
+    for compiled in state.plan.steps:
+        if compiled.remedies == stuck and state.steps[compiled.index].status == t.PENDING:
+            move(state.steps[compiled.index], "skip")
+            state.ready.pop(compiled.index, None)
+    state.to_escalate[stuck, COMPENSATE] = "undo-failed" if state.undoing(stuck) is not None else "undo-missing"

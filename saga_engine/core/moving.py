@@ -1,0 +1,36 @@
+"""The small moves that all of ``evolve`` is made of: by the tables, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import Direction
+from saga_engine.core.state import State, StepState
+
+
+def move(step: StepState, trigger: str) -> None:
+    """Move a step by its table; a pair that is not in it raises ``KeyError``."""
+    step.status = t.STEP_MOVES[step.status, trigger]
+
+
+def turn_saga(state: State, trigger: str) -> None:
+    """Move a saga by its table; a pair that is not in it raises ``KeyError``."""
+    state.status = t.SAGA_MOVES[state.status, trigger]
+
+
+def index_of(state: State, record: Any) -> int:
+    """The index of the step that a record is about."""
+    return state.plan.by_key[record.step]
+
+
+def settle(state: State, step: StepState, index: int, direction: Direction, at: int) -> None:
+    """A call is over and nothing about it is in doubt."""
+    place = (index, direction)
+    state.in_flight.pop(place, None)
+    state.waiting.pop(place, None)
+    state.doubts.pop(place, None)
+    call = step.call(direction)
+    call.phase = "idle"
+    call.doubtful = False
+    call.ended_at = at

@@ -1,0 +1,238 @@
+"""What the records of calls change: intended, done, not done, refused, in doubt, or served by another call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saga_engine.core import adding, unwinding
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.moving import index_of, move, settle, turn_saga
+from saga_engine.core.state import Alerting, Notice, State, StepState
+from saga_engine.plan.compiled import CompiledStep
+
+
+def intended(state: State, record: r.StepIntended) -> None:
+    """A call is about to be made."""
+    index = state.plan.by_key[record.step]
+    direction = record.direction
+    step = state.steps[index]
+    place = (index, direction)
+    if direction == FORWARD:
+        call = step.forward
+        move(step, "intend")
+        state.ready.pop(index, None)
+        state.calls += 1
+        if state.status == t.PENDING:
+            turn_saga(state, "go")
+    else:
+        call = step.call(COMPENSATE)
+        move(step, "undo")
+        state.undo_ready.pop(index, None)
+        # An undo of a step in doubt settles the doubt by making its absence certain.
+        state.doubts.pop((index, FORWARD), None)
+        state.waiting.pop((index, FORWARD), None)
+    call.attempt = record.attempt
+    call.tries += 1
+    call.approved = False
+    call.phase = "in_flight"
+    if not call.first_at:
+        call.first_at = record.at
+    state.waiting.pop(place, None)
+    state.doubts.pop(place, None)
+    state.in_flight[place] = None
+
+
+def succeeded(state: State, record: r.StepSucceeded) -> None:
+    """A call happened."""
+    index = state.plan.by_key[record.step]
+    step = state.steps[index]
+    settle(state, step, index, record.direction, record.at)
+    if record.direction == FORWARD:
+        move(step, "succeed")
+        step.source = record.source
+        step.age_ms = record.age_ms
+        happened(state, index, step, record.output, record.via)
+    else:
+        move(step, "undone")
+        step.undo_output = record.output
+        unwinding.end_undo(state, index)
+
+
+def happened(state: State, index: int, step: StepState, output: Any, via: str) -> None:
+    """A forward call happened: what waited for it can go on."""
+    step.output = output
+    step.via = via
+    compiled = state.plan.steps[index]
+    if compiled.remedies is not None:
+        _release_dependents(state, compiled)
+        adding.remedy_happened(state, compiled.remedies)
+        return
+    state.remaining -= 1
+    if state.backward:
+        unwinding.undo_turn(state, index)
+        return
+    _release_dependents(state, compiled)
+
+
+def _release_dependents(state: State, compiled: CompiledStep) -> None:
+    steps = state.steps
+    for dependent in compiled.dependents:
+        waiter = steps[dependent]
+        waiter.waits -= 1
+        if not waiter.waits and waiter.status == t.PENDING:
+            state.ready[dependent] = None
+
+
+def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
+    """A call was not done and is made again later."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    settle(state, step, index, record.direction, record.at)
+    if step.status == t.IN_DOUBT and record.direction == FORWARD:
+        move(step, "intend")  # a probe said that it did not happen: no doubt is left
+    call = step.call(record.direction)
+    call.error = record.error
+    call.phase = "waiting"
+    state.waiting[index, record.direction] = record.at + record.delay_ms
+
+
+def failed(state: State, record: r.StepFailed) -> None:
+    """A call was not done, for good."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    state.ready.pop(index, None)
+    state.undo_ready.pop(index, None)
+    settle(state, step, index, record.direction, record.at)
+    step.call(record.direction).error = record.error
+    if record.direction == COMPENSATE:
+        move(step, "undo_failed")
+        state.to_escalate[index, COMPENSATE] = "undo-failed"
+        return
+    move(step, "fail")
+    not_done(state, index, ask=state.plan.on_failure == "pause")
+
+
+def blocked(state: State, record: r.StepBlocked) -> None:
+    """A call was not let through."""
+    index = index_of(state, record)
+    if record.direction == FORWARD:
+        state.calls -= 1  # nothing was called
+    refused(state, index, record.direction, record.error)
+
+
+def refused(state: State, index: int, direction: Direction, error: ErrorInfo) -> None:
+    """A call was not let through. An earlier attempt that is in doubt stays in doubt: only a person can go on."""
+    step = state.steps[index]
+    call = step.call(direction)
+    if call.doubtful:
+        if direction == COMPENSATE and step.status == t.ESCALATED:
+            move(step, "undo")
+        doubt(state, index, direction, error, None)
+        state.to_escalate[index, direction] = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        return
+    settle(state, step, index, direction, state.at)
+    call.error = error
+    if direction == COMPENSATE:
+        move(step, "undo_failed")
+        state.to_escalate[index, COMPENSATE] = "undo-blocked"
+        return
+    move(step, "block")
+    not_done(state, index, ask=state.plan.on_failure == "pause", reason="blocked")
+
+
+def fallback_chosen(state: State, record: r.FallbackChosen) -> None:
+    """The step is served by another call from here on."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    if not step.using:
+        step.unavailable = record.unavailable
+    _begin_anew(state, index, step, record.error, record.at)
+    step.using = record.fallback
+
+
+def parked(state: State, record: r.StepParked) -> None:
+    """The step waits for better times; people are told the first time."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    _begin_anew(state, index, step, record.error, record.at + record.delay_ms)
+    step.using = 0
+    step.parked += 1
+    if record.notice:
+        state.notices[record.notice] = Notice(index, "parked", record.error)
+        state.alerts[record.notice] = Alerting(attempt=0, due=record.at, in_flight=False)
+
+
+def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due: int) -> None:
+    """The step is served by another call from here on: nothing of the last one counts any more but its error."""
+    state.ready.pop(index, None)
+    settle(state, step, index, FORWARD, state.at)
+    if step.status == t.IN_DOUBT:
+        move(step, "intend")
+    call = step.forward
+    call.tries = call.probes = call.first_at = 0
+    call.approval = ""
+    call.error = error
+    call.phase = "waiting"
+    state.waiting[index, FORWARD] = due
+
+
+def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
+    """A forward step is known not to have happened, for good: turn around, or ask."""
+    stuck = state.plan.steps[index].remedies
+    if stuck is not None:
+        adding.remedy_failed(state, stuck)
+        return
+    state.failed.append(index)
+    if state.backward:
+        unwinding.undo_turn(state, index)
+    elif state.plan.on_failure == "replan" and state.failing is None and not state.past_pivot and reason != "blocked":
+        state.to_replan = index
+    elif state.past_pivot or (ask and state.failing is None):
+        state.to_escalate[index, FORWARD] = "step-failed"
+    elif state.failing is None:
+        state.failing = reason
+
+
+def in_doubt(state: State, record: r.StepInDoubt) -> None:
+    """It is not known whether a call happened."""
+    index = index_of(state, record)
+    doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)
+
+
+def doubt(state: State, index: int, direction: Direction, error: ErrorInfo | None, due: int | None) -> None:
+    """Leave a call in doubt; the next way to settle it is due at ``due`` (Unix ms), or now."""
+    step = state.steps[index]
+    place = (index, direction)
+    state.in_flight.pop(place, None)
+    call = step.call(direction)
+    call.doubtful = True
+    call.error = error or call.error
+    if direction == FORWARD:
+        move(step, "doubt")
+    if due is None:
+        call.phase = "doubt"
+        state.doubts[place] = None
+    else:
+        call.phase = "waiting"
+        state.waiting[place] = due
+
+
+def probe_intended(state: State, record: r.ProbeIntended) -> None:
+    """The other side is about to be asked whether a call happened."""
+    place = (index_of(state, record), record.direction)
+    call = state.steps[place[0]].call(record.direction)
+    call.phase = "probing"
+    call.probes += 1
+    if record.direction == FORWARD:
+        state.calls += 1
+    state.doubts.pop(place, None)
+    state.waiting.pop(place, None)
+    state.in_flight[place] = None
+
+
+def probe_failed(state: State, record: r.ProbeFailed) -> None:
+    """The other side could not tell."""
+    index = index_of(state, record)
+    doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)

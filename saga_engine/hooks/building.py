@@ -1,0 +1,200 @@
+"""``[escalation]`` of ``saga.toml`` as hooks; the page ``docs/escalation.md`` explains it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any, Final, NoReturn
+
+from saga_engine.core.decide import OPTIONS
+from saga_engine.errors import SettingInvalid
+from saga_engine.ports import Escalation, EscalationHook, Question
+
+#: What questions are about, and the notice that asks nothing.
+KINDS: Final = (*OPTIONS, "parked")
+_SECRET: Final = re.compile(r"\$secret\.([A-Za-z_]\w*)")
+_YEAR_S: Final = 366 * 86400.0
+
+
+class KindFilter:
+    """Passes on questions of some kinds; the others count as delivered."""
+
+    def __init__(self, hook: EscalationHook, kinds: Sequence[str]) -> None:
+        self.hook = hook
+        self.kinds = frozenset(kinds)
+
+    def __repr__(self) -> str:
+        return f"KindFilter({self.hook!r}, {sorted(self.kinds)})"
+
+    async def __call__(self, question: Question) -> None:
+        """Pass it on, or not."""
+        if question.kind in self.kinds:
+            await self.hook(question)
+
+
+def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, str] = os.environ) -> Escalation:
+    """Who is told, by ``table``, which is ``[escalation]`` of the file ``source``.
+
+    ``$secret.NAME`` in URLs, secrets and headers is read from ``environ`` now. Raises ``SettingInvalid``, also for
+    a field that means nothing, a variable that is not set, and an extra that is not installed: a channel that does not
+    work must not be found out when it is needed.
+    """
+    fields = _Fields(f"[escalation] in {source}", table, environ)
+    remind_s = fields.seconds("remind_s", 3600.0, least=1.0, zero=True)
+    further_after_s = fields.seconds("further_after_s", 86400.0, least=1.0, zero=True)
+    listed = fields.take("hooks", [])
+    if not isinstance(listed, list):
+        fields.refuse("hooks", "must be a list of tables", "write [[escalation.hooks]]")
+    fields.end()
+    levels: dict[int, list[EscalationHook]] = {1: [], 2: []}
+    for number, each in enumerate(listed, 1):
+        level, hook = _hook(_Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ))
+        levels[level].append(hook)
+    if levels[2]:
+        # Level 2 is told beside level 1, with a reminder.
+        for field, value in (("further_after_s", further_after_s), ("remind_s", remind_s)):
+            if not value:
+                fields.refuse(field, "is 0, so the hooks of level 2 would never be told")
+        if not levels[1]:
+            fields.refuse("hooks", "has hooks of level 2 alone", "level 2 is told beside level 1: add one of level 1")
+    return Escalation(tuple(levels[1]), tuple(levels[2]), remind_s, further_after_s)
+
+
+def _hook(fields: _Fields) -> tuple[int, EscalationHook]:
+    kind = fields.text("kind")
+    make = _MAKERS.get(kind)
+    if make is None:
+        fields.refuse("kind", f"cannot be {kind!r}" if kind else "is missing", f"one of: {', '.join(_MAKERS)}")
+    level = fields.take("level", 1)
+    if type(level) is not int or level not in (1, 2):
+        fields.refuse("level", f"must be 1 or 2, not {level!r}")
+    kinds = fields.texts("kinds")
+    for each in kinds or ():
+        if each not in KINDS:
+            fields.refuse("kinds", f"names {each!r}, which no question is", f"kinds: {', '.join(KINDS)}")
+    if kinds == []:
+        fields.refuse("kinds", "is empty, so the hook would be told nothing", "leave it out for all kinds")
+    hook = make(fields)
+    return level, hook if kinds is None else KindFilter(hook, kinds)
+
+
+def _log(fields: _Fields) -> EscalationHook:
+    from saga_engine.hooks.log import LEVELS, LogHook
+
+    name = fields.text("log_level", "warning")
+    if name not in LEVELS:
+        fields.refuse("log_level", f"cannot be {name!r}", f"one of: {', '.join(LEVELS)}")
+    fields.end()
+    return LogHook(LEVELS[name])
+
+
+def _webhook(fields: _Fields) -> EscalationHook:
+    from saga_engine.hooks.webhook import WebhookHook
+
+    url = fields.revealed("url", fields.text("url"))
+    secrets = [fields.only_secret("secret", one) for one in fields.texts("secret") or ()]
+    timeout_s = fields.seconds("timeout_s", 10.0, least=0.1)
+    headers = fields.take("headers", {})
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        fields.refuse("headers", "must be a table of texts")
+    sent = {name: fields.revealed("headers", value) for name, value in headers.items()}
+    fields.end()
+    return fields.made(lambda: WebhookHook(url, secrets, timeout_s=timeout_s, headers=sent))
+
+
+def _apprise(fields: _Fields) -> EscalationHook:
+    from saga_engine.hooks.chat import AppriseHook
+
+    urls = [fields.revealed("urls", url) for url in fields.texts("urls") or ()]
+    timeout_s = fields.seconds("timeout_s", 30.0, least=0.1)
+    fields.end()
+    return fields.made(lambda: AppriseHook(urls, timeout_s=timeout_s))
+
+
+_MAKERS: Final[Mapping[str, Callable[[_Fields], EscalationHook]]] = {
+    "log": _log,
+    "webhook": _webhook,
+    "apprise": _apprise,
+}
+
+
+class _Fields:
+    """The fields of one table. Each method takes one out; ``end`` refuses what is left: it is a typing error."""
+
+    def __init__(self, where: str, table: Any, environ: Mapping[str, str]) -> None:
+        self._where = where
+        self._environ = environ
+        if not isinstance(table, Mapping):
+            raise SettingInvalid(f"{where} must be a table")
+        self._left = dict(table)
+        self._known: list[str] = []
+
+    def refuse(self, field: str, problem: str, hint: str | None = None) -> NoReturn:
+        """Say what is wrong with a field; never what a secret is."""
+        raise SettingInvalid(f"{field} of {self._where} {problem}", hint=hint, field=field)
+
+    def take(self, field: str, default: Any) -> Any:
+        """The value as it is."""
+        self._known.append(field)
+        return self._left.pop(field, default)
+
+    def text(self, field: str, default: str = "") -> str:
+        """A text."""
+        value = self.take(field, default)
+        if not isinstance(value, str):
+            self.refuse(field, "must be a text")
+        return value
+
+    def texts(self, field: str) -> list[str] | None:
+        """A list of texts, or a single one; None if it is not given."""
+        value = self.take(field, None)
+        if value is None:
+            return None
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            self.refuse(field, "must be a text or a list of texts")
+        return listed
+
+    def seconds(self, field: str, default: float, *, least: float, zero: bool = False) -> float:
+        """A number of seconds from ``least`` to a year; with ``zero``, 0 is allowed, too."""
+        value = self.take(field, default)
+        fits = not isinstance(value, bool) and isinstance(value, int | float) and isfinite(value)
+        if not fits or not (least <= value <= _YEAR_S or (zero and value == 0)):
+            never = ", or 0 for never" if zero else ""
+            self.refuse(field, f"must be a number of seconds from {least:g} to {_YEAR_S:g}{never}, not {value!r}")
+        return float(value)
+
+    def revealed(self, field: str, text: str) -> str:
+        """The text with each ``$secret.NAME`` replaced by what the environment has."""
+
+        def value(found: re.Match[str]) -> str:
+            known = self._environ.get(found[1])
+            if known is None:
+                self.refuse(field, f"needs {found[1]}, which the environment does not have", f"set {found[1]}")
+            return known
+
+        return _SECRET.sub(value, text)
+
+    def only_secret(self, field: str, text: str) -> str:
+        """The value of a text that is wholly ``$secret.NAME``."""
+        if not _SECRET.fullmatch(text):
+            self.refuse(field, "stands in the file", 'secrets belong into the environment: "$secret.NAME"')
+        return self.revealed(field, text)
+
+    def made(self, make: Callable[[], EscalationHook]) -> EscalationHook:
+        """The hook; what it says about its settings, with the place where they stand."""
+        try:
+            return make()
+        except SettingInvalid as error:
+            raise SettingInvalid(f"{self._where}: {error.message}", hint=error.hint) from error
+
+    def end(self) -> None:
+        """Refuse what is left."""
+        for field in self._left:
+            near = get_close_matches(field, self._known, n=1)
+            self.refuse(
+                field, "means nothing", f"did you mean {near[0]}?" if near else f"fields: {', '.join(self._known)}"
+            )

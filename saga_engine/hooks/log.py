@@ -1,0 +1,44 @@
+"""Questions in the log: the least that is always there."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from saga_engine.hooks.wording import title
+from saga_engine.ports import Question
+
+LOGGER: Final = logging.getLogger("saga_engine.escalation")
+#: The levels by the names that settings use.
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+
+class LogHook:
+    """One line for each question to the logger ``saga_engine.escalation``, at ``level``.
+
+    The log record's ``question`` has it whole. Raises nothing: a handler that fails is the business of ``logging``.
+    """
+
+    def __init__(self, level: int = logging.WARNING) -> None:
+        self.level = level
+
+    def __repr__(self) -> str:
+        return f"LogHook({logging.getLevelName(self.level)})"
+
+    async def __call__(self, question: Question) -> None:
+        """Log it."""
+        answers = f" (answers: {', '.join(question.options)})" if question.options else ""
+        LOGGER.log(
+            self.level,
+            "%s%s [question %s]",
+            title(question),
+            answers,
+            question.question_id,
+            extra={"question": question.to_dict()},
+        )

@@ -1,0 +1,125 @@
+"""What people read: the question in plain words, and the command lines that answer it.
+
+Goals, names and messages come from models and from the network. They are quoted as one line each, cut, and made unfit
+to act in a chat: no line of theirs looks like one of ours, and nobody is called by an ``@`` in them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from saga_engine.plan.values import printable
+from saga_engine.ports import Question
+
+#: What is asked about a step, by the kind of the question.
+ASKS: Final[Mapping[str, str]] = {
+    "in-doubt": "did the call happen?",
+    "step-failed": "it was not done: how to go on?",
+    "tool-changed": "the tool no longer accepts what was planned: how to go on?",
+    "undo-failed": "its undo failed for good: who undoes it?",
+    "undo-in-doubt": "did its undo happen?",
+    "undo-blocked": "the policy refused its undo: who undoes it?",
+    "undo-missing": "it stands and has no undo: who undoes it?",
+    "approval": "may this call be made?",
+    "remedy": "a model proposes steps that make up for it: may they run?",
+    "parked": "it waits until its tool is available again; nothing is asked",
+}
+_TEXT_CHARS: Final = 500
+_PARAMS_CHARS: Final = 2000
+_STEP_CHARS: Final = 500
+#: What chats take for a call to somebody: ``@name``, ``<!channel>``, ``<@U1>``, ``<#C1>``.
+_CALLS: Final = re.compile(r"@|<(?=[!@#&])")
+
+
+def asks(kind: str) -> str:
+    """What a question of this kind asks, in words."""
+    return ASKS.get(kind, f"{printable(kind, 60)}: how to go on?")
+
+
+def answer_line(saga_id: str, step_id: str, direction: str, option: str, options: Sequence[str] = ()) -> str:
+    """The command line that gives this answer, safe to paste into a shell. ``options`` are added as they are."""
+    words = ["saga", "resolve", _word(saga_id)]
+    extra = list(options)
+    if option == "happened" and direction == "forward":
+        extra = ["--output", "'{…}'", *extra]
+    if step_id.startswith("-"):
+        # A step may be called --help: what follows a bare -- is never an option.
+        return " ".join([*words, *extra, "--", _word(step_id), _word(option)])
+    return " ".join([*words, _word(step_id), _word(option), *extra])
+
+
+def _word(text: str) -> str:
+    return shlex.quote(printable(text, 4000))
+
+
+def subject(question: Question) -> str:
+    """What the question is about: ``step 2 (book_hotel)``."""
+    about = "the undo of step" if question.direction == "compensate" else "step"
+    return f"{about} {quoted(question.step_id, 64)} ({quoted(question.tool, 64)})"
+
+
+def title(question: Question) -> str:
+    """One line: which saga, about what, and what is asked."""
+    again = f"Reminder {question.round}: " if question.round else ""
+    return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}"
+
+
+def body(question: Question) -> str:
+    """All that is known, a line each, and the command lines to answer with."""
+    return "\n".join(_lines(question))
+
+
+def _lines(question: Question) -> Iterator[str]:
+    yield f"{_sentence(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
+    if question.goal:
+        yield f"Goal: {quoted(question.goal)}"
+    if question.asked_ms:
+        yield f"Asked: {moment(question.asked_ms)}"
+    if question.error:
+        said = [str(question.error[name]) for name in ("error_code", "message") if question.error.get(name)]
+        yield f"What is known: {quoted(': '.join(said))}"
+        if question.error.get("suggestion"):
+            yield f"Suggestion: {quoted(str(question.error['suggestion']))}"
+    if question.params is not None:
+        shown = json.dumps(question.params, ensure_ascii=False, default=str)
+        yield f"The exact call: {quoted(question.tool, 64)} {quoted(shown, _PARAMS_CHARS)}"
+    if question.steps:
+        yield "The proposed steps:"
+        for step in question.steps:
+            yield f"  - {proposed(step, _STEP_CHARS)}"
+    if question.expires_ms is not None:
+        yield f"Denied unless answered before {moment(question.expires_ms)}"
+    if question.options:
+        yield "Answer with one of:"
+        for option in question.options:
+            yield "    " + answer_line(question.saga_id, question.step_id, question.direction, option)
+        yield f"More: saga show {_word(question.saga_id)}"
+    yield f"Question {quoted(question.question_id, 128)}"
+
+
+def proposed(step: Mapping[str, Any], limit_chars: int) -> str:
+    """A step that a model proposes: the tool, and the params as they stand in the plan."""
+    shown = json.dumps(step.get("params", {}), ensure_ascii=False, default=str)
+    return f"{quoted(str(step.get('tool', '')), 64)} {quoted(shown, limit_chars)}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def quoted(text: str, limit_chars: int = _TEXT_CHARS) -> str:
+    """A text from elsewhere as one line that only reads."""
+    return _CALLS.sub(lambda found: found[0] + "\u200b", printable(text, limit_chars))
+
+
+def moment(at_ms: int) -> str:
+    """Unix milliseconds as ISO 8601 in UTC, to the second: its readers are anywhere."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"  # no calendar reaches there; a damaged journal may

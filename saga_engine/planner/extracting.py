@@ -1,0 +1,115 @@
+"""Finding the one JSON object in what a model said.
+
+Models wrap JSON in fences, introduce it, explain it afterwards and comment on it; some think aloud first. All that is
+taken from a model, never from a file. What is cut off in the middle is not completed: half a plan is no plan.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+MAX_ANSWER_CHARS = 256 * 1024
+#: How often the length of the text may be read in search of the end of an object.
+_MAX_PASSES = 4
+
+_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+# Possessive, and satisfied by the end of the text: each character is looked at once, whatever the text.
+_TOKEN = re.compile(
+    r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|[{}\[\]]|,(?=\s*[}\]])', re.DOTALL
+)
+
+
+def find_object(text: str) -> str:
+    """The JSON text of the object that the answer is, empty if there is none.
+
+    Of several objects with steps, or with a reason for none, the last one counts: models correct themselves.
+    """
+    if len(text) > MAX_ANSWER_CHARS:
+        return ""
+    whole = text.strip()
+    if _loads(whole) is not None:
+        return whole
+    spoken = _THINKING.sub("", text)
+    found = ""
+    at, left = 0, _MAX_PASSES * len(spoken)
+    while left > 0 and (at := spoken.find("{", at)) >= 0:
+        end = _end(spoken, at)
+        left -= (end if end > 0 else len(spoken)) - at
+        if end < 0:
+            at += 1
+            continue
+        span = spoken[at:end]
+        read = span if _loads(span) is not None else _cleaned(span)
+        value = _loads(read)
+        if value is None:
+            at += 1
+            continue
+        found = read if _is_answer(value) else found
+        at = end
+    return found
+
+
+def _is_answer(value: dict[str, Any]) -> bool:
+    """Whether an object is a plan or the reason for none, and not a part of a plan that broke off around it."""
+    inner = value.get("plan")
+    return (
+        isinstance(value.get("steps"), list)
+        or isinstance(value.get("impossible"), str)
+        or (isinstance(inner, dict) and isinstance(inner.get("steps"), list))
+    )
+
+
+def is_cut(text: str) -> bool:
+    """Whether an object begins in the text and does not end: the answer was too long for its limit."""
+    at = _THINKING.sub("", text[:MAX_ANSWER_CHARS]).find("{")
+    return at >= 0 and _end(_THINKING.sub("", text[:MAX_ANSWER_CHARS]), at) < 0
+
+
+def _end(text: str, start: int) -> int:
+    """Where the object that begins at ``start`` ends, -1 if it does not."""
+    depth = 0
+    for match in _TOKEN.finditer(text, start):
+        found = match.group()
+        if found in "{[":
+            depth += 1
+        elif found in "}]":
+            depth -= 1
+            if depth == 0:
+                return match.end()
+    return -1
+
+
+def _cleaned(span: str) -> str:
+    """The text without comments, and without commas before a closing bracket."""
+
+    def kept(match: re.Match[str]) -> str:
+        return " " if match.group().startswith("/") else match.group()
+
+    bare = _TOKEN.sub(kept, span)
+
+    def comma(match: re.Match[str]) -> str:
+        return "" if match.group() == "," else match.group()
+
+    return _TOKEN.sub(comma, bare)
+
+
+def _loads(text: str) -> dict[str, Any] | None:
+    """The object, or ``None``. Only a look: the plan's reader judges depth, size, doubled keys and numbers again."""
+    if not text.startswith("{"):
+        return None
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_int=_integer)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _integer(digits: str) -> int:
+    # Turning a very long number into an int is slow; such a number is out of range anyway.
+    return int(digits) if len(digits) <= 21 else 2**64

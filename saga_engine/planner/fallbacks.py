@@ -1,0 +1,49 @@
+"""Plans prepared for an intent: what is done when no model can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.errors import PlanInvalid, SettingInvalid
+
+if TYPE_CHECKING:
+    from saga_engine.planner.configuring import PlannerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackPlan:
+    """A plan prepared for an intent. It is read only when no model can be asked."""
+
+    intent: str
+    source: Path | Mapping[str, Any]
+
+
+def choose_fallback(settings: PlannerSettings, goal: str, intent: str | None = None) -> FallbackPlan | None:
+    """The plan prepared for ``intent``; without one, for an intent, or of a plan file, that is exactly this goal.
+
+    Raises ``SettingInvalid`` for an intent that nobody prepared a plan for.
+    """
+    plans = settings.fallback_plans
+    if intent is not None:
+        if intent not in plans:
+            raise SettingInvalid(
+                f"there is no plan for the intent {intent!r}",
+                hint=f"[planner.fallback_plans] in saga.toml has: {', '.join(plans) or 'none'}",
+            )
+        return FallbackPlan(intent, plans[intent])
+    wanted = goal.strip()
+    if wanted in plans:
+        return FallbackPlan(wanted, plans[wanted])
+    return next((FallbackPlan(name, path) for name, path in plans.items() if _goal_of(path) == wanted), None)
+
+
+def _goal_of(path: Path) -> str | None:
+    from saga_engine.plan.model import load_plan
+
+    try:
+        return load_plan(path).goal.strip()
+    except PlanInvalid:
+        return None  # a plan that was not asked for is judged when it is

@@ -1,0 +1,121 @@
+"""The prompts: files with a front matter, filled by a template that can do nothing but put texts in their places.
+
+Whatever comes from a person, a tool or a model is *data*: it is written as JSON in which the characters that a fence
+is made of (``<``, ``>`` and the backtick) and all that cannot be seen are escaped, so no data can end its fence, open
+another one, or pass for a turn of the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from saga_engine.errors import PlannerUnavailable
+
+_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+_HEADING = re.compile(r"^# (System|Question)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt file: its name and version, what it must be given, and its two halves."""
+
+    name: str
+    version: str
+    inputs: tuple[str, ...]
+    outputs: str
+    system: str
+    question: str
+
+    @property
+    def label(self) -> str:
+        """Name and version, as they are journalled."""
+        return f"{self.name}@{self.version}"
+
+    def render(self, values: Mapping[str, str]) -> tuple[str, str]:
+        """System text and question with every place filled; values are never looked into for places."""
+        missing = sorted(set(self.inputs) - set(values))
+        if missing:
+            raise KeyError(f"the prompt {self.name} needs {missing[0]}")
+
+        def fill(match: re.Match[str]) -> str:
+            return values[match.group(1)]
+
+        return _PLACE.sub(fill, self.system), _PLACE.sub(fill, self.question)
+
+
+def folder() -> Path:
+    """Where the prompts are: in the installed package, or beside it in a checkout. Raises ``PlannerUnavailable``."""
+    package = Path(__file__).parents[1]
+    for place in (package / "planner_prompts", package.parent / "planner_prompts"):
+        if (place / "propose.md").is_file():
+            return place
+    raise PlannerUnavailable(
+        "the prompts of the planner are not installed", hint="install saga-engine again: its folder is incomplete"
+    )
+
+
+@lru_cache
+def load_prompt(name: str) -> Prompt:
+    """The prompt of this name. Raises ``PlannerUnavailable`` if its file is missing or damaged."""
+    path = folder() / f"{name}.md"
+    try:
+        return parse_prompt(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PlannerUnavailable(f"the prompt {name} is damaged: {error}", hint="install saga-engine again") from error
+
+
+def parse_prompt(text: str) -> Prompt:
+    """A prompt from its file's text. Raises ``ValueError``."""
+    opening, fence, rest = text.partition("---\n")
+    head, end, body = rest.partition("\n---\n")
+    if opening or not fence or not end:
+        raise ValueError("it does not begin with a front matter between two lines of ---")
+    fields = {}
+    for line in head.splitlines():
+        key, colon, value = line.partition(":")
+        if not colon:
+            raise ValueError(f"the line {line!r} of its front matter is no 'key: value'")
+        fields[key.strip()] = value.strip()
+    missing = {"name", "version", "inputs", "outputs"} - set(fields)
+    if missing:
+        raise ValueError(f"its front matter lacks {min(missing)}")
+    before, *parts = _HEADING.split(body)
+    halves = dict(zip(parts[::2], parts[1::2], strict=True))
+    if before.strip() or len(parts) != 4 or set(halves) != {"System", "Question"}:
+        raise ValueError("it needs the headings '# System' and '# Question', each once")
+    inputs = tuple(name.strip() for name in fields["inputs"].split(",") if name.strip())
+    places = set(_PLACE.findall(body))
+    if places != set(inputs):
+        raise ValueError(f"its inputs and its places differ: {sorted(places ^ set(inputs))}")
+    system, question = halves["System"].strip(), halves["Question"].strip()
+    return Prompt(fields["name"], fields["version"], inputs, fields["outputs"], system, question)
+
+
+def data(name: str, value: Any) -> str:
+    """A value as fenced data."""
+    return f'<data name="{name}">\n{safe_json(value)}\n</data>'
+
+
+def data_lines(name: str, values: Iterable[Any]) -> str:
+    """Several values as fenced data, one a line."""
+    body = "\n".join(safe_json(value) for value in values) or "(none)"
+    return f'<data name="{name}">\n{body}\n</data>'
+
+
+def safe_json(value: Any) -> str:
+    """JSON on one line, in which no fence and nothing invisible can stand."""
+    return "".join(
+        _escaped(char) if char in "<>`" or not char.isprintable() else char
+        for char in json.dumps(value, ensure_ascii=False, allow_nan=False)
+    )
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\u{code:04x}" if code < 0x10000 else json.dumps(char)[1:-1]

@@ -1,0 +1,129 @@
+"""`saga plan`: a goal in, a checked plan out; a real process against a model server on a real wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import TOOLS
+from tests.cli.test_startup import loaded
+from tests.planner.model_server import Reply, call, model_server, refuse, say
+
+GOOD = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "$input.room"}}]}
+BAD = {"steps": [{"step_id": 1, "tool": "bok", "params": {"item": "x"}}]}
+
+
+async def ask(
+    cli: Any, *args: str, script: tuple[Reply, ...] = (), env: dict[str, str] | None = None, stdin: str | None = None
+) -> Any:
+    async with model_server(*script) as server:
+        given = {
+            "SAGA_MODEL": "openai:small",
+            "SAGA_MODEL_BASE_URL": f"{server.url}/v1",
+            "SAGA_MODEL_API_KEY": "sk-cli",
+        }
+        ran = await asyncio.to_thread(cli, "plan", *args, "--tools", str(TOOLS), env=given | (env or {}), stdin=stdin)
+        assert not server.script
+        return ran
+
+
+async def test_the_plan_goes_to_stdout_and_the_chatter_to_stderr(cli):
+    """Stdout is a plan file as it stands; stderr tells model, rounds, tokens, cost, seconds and what was mended."""
+    ran = await ask(cli, "Book a room", "--input", "room=a12", script=(call(BAD), call(GOOD)))
+    assert ran.code == 0, ran.err
+    plan = ran.json
+    assert (plan["goal"], plan["input"], plan["steps"][0]["tool"]) == ("Book a room", {"room": "a12"}, "book")
+    for word in ("openai:small", "2 rounds", "2 requests", "200 + 40 tokens", "cost unknown", "unbook"):
+        assert word in ran.err
+    assert "sk-cli" not in ran.out + ran.err
+
+
+async def test_the_plan_in_a_file_can_be_submitted(cli):
+    """-o FILE: nothing on stdout, and the file is what `saga check` and `saga submit` take."""
+    steps = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "a"}}]}
+    ran = await ask(
+        cli,
+        "-",
+        "-o",
+        "trip.json",
+        script=(say(f"```json\n{json.dumps(steps)}\n```"),),
+        stdin="Book a room\n",
+        env={"SAGA_MODEL_OUTPUT": "text"},
+    )
+    assert (ran.code, ran.out) == (0, ""), ran.err
+    assert cli("check", "trip.json", "--tools", str(TOOLS)).code == 0
+    done = await asyncio.to_thread(cli, "submit", "trip.json", "--tools", str(TOOLS), "--json")
+    assert done.json["status"] == "COMPLETED"
+    assert cli.world == ["book:a"]
+
+
+async def test_json_is_one_document(cli):
+    """--json: the plan with everything that is known of how it came about."""
+    ran = await ask(cli, "Book", "--input", "room=b1", "--json", script=(call(GOOD),))
+    body = ran.json
+    assert {"plan", "source", "model", "prompt", "rounds", "usage", "notes", "transcript"} <= body.keys()
+    assert body["usage"]["requests"] == 1
+
+
+async def test_no_valid_plan_is_7(cli):
+    """With the transcript in the error; --rounds says how often the model is asked."""
+    ran = await ask(cli, "Book", "--rounds", "2", "--json", script=(call(BAD), call(BAD)))
+    assert ran.code == 7
+    error = ran.json["error"]
+    assert (error["code"], len(error["context"]["transcript"])) == ("planner-failed", 2)
+
+
+async def test_a_goal_that_cannot_be_served_is_1(cli):
+    """With the model's reason, made fit for a terminal."""
+    ran = await ask(cli, "Fly", script=(call({"impossible": "no \x1b[31mplanes"}),))
+    assert (ran.code, ran.out) == (1, "")
+    assert "goal-impossible" in ran.err
+    assert "planes" in ran.err
+    assert "\x1b" not in ran.err
+
+
+async def test_a_prepared_plan_stands_in(cli):
+    """--intent, or the goal itself, picks the plan of saga.toml when the model cannot be asked; stderr tells it."""
+    cli.plan("room.json", {"tool": "book", "params": {"item": "x"}}, goal="Book a room")
+    (cli.folder / "saga.toml").write_text('[planner.fallback_plans]\nroom = "room.json"\n')
+    for args, script in ((("anything", "--intent", "room"), (refuse(401),)), (("Book a room",), (refuse(401),))):
+        ran = await ask(cli, *args, script=script)
+        assert ran.code == 0, ran.err
+        assert ran.json["steps"][0]["params"] == {"item": "x"}
+        assert "prepared for 'room'" in ran.err
+    ran = cli("plan", "anything", "--intent", "room", "--tools", str(TOOLS))
+    assert (ran.code, ran.json["goal"]) == (0, "Book a room")
+
+
+def test_without_a_model_the_error_says_what_to_set(cli):
+    """No model, no plan: exit code 1 and a hint."""
+    ran = cli("plan", "Book", "--tools", str(TOOLS), "--json")
+    assert ran.code == 1
+    assert ran.json["error"]["code"] == "planner-unavailable"
+    assert "SAGA_MODEL" in ran.json["error"]["hint"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("Book",),
+        ("Book", "--tools", str(TOOLS), "--model", "x"),
+        ("Book", "--tools", str(TOOLS), "--rounds", "0"),
+        ("Book", "--tools", str(TOOLS), "--intent", "no"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_told_before_anybody_is_asked(cli, args):
+    """No tools, no such model, no rounds, no such intent."""
+    ran = cli("plan", *args, "--json")
+    assert ran.code == 1
+    assert ran.json["error"]["code"] in {"setting-invalid", "planner-unavailable"}
+
+
+def test_the_help_loads_no_model(cli):
+    """Neither the help nor another command pays for the packages behind a model."""
+    heavy = ("pydantic_ai", "openai", "anthropic", "httpx2", "pydantic")
+    assert "loaded: []" in loaded(cli, "plan", "--help", heavy=heavy)
+    assert "loaded: []" in loaded(cli, "list", heavy=heavy)
