@@ -9,7 +9,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core import unwinding
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.growth import Added
-from saga_engine.core.moving import index_of, move
+from saga_engine.core.moving import index_of, move, turn_saga
 from saga_engine.core.state import Proposal, State, StepState
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.growing import Addition
@@ -23,6 +23,8 @@ def steps_added(state: State, record: r.StepsAdded) -> None:
         state.asking.pop(state.to_replan, None)
         state.to_replan = None
         state.replans += 1
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_forward")  # it waited for a person, and now has something to do besides
     _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
 
 

@@ -67,6 +67,8 @@ def _stopping(reason: str) -> Callable[[State, Any], None]:
     def handler(state: State, _: Any) -> None:
         state.failing = reason
         state.to_replan = None
+        if state.status == t.ESCALATED:
+            turn_saga(state, "answer_forward")
 
     return handler
 

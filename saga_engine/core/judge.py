@@ -162,7 +162,9 @@ def addition_of(state: State, effect: AskPlanner, steps: Sequence[Mapping[str, A
     key = state.plan.steps[effect.step].key
     if effect.purpose == "compensate":
         return Addition(list(steps), (), key)
-    return Addition(list(steps), (key, *(step.key for step in state.plan.steps if _left(state, step.index))))
+    # Every step that failed is given up with the one that is asked about: two may have failed side by side.
+    gone = [step.key for step in state.plan.steps if step.index in state.failed or _left(state, step.index)]
+    return Addition(list(steps), tuple(gone))
 
 
 def _left(state: State, index: int) -> bool:

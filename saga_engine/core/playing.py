@@ -195,13 +195,11 @@ class _Run:
         if fault is not None and fault.kind in ("crash-happened", "crash-not-happened"):
             self._crash(effect, happened=fault.kind == "crash-happened")
             return
-        outcome = self._probe(effect, fault) if type(effect) is Probe else self._call(effect, fault)
+        outcome = self._probe(effect, fault) if isinstance(effect, Probe) else self._call(effect, fault)
         if type(outcome) is Unknown:
-            serving = self._state.acting(effect.step)
-            if effect.direction == COMPENSATE:
-                self._now += round(self._state.rollback(effect.step).timeout_s * 1000)
-            else:
-                self._now += round(serving.timeout_s * 1000)
+            backward = effect.direction == COMPENSATE
+            serving = self._state.rollback(effect.step) if backward else self._state.acting(effect.step)
+            self._now += round(serving.timeout_s * 1000)
         record = judge(self._state, effect, outcome, self._now, 0.5)
         self._settle(record)
         if type(record) is r.StepSucceeded and effect.direction == FORWARD:
@@ -272,11 +270,9 @@ class _Run:
 
     def _crash(self, effect: CallTool | Probe, *, happened: bool) -> None:
         """The process dies with calls in flight: all of them happened, or none. Another one folds the journal."""
-        for lost in (effect, *self._queue):
+        for lost in (effect, *self._queue) if happened else ():
             self._calls += 1
-            if lost.direction == COMPENSATE:
-                self._undone.add(lost.step)
-            if happened and type(lost) is CallTool:
+            if type(lost) is CallTool:
                 self._apply(lost)
         self._queue.clear()
         self._now += DOWNTIME_MS

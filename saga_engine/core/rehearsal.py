@@ -16,19 +16,19 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.playing import Fault, FaultKind, Played, play
 from saga_engine.core.report import asked_tool, failure
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
-from saga_engine.plan.samples import Outputs, rehearsable
+from saga_engine.plan.samples import rehearsable
 
 #: How many failure points are played at most.
 MAX_POINTS: Final = 2_000
 #: How many failure points times steps: it bounds the time, because one scenario runs through all steps.
-MAX_WORK: Final = 150_000
+MAX_WORK: Final = 250_000
 
 Verdict = Literal["clean", "asks", "left"]
 #: What each verdict says.
 VERDICTS: Final[dict[Verdict, str]] = {
     "clean": "completed, or undone with nothing left",
     "asks": "it stops and a person decides; what stands meanwhile is listed",
-    "left": "something stands and cannot be undone, or a defect was found",
+    "left": "something stands that was not meant to, and nothing can undo it",
 }
 
 _WORDS: Final[dict[FaultKind, str]] = {
@@ -44,13 +44,15 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "cancel": "somebody cancels right after it",
     "deadline": "the deadline passes right after it",
 }
-_UNDO_FAULTS: Final[tuple[FaultKind, ...]] = (
-    "refused",
-    "lost-happened",
-    "lost-not-happened",
-    "crash-happened",
-    "crash-not-happened",
-)
+_UNDO_WORDS: Final[dict[FaultKind, str]] = {
+    "refused": "the undo of step {} fails for good",
+    "lost-happened": "the undo of step {} happens, and the answer is lost",
+    "lost-not-happened": "the undo of step {} does not happen, and no answer comes",
+    "crash-happened": "the process dies after the undo of step {} happened",
+    "crash-not-happened": "the process dies before the undo of step {} happens",
+}
+#: Questions about a step that is known not to have been done.
+_NOT_DONE: Final = frozenset({"step-failed", "tool-changed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +179,27 @@ def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int 
     ``max_points``: scenarios at most; ``max_work``: scenarios times steps at most. At least the first step, the last
     one and the pivot are always played.
     """
-    ready, outputs = rehearsable(plan)
-    well = play(ready, outputs, ())
-    undos = _undos(ready, outputs, well)
-    chosen = _chosen(ready, well, undos, min(max_points, max_work // len(ready.steps)))
-    points = [point for index in chosen for point in _points(ready, well, undos, index)]
-    total = sum(1 for step in ready.steps for _ in _points(ready, well, undos, step.index))
+    stage = _Stage(plan)
+    points = {step.index: list(stage.points(step)) for step in stage.plan.steps}
+    chosen = _chosen([len(found) for found in points.values()], plan.pivot, min(max_points, max_work // len(points)))
+    played = [point for index in chosen for point in points[index]]
     return Rehearsal(
-        goes_well=_scenario(ready, None, well),
-        scenarios=tuple(_scenario(ready, point, play(ready, outputs, point.faults)) for point in points),
-        steps=len(ready.steps),
+        goes_well=_scenario(stage.plan, None, stage.well),
+        scenarios=tuple(_scenario(stage.plan, point, stage.play(*point.faults)) for point in played),
+        steps=len(points),
         steps_played=len(chosen),
-        left_out=total - len(points),
+        left_out=sum(len(found) for found in points.values()) - len(played),
     )
+
+
+def _chosen(counts: Sequence[int], pivot: int | None, most: int) -> Sequence[int]:
+    """The steps whose failure points are played: all, or as many as there is room for, spread evenly."""
+    steps = len(counts)
+    if sum(counts) <= most:
+        return range(steps)
+    always = {0, steps - 1} | (set() if pivot is None else {pivot})
+    others = max(most // max(counts) - len(always), 0)
+    return sorted(always | {at * (steps - 1) // (others + 1) for at in range(1, others + 1)})
 
 
 # --- the failure points --------------------------------------------------------------------------------------------
@@ -206,67 +216,53 @@ class _Point(NamedTuple):
         return (self.fault,) if self.first is None else (self.first, self.fault)
 
 
-_Undos = dict[int, Fault | None]
+class _Stage:
+    """A plan that is rehearsed, and what is known of it from the runs without a fault in an undo."""
 
+    def __init__(self, plan: CompiledPlan) -> None:
+        self.plan, self._outputs = rehearsable(plan)
+        self.well = self.play()
+        self._reached = frozenset(self.well.order)
+        #: The steps whose undo is called, and what turns the saga around so late that it is; None: nothing has to.
+        self._undos: dict[int, Fault | None] = {}
+        for first in self._turns():
+            run = self.well if first is None else self.play(first)
+            for index in run.undone:
+                self._undos.setdefault(index, first)
 
-def _undos(plan: CompiledPlan, outputs: Outputs, well: Played) -> _Undos:
-    """The steps whose undo can be called, and what turns the saga around so late that it is; None: nothing has to."""
-    found: _Undos = {}
-    for first in _turns(plan, well):
-        run = well if first is None else play(plan, outputs, (first,))
-        for index in run.undone:
-            found.setdefault(index, first)
-    return found
+    def play(self, *faults: Fault) -> Played:
+        """One run."""
+        return play(self.plan, self._outputs, faults)
 
+    def _turns(self) -> Iterator[Fault | None]:
+        """What may turn the saga around when as much as possible stands."""
+        order, pivot = self.well.order, self.plan.pivot
+        if self.well.state.status != t.COMPLETED:
+            yield None  # it comes to nothing even if all goes well
+            return
+        last = order[-1] if pivot is None else pivot
+        yield Fault("refused-all", last)
+        before = order[: order.index(last) + (pivot is None)]
+        if before:
+            yield Fault("cancel", before[-1])
 
-def _turns(plan: CompiledPlan, well: Played) -> Iterator[Fault | None]:
-    """What may turn the saga around when as much as possible stands."""
-    if well.state.status != t.COMPLETED:
-        yield None  # it comes to nothing even if all goes well
-        return
-    last = plan.pivot if plan.pivot is not None else well.order[-1]
-    yield Fault("refused-all", last)
-    before = well.order[: well.order.index(last) + (plan.pivot is None)]
-    if before:
-        yield Fault("cancel", before[-1])
-
-
-def _points(plan: CompiledPlan, well: Played, undos: _Undos, index: int) -> Iterator[_Point]:
-    """The failure points of one step."""
-    step = plan.steps[index]
-    if index not in well.order:
-        return  # its turn never comes
-    kinds: list[FaultKind] = ["refused"]
-    if step.fallbacks:
-        kinds.append("refused-all")
-    kinds += ["unavailable", "blocked"]
-    if step.spec is None or step.spec.effect != "read":
-        kinds += ["lost-happened", "lost-not-happened", "silent", "crash-happened", "crash-not-happened"]
-    else:  # whether a read happened makes no difference
-        kinds += ["lost-not-happened", "crash-not-happened"]
-    for kind in kinds:
-        yield _Point(Fault(kind, index))
-    yield _Point(Fault("cancel", index))
-    if plan.deadline_s is not None and index != well.order[-1]:
-        yield _Point(Fault("deadline", index))
-    if index in undos:
-        for kind in _UNDO_FAULTS:
-            yield _Point(Fault(kind, index, COMPENSATE), undos[index])
-
-
-def _chosen(plan: CompiledPlan, well: Played, undos: _Undos, most: int) -> Sequence[int]:
-    """The steps whose failure points are played: all, or as many as there is room for, spread evenly."""
-    counts = [sum(1 for _ in _points(plan, well, undos, step.index)) for step in plan.steps]
-    steps = len(counts)
-    if sum(counts) <= most:
-        return range(steps)
-    kept = {0, steps - 1} | ({plan.pivot} if plan.pivot is not None else set())
-    room = most // max(counts)
-    if room > len(kept):
-        kept |= {at * (steps - 1) // (room - 1) for at in range(room)} if room > 1 else set()
-        while len(kept) > room and len(kept) > 3:
-            kept.remove(sorted(kept - {0, steps - 1, plan.pivot})[0])
-    return sorted(kept)
+    def points(self, step: CompiledStep) -> Iterator[_Point]:
+        """The failure points of one step; none if its turn never comes."""
+        index = step.index
+        if index not in self._reached:
+            return
+        kinds: list[FaultKind] = ["refused", "refused-all"] if step.fallbacks else ["refused"]
+        kinds += ["unavailable", "blocked", "lost-not-happened", "crash-not-happened"]
+        if step.kind != "read":  # whether a read happened makes no difference
+            kinds += ["lost-happened", "silent", "crash-happened"]
+        kinds.append("cancel")
+        if self.plan.deadline_s is not None and index != self.well.order[-1]:
+            kinds.append("deadline")
+        for kind in kinds:
+            yield _Point(Fault(kind, index))
+        if index in self._undos:
+            for kind in _UNDO_WORDS:
+                yield _Point(Fault(kind, index, COMPENSATE), self._undos[index])
 
 
 # --- what comes of them --------------------------------------------------------------------------------------------
@@ -302,34 +298,27 @@ def _scenario(plan: CompiledPlan, point: _Point | None, run: Played) -> Scenario
 
 
 def _verdict(run: Played) -> Verdict:
-    status = run.state.status
+    state = run.state
     if run.twice or not run.rested:
         return "left"
-    if status == t.ESCALATED:
-        # Past the pivot there is no way back: whatever a person answers, what stands can only be completed or left.
-        return "left" if run.state.past_pivot and run.standing else "asks"
-    if status == t.COMPLETED:
-        return "clean"
-    return "left" if run.standing else "clean"
+    if state.status == t.ESCALATED:
+        # A step that was not done, past the pivot: it can be tried again, but what stands before it stays in any case.
+        stuck = state.past_pivot and any(question.kind in _NOT_DONE for question in state.questions.values())
+        return "left" if stuck and run.standing else "asks"
+    return "left" if run.standing and state.status != t.COMPLETED else "clean"
 
 
 def _what(plan: CompiledPlan, point: _Point | None) -> str:
     if point is None:
         return "all goes well"
     fault, first = point
-    words = _WORDS[fault.kind]
     if fault.direction == FORWARD:
+        return _WORDS[fault.kind]
+    words = _UNDO_WORDS[fault.kind].format(plan.steps[fault.step].step_id)
+    if first is None:
         return words
-    return f"its undo: {_undo_words(fault.kind)}{_because(plan.steps[first.step], first) if first else ''}"
-
-
-def _undo_words(kind: FaultKind) -> str:
-    return "it fails for good" if kind == "refused" else _WORDS[kind]
-
-
-def _because(step: CompiledStep, first: Fault) -> str:
-    why = "the saga was cancelled after step" if first.kind == "cancel" else "failed: step"
-    return f" ({why} {step.step_id})"
+    turn = plan.steps[first.step].step_id
+    return f"somebody cancels after step {turn}, {words}" if first.kind == "cancel" else f"step {turn} fails, {words}"
 
 
 def _s(count: int) -> str:

@@ -188,7 +188,7 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
     if state.backward:
         unwinding.undo_turn(state, index)
     elif state.plan.on_failure == "replan" and state.failing is None and not state.past_pivot and reason != "blocked":
-        state.to_replan = index
+        state.to_replan = index if state.to_replan is None else state.to_replan
     elif state.past_pivot or (ask and state.failing is None):
         state.to_escalate[index, FORWARD] = "step-failed"
     elif state.failing is None:

@@ -22,6 +22,7 @@ from saga_engine.core.effects import (
     FORWARD,
     Alert,
     Ask,
+    AskPlanner,
     Blocked,
     CallTool,
     Done,
@@ -30,6 +31,7 @@ from saga_engine.core.effects import (
     Outcome,
     Unknown,
 )
+from saga_engine.core.growth import Growth
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.report import view
 from saga_engine.core.state import State
@@ -40,6 +42,11 @@ from saga_engine.plan.tooling import RetryPolicy, ToolSpec
 
 MAX_CYCLES = 2000
 MAX_CRASHES = 20
+#: How many steps may be added while a saga runs.
+SPARE = 12
+
+
+WRITTEN = r.Written("simulated", "replan@1")
 
 
 class Violation(AssertionError):
@@ -73,6 +80,7 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
         after_pivot = pivot is not None and index > pivot
         step: dict[str, Any] = {"step_id": key, "tool": f"do_{key}", "params": {"n": index}}
         last_good_s = 60.0 if read and dice.random() < 0.5 else None
+        semantic = not read and index != pivot and not after_pivot and dice.random() < 0.12
         specs.append(
             ToolSpec(
                 name=f"do_{key}",
@@ -84,6 +92,7 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
                 retry=policy,
                 remembers=not read and dice.random() < 0.3,
                 last_good_s=last_good_s,
+                semantic="approve" if semantic else None,
             )
         )
         specs.append(ToolSpec(name=f"alt_{key}", keyed=dice.random() < 0.5, timeout_s=6.0, retry=policy))
@@ -108,7 +117,7 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
             step["kind"] = "pivot"
         elif after_pivot and not read:
             step["kind"] = "retriable"
-        elif not read:
+        elif not read and not semantic:
             by_key = dice.random() < 0.5
             step["rollback"] = {
                 "tool": f"undo_{key}",
@@ -121,13 +130,38 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
             step["params"]["earlier"] = f"$output.step_s{dice.randrange(index)}.ref"
         steps.append(step)
     plan: dict[str, Any] = {"goal": "simulated", "steps": steps}
-    if dice.random() < 0.15:
-        plan["on_failure"] = "pause"
+    if dice.random() < 0.35:
+        plan["on_failure"] = dice.choice(["pause", "replan"])
+    for number in range(SPARE):
+        specs += [*spare_tools(dice, f"x{number}"), *spare_tools(dice, f"y{number}")]
     if dice.random() < 0.15 or any("queue_s" in each for step in steps for each in step.get("fallback", ())):
         plan["deadline_s"] = dice.randint(1, 12)
     if dice.random() < 0.15:
         plan["max_tool_calls"] = dice.randint(1, 8)
     return plan, Catalog(specs)
+
+
+def spare_tools(dice: random.Random, key: str) -> list[ToolSpec]:
+    """The tools of a step that is added while the saga runs, and of one that makes up for another."""
+    once = RetryPolicy(max_attempts=2, base_s=1.0, max_s=1.0)
+    return [
+        ToolSpec(name=f"do_{key}", keyed=dice.random() < 0.7, undo=f"undo_{key}", retry=once, timeout_s=6.0),
+        ToolSpec(
+            name=f"undo_{key}",
+            keyed=True,
+            tolerates_absence=True,
+            retry=once,
+            input_schema={"type": "object", "properties": {"ref": {}}},
+        ),
+        ToolSpec(
+            name=f"fix_{key}",
+            keyed=dice.random() < 0.7,
+            compensates=True,
+            semantic=dice.choice(["auto", "approve", None]),
+            retry=once,
+            timeout_s=6.0,
+        ),
+    ]
 
 
 def make_fallbacks(dice: random.Random, key: str, *, read: bool, undone: bool) -> list[dict[str, Any]]:
@@ -186,7 +220,9 @@ class World:
             if not self.standing.get(step) and not spec.tolerates_absence:
                 raise Violation(f"{step}: undone although nothing stands, and the undo does not tolerate that")
             if self.standing.get(step):
-                if spec.name != self.made_by[step].replace("alt_", "undo_alt_").replace("do_s", "undo_s"):
+                made_by = self.made_by[step]
+                own = f"undo_{made_by}" if made_by.startswith("alt_") else made_by.replace("do_", "undo_", 1)
+                if spec.name != own:
                     raise Violation(f"{step}: made by {self.made_by[step]} and undone by {spec.name}")
                 self.standing[step] -= 1
                 self.undo_order.append(step)
@@ -238,7 +274,19 @@ class Simulation:
         self.journal = Journal()
         self.now = 1_000_000
         self.intended: set[tuple[int, str, int]] = set()
-        self.started = r.SagaStarted(at=self.now, saga_id="sim", plan=body, digest="d", seed="seed")
+        self.started = r.SagaStarted(
+            at=self.now,
+            saga_id="sim",
+            plan=body,
+            digest="d",
+            seed="seed",
+            undos=self.plan.undos,
+            reads=sorted(self.plan.reads),
+        )
+        self.growth = Growth(self.started, self.catalog, plan)
+        self.means = deciding.Means(planner=dice.random() < 0.7, semantic=dice.choice(["approve", "auto", "never"]))
+        self.spare = iter(range(SPARE))
+        self.allowed_remedies: set[str] = set()
         self.cycles = 0
         self.crashes = 0
         self.cancelled = False
@@ -252,7 +300,7 @@ class Simulation:
 
     def run(self) -> State:
         """Until the saga has ended; raises ``Violation``."""
-        state = evolving.begin(self.started, self.plan)
+        state = evolving.begin(self.started, self.plan, self.growth)
         pending: list[r.AnyRecord] = [self.started]
         while True:
             with contextlib.suppress(Crash):
@@ -274,7 +322,7 @@ class Simulation:
 
     def _take_over(self) -> tuple[State, list[r.AnyRecord]]:
         if not self.journal.data:
-            return evolving.begin(self.started, self.plan), [self.started]
+            return evolving.begin(self.started, self.plan, self.growth), [self.started]
         state = self._folded()
         if state.status in t.SAGA_FINAL:
             return state, []
@@ -290,13 +338,13 @@ class Simulation:
         in_flight: list[Any] = []
         while True:
             self._bump()
-            self._outside_message()
+            self._outside_message(state)
             answered = len(self.inbox)
             for message in self.inbox:
                 record = answer(state, message, max(self.now, state.at))
                 evolving.evolve(state, record)
                 pending.append(record)
-            while found := deciding.decide(state, max(self.now, state.at)):
+            while found := deciding.decide(state, max(self.now, state.at), self.means):
                 self._bump()
                 for record in found:
                     evolving.evolve(state, record)
@@ -309,7 +357,7 @@ class Simulation:
             for record in pending:
                 effect = deciding.effects_of(state, record)
                 if effect is not None:
-                    self.intended.add((getattr(effect, "step", -1), getattr(effect, "direction", ""), effect.attempt))
+                    self.intended.add(place_of(effect))
                     in_flight.append(effect)
             pending = []
             if state.status in t.SAGA_FINAL:
@@ -339,7 +387,7 @@ class Simulation:
         return seq + len(data)
 
     def _folded(self) -> State:
-        return evolving.fold([codec.decode(data) for data in self.journal.data], self.plan)
+        return evolving.fold([codec.decode(data) for data in self.journal.data], self.plan, self.growth)
 
     def _maybe_crash(self) -> None:
         if self.crashes < MAX_CRASHES and self.dice.random() < 0.12 * self.trouble:
@@ -353,12 +401,16 @@ class Simulation:
             self._maybe_crash()
             failed = ErrorInfo("down", "no line") if self.dice.random() < 0.2 else None
             return self._judged(state, judging.judge_alert(state, effect.question, failed, self._tick(state), 0.5))
-        if (effect.step, effect.direction, effect.attempt) not in self.intended:
+        if place_of(effect) not in self.intended:
             raise Violation("an effect without its intent")
+        if isinstance(effect, AskPlanner):
+            return self._ask_planner(state, effect)
         compiled = state.plan.steps[effect.step]
         serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
         spec = self.catalog.spec(serving.tool)
         assert spec is not None
+        if compiled.remedies is not None and compiled.key not in self.allowed_remedies:
+            raise Violation(f"{compiled.key} makes up for another step, and nobody allowed it")
         if not isinstance(effect, CallTool):
             outcome = self._probe(compiled.key, effect.direction, spec)
         elif effect.direction == COMPENSATE and self._folded().steps[effect.step].via == "shared":
@@ -380,6 +432,42 @@ class Simulation:
     def _tick(self, state: State) -> int:
         self.now = max(self.now, state.at) + self.dice.choice([0, 1, 700])
         return self.now
+
+    def _ask_planner(self, state: State, effect: AskPlanner) -> r.AnyRecord:
+        """A model that may be away, may write nonsense, and may know a way."""
+        key = state.plan.steps[effect.step].key
+        for data in self.journal.data:
+            record = codec.decode(data)
+            if isinstance(record, r.RemedyProposed) and record.step == key:
+                raise Violation(f"the model was asked again about {key}")
+        self._maybe_crash()
+        luck = self.dice.random()
+        number = next(self.spare, None)
+        advice: judging.Advice | ErrorInfo
+        if luck < 0.2 or number is None:
+            advice = ErrorInfo("model_unreachable", "no answer")
+        elif luck < 0.35:
+            advice = judging.Advice([{"step_id": "made-up", "tool": "nope"}], WRITTEN)
+        elif effect.purpose == "replan":
+            advice = judging.Advice(self._new_steps(number), WRITTEN)
+        else:
+            tool = f"fix_x{number}"
+            steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": number}}]
+            if self.dice.random() < 0.4:
+                steps.append({"step_id": f"y{number}", "tool": f"fix_y{number}", "params": {"n": number}})
+            advice = judging.Advice(steps, WRITTEN)
+            specs = [self.catalog.spec(str(step["tool"])) for step in steps]
+            if all(spec is not None and (spec.semantic or self.means.semantic) == "auto" for spec in specs):
+                self.allowed_remedies |= {str(step["step_id"]) for step in steps}
+        self._maybe_crash()
+        now = self._tick(state)
+        return self._judged(state, judging.judge_advice(state, effect, advice, self.catalog, self.means, now))
+
+    def _new_steps(self, number: int) -> list[dict[str, Any]]:
+        steps: list[dict[str, Any]] = [{"step_id": f"x{number}", "tool": f"do_x{number}", "params": {"n": number}}]
+        if self.dice.random() < 0.3:
+            steps[0]["depends_on"] = []
+        return steps
 
     def _gate(self, state: State, effect: CallTool, step: str, spec: ToolSpec) -> Outcome | None:
         """A policy: some calls need a person's word, and now and then it refuses one."""
@@ -431,7 +519,11 @@ class Simulation:
 
     # --- people --------------------------------------------------------------------------------------------------
 
-    def _outside_message(self) -> None:
+    def _outside_message(self, state: State) -> None:
+        if self.dice.random() < 0.02:
+            number = next(self.spare, None)
+            if number is not None:
+                self.inbox.append(Message(id=f"a{number}", kind="amend", steps=self._new_steps(number)))
         if not self.cancelled and self.dice.random() < 0.03 * self.trouble * 2:
             self.cancelled = True
             self.inbox.append(Message(id="m", kind="cancel", by="somebody"))
@@ -444,7 +536,10 @@ class Simulation:
         spec = state.acting(question.step).spec
         options = [option for option in question.options if self._truthful(option, step, question.direction, key, spec)]
         decision = self.dice.choice(options)
-        if decision == "approve":
+        if decision == "approve" and question.kind == "remedy":
+            steps = state.proposals[question.step].added.addition.steps
+            self.allowed_remedies |= {str(added["step_id"]) for added in steps}
+        elif decision == "approve":
             self.approved[question.call] = question.expires or 0
         if decision in ("undone", "happened") and question.direction == COMPENSATE:
             self.world.standing[step] = 0
@@ -479,20 +574,28 @@ class Simulation:
         kinds = {step.key: step.kind for step in state.plan.steps}
         standing = {step for step, count in self.world.standing.items() if count}
         if state.status == t.COMPLETED:
-            missing = {key for key in statuses if kinds[key] != "read"} - standing - self.world.elsewhere
-            if missing or set(statuses.values()) != {t.SUCCEEDED}:
+            dropped = {key for added in state.added for key in added.addition.dropped}
+            wanted = set(statuses) - dropped
+            missing = {key for key in wanted if kinds[key] != "read"} - standing - self.world.elsewhere
+            if missing or {statuses[key] for key in wanted} != {t.SUCCEEDED} or standing & dropped:
                 raise Violation(f"completed, but {missing} does not stand: {shown}")
             return
         report = shown["report"]
         left = {str(step) for step in report["left_in_place"]}
         if report["failed"] or report["unresolved"]:
             raise Violation(f"ended with open ends: {shown}")
-        if standing - left:
+        semantic = {str(step) for step in report.get("semantic", ())}
+        remedies = {key for key in statuses if kinds[key] == "remedy"}
+        for step in state.plan.steps:
+            stuck = step.remedies
+            if stuck is not None and state.plan.steps[stuck].key in semantic and step.key not in standing:
+                raise Violation(f"{step.key} was to make up for another step, which counts as done, and does not stand")
+        if standing - left - semantic - remedies:
             raise Violation(f"{state.status}, but {standing - left} stands and nobody is told: {shown}")
-        if state.status == t.COMPENSATED and (left or not report["clean"]):
+        if state.status == t.COMPENSATED and (left or report["clean"] != (not semantic)):
             raise Violation(f"compensated, but not clean: {shown}")
         for step in report["compensated"]:
-            if self.world.standing.get(str(step)):
+            if self.world.standing.get(str(step)) and str(step) not in semantic:
                 raise Violation(f"{step} is reported compensated and stands")
         self._check_order(state)
 
@@ -505,11 +608,18 @@ class Simulation:
                     raise Violation(f"{after} was undone before {before}, which depends on it")
 
 
+def place_of(effect: Any) -> tuple[Any, ...]:
+    """What an intent orders: exactly this effect."""
+    if isinstance(effect, AskPlanner):
+        return ("planner", effect.step, effect.purpose)
+    return (getattr(effect, "step", -1), getattr(effect, "direction", ""), effect.attempt)
+
+
 def dump(state: State) -> dict[str, Any]:
     """All of a state, comparable."""
     out: dict[str, Any] = {}
     for name in State.__slots__:
-        if name in ("plan", "input", "tools"):
+        if name in ("plan", "input", "tools", "growth"):
             continue
         value = getattr(state, name)
         if name == "steps":

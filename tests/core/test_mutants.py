@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from saga_engine.core import decide, evolve, judge, people, settling, state, unwinding
+from saga_engine.core import adding, decide, evolve, judge, people, settling, state, unwinding
 from saga_engine.errors import JournalUnreadable
 from tests.core.simulation import Simulation, Violation
 
@@ -104,6 +104,18 @@ MUTANTS: dict[str, Patch] = {
     "fall back while the step is in doubt": rewrite(
         judge, "judge", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
     ),
+    "run a model's steps without asking": rewrite(judge, "judge_advice", ("auto = all(", "auto = True or all(")),
+    "ask the model again": rewrite(decide, "_stuck", ("and not state.steps[index].settled_ask", "")),
+    "steps that failed have made up for another": rewrite(
+        adding,
+        "_remedy_failed",
+        ("step.open_remedies = 0", "step.open_remedies = 1; remedy_happened(state, stuck); return"),
+    ),
+    "the first of several steps makes up for all": rewrite(
+        adding, "remedy_happened", ("step.open_remedies -= 1", "step.open_remedies = 0")
+    ),
+    "wait for steps that were dropped": rewrite(adding, "_drop", ("state.remaining -= 1", "None")),
+    "added steps are started at once": rewrite(adding, "_grow", ("if not step.waits:", "if True:")),
     "skip the steps that wait for a retry": rewrite(unwinding, "_close_forward", ('move(step, "fail")', "None")),
 }
 
