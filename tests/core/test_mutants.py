@@ -108,7 +108,7 @@ MUTANTS: dict[str, Patch] = {
     "ask the model again": rewrite(decide, "_stuck", ("and not state.steps[index].settled_ask", "")),
     "steps that failed have made up for another": rewrite(
         adding,
-        "_remedy_failed",
+        "remedy_failed",
         ("step.open_remedies = 0", "step.open_remedies = 1; remedy_happened(state, stuck); return"),
     ),
     "the first of several steps makes up for all": rewrite(
