@@ -55,6 +55,8 @@ def refuse_contradictions(name: str, function: Callable[..., Any], options: Mapp
     for option in ("compensates", "tolerates_absence"):
         if not isinstance(options[option], bool):
             refuse(name, f"{option} must be True or False", f"remove it or write {option}=True")
+    if not isinstance(options["version"], str) or len(options["version"]) > 64:
+        refuse(name, f"version={options['version']!r} is no version", "give a text of at most 64 characters")
     if options["semantic"] not in (None, "auto", "approve", "never"):
         refuse(name, f"semantic={options['semantic']!r} has no meaning", "use 'auto', 'approve' or 'never'")
     _refuse_bad_links(name, function, options)

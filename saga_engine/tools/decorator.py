@@ -53,6 +53,7 @@ class Tool(Generic[P, R]):
         compensates: bool = False,
         tolerates_absence: bool = False,
         semantic: Semantic | None = None,
+        version: str = "",
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         tags: Iterable[str] = (),
@@ -90,6 +91,7 @@ class Tool(Generic[P, R]):
         self.compensates = compensates
         self.tolerates_absence = tolerates_absence
         self.semantic = semantic
+        self.version = version
         self.tags = (tags,) if isinstance(tags, str) else tuple(tags)
         #: Whether somebody declared it; ``False`` for a plain function that a registry made a tool.
         self.declared = declared
@@ -139,7 +141,7 @@ class Tool(Generic[P, R]):
         """Everything that was declared, as the arguments of :func:`tool`."""
         names = (
             "name effect key_ttl_s undo probe timeout_s retry resource max_concurrency rate dedupe_ttl_s last_good_s "
-            "compensates tolerates_absence semantic tags description use_when not_when returns declared"
+            "compensates tolerates_absence semantic version tags description use_when not_when returns declared"
         )
         return {name: getattr(self, name) for name in names.split()} | {
             "keyed": self._keyed,
@@ -201,6 +203,7 @@ class Tool(Generic[P, R]):
         # What is only told to readers is no part of it: a better docstring makes no other tool.
         returned = None if signature.output_schema is None else shape(signature.output_schema)
         identity = [self.name, shape(signature.input_schema), returned, self.effect, self.keyed]
+        identity += [self.version] if self.version else []
         return ToolSpec(
             name=self.name,
             description=self.description,
@@ -255,6 +258,7 @@ def tool(
     compensates: bool = False,
     tolerates_absence: bool = False,
     semantic: Semantic | None = None,
+    version: str = "",
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
@@ -287,6 +291,7 @@ def tool(
     compensates: bool = False,
     tolerates_absence: bool = False,
     semantic: Semantic | None = None,
+    version: str = "",
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
@@ -318,6 +323,7 @@ def tool(
     compensates: bool = False,
     tolerates_absence: bool = False,
     semantic: Semantic | None = None,
+    version: str = "",
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
     tags: Iterable[str] = (),
@@ -343,8 +349,10 @@ def tool(
     ``last_good_s``: seconds for which the last good result of a read may stand in (a step's ``fallback``).
     ``compensates``: a planner may use it in a compensation that it makes up.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
-    ``semantic``: what a compensation that a model made up may do with it: ``auto``, ``approve`` or ``never``; a tool that
-    says ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
+    ``version``: raise it when the tool means something else than before; recorded results of another version are not
+    taken over by a fork, and a saga under way checks its params again.
+    ``semantic``: what a compensation that a model made up may do with it: ``auto``, ``approve`` or ``never``; a tool
+    that says ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
     ``input_schema``, ``output_schema``: JSON Schema, where the signature cannot say it.
     ``tags``: words to choose tools by. ``use_when``, ``not_when``, ``returns``: what a model chooses by.
 

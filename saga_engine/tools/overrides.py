@@ -38,6 +38,7 @@ _ALLOWED: Final = (
     "compensates",
     "tolerates_absence",
     "semantic",
+    "version",
     "description",
     "use_when",
     "not_when",
