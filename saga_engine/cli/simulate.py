@@ -1,0 +1,150 @@
+"""``saga simulate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.core.rehearsal import Asked, Rehearsal, Scenario
+    from saga_engine.plan.compiled import CompiledPlan
+    from saga_engine.settings import Settings
+
+#: How many steps or questions a cell names.
+_LISTED = 4
+_CELL_CHARS = 120
+_TITLES = ("STEP", "WHAT HAPPENS", "SAGA", "STANDS", "ASKED OF A PERSON", "CALLS", "VERDICT")
+
+
+def simulate(
+    plan: PlanArgument,
+    *,
+    tools: ToolsOption = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="List the clean failure points, too.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Play every single failure of a plan, and print what would be left and what a person would be asked.
+
+    The tools are played by what they declare; none is called, and nothing is stored. Exit code 0 whatever comes of it,
+    7 if the plan is invalid.
+
+    Examples:
+      saga simulate trip.json --tools tools.py
+      saga simulate trip.json --tools tools.py --all
+      saga plan "Book a flight and a hotel" | saga simulate - --json
+    """
+    from saga_engine.cli.check import tell_problems
+    from saga_engine.cli.inputs import input_values
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import document
+    from saga_engine.core.rehearsal import rehearse
+    from saga_engine.errors import PlanInvalid
+
+    values = input_values(given or [])
+    settings = settings_for(None, tools)
+    try:
+        compiled = _compiled(plan, settings, values)
+    except PlanInvalid as error:
+        tell_problems(error.problems, settings, as_json=as_json)
+        return exit_codes.PLAN_INVALID
+    rehearsal = rehearse(compiled)
+    if as_json:
+        document(rehearsal.to_dict())
+    else:
+        _tell(rehearsal, {step.step_id: step.name for step in compiled.steps}, every=every)
+    return exit_codes.COMPLETED
+
+
+def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> CompiledPlan:
+    """Raises ``PlanInvalid``, ``ToolInvalid`` and ``SettingInvalid``."""
+    from saga_engine.cli.options import plan_source, registry_for
+    from saga_engine.errors import SettingInvalid
+    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.model import load_plan
+
+    loaded = load_plan(plan_source(plan))
+    if not settings.names_tools:
+        raise SettingInvalid(
+            "there are no tools to play", hint="give --tools, SAGA_TOOLS or tools in saga.toml; none of them is called"
+        )
+    return compile_plan(loaded, registry_for(settings), input=values or None)
+
+
+# --- for people ----------------------------------------------------------------------------------------------------
+
+
+def _tell(rehearsal: Rehearsal, names: dict[int | str, str], *, every: bool) -> None:
+    from saga_engine.cli.output import data, note, table
+    from saga_engine.core.rehearsal import VERDICTS
+
+    well = rehearsal.goes_well
+    why = f" ({well.reason})" if well.reason else ""
+    data(f"if all goes well: {well.status}{why} after {well.calls} call{'' if well.calls == 1 else 's'}")
+    if well.verdict != "clean":
+        data(f"  stands: {_standing(well, names)}; asked: {_asked(well.asked)}")
+    data(rehearsal.summary())
+    listed = [scenario for scenario in rehearsal.scenarios if every or scenario.verdict != "clean"]
+    if listed:
+        data("")
+        data(table(_TITLES, [_row(scenario, names) for scenario in listed], limit_chars=_CELL_CHARS))
+    for verdict in dict.fromkeys(scenario.verdict for scenario in listed):
+        note(f"{verdict}: {VERDICTS[verdict]}")
+    if twice := {step for scenario in rehearsal.scenarios for step in scenario.twice}:
+        note(f"error: an effect stood twice, which is a defect: step {_some(_named(sorted(twice, key=str), names))}")
+    note("no tool was called; the tools were played by what they declare")
+
+
+def _row(scenario: Scenario, names: dict[int | str, str]) -> list[Any]:
+    step = "" if scenario.step_id is None else _name(scenario.step_id, names)
+    return [
+        step,
+        scenario.what,
+        scenario.status,
+        _standing(scenario, names),
+        _asked(scenario.asked),
+        str(scenario.calls),
+        scenario.verdict,
+    ]
+
+
+def _standing(scenario: Scenario, names: dict[int | str, str]) -> str:
+    if scenario.status == "COMPLETED":
+        return "all of it, as planned"
+    return _some(_named(scenario.standing, names)) if scenario.standing else "nothing"
+
+
+def _asked(asked: Sequence[Asked]) -> str:
+    from saga_engine.hooks.wording import asks
+
+    def words(one: Asked) -> str:
+        about = "undo of step" if one.direction == "compensate" else "step"
+        return f"{about} {one.step_id}: {asks(one.kind)} ({', '.join(one.options)})"
+
+    return _some(words(one) for one in asked) if asked else "nothing"
+
+
+def _named(steps: Sequence[int | str], names: dict[int | str, str]) -> Iterator[str]:
+    return (_name(step, names) for step in steps)
+
+
+def _name(step: int | str, names: dict[int | str, str]) -> str:
+    name = names.get(step, "")
+    return f"{step} {name}" if name and name != str(step) else str(step)
+
+
+def _some(texts: Iterator[str]) -> str:
+    listed = list(texts)
+    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return ", ".join(listed[:_LISTED]) + more
