@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -18,27 +18,47 @@ from saga_engine._version import __version__
 from saga_engine.core import transitions as t
 from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision, encode_message
 from saga_engine.core.records import MessageRefused, SagaStarted
-from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, SagaError
+from saga_engine.core.rehearsal import Rehearsal, rehearse
+from saga_engine.errors import (
+    AmendRefused,
+    CancelRefused,
+    DecisionRefused,
+    PlannerUnavailable,
+    SagaError,
+    SagaExists,
+    SagaNotFound,
+    SettingInvalid,
+)
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
-from saga_engine.ports import Advisor, Escalation, EscalationHook, Head, Observer, Question, Store
+from saga_engine.ports import Advisor, Escalation, EscalationHook, Head, Observer, Planner, Question, Store
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
+from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.stores import open_store
 from saga_engine.tools.guards.chain import GuardedTools
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.policy.gate import Gate
 from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
+from saga_engine.tools.selecting import select_tools
+
+if TYPE_CHECKING:
+    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.planner.configuring import PlannerSettings
+    from saga_engine.planner.planning import Planning
+    from saga_engine.planner.proposing import PlannedPlan
 
 _T = TypeVar("_T")
+#: All sessions begin alike: what an agent does is not known in advance.
+_SESSION_DIGEST = digest(["saga-session/1"])
 
 PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
 Hook = EscalationHook | Callable[[Question], Awaitable[None] | None]
@@ -67,9 +87,11 @@ class Coordinator:
         policy: Policy | None = None,
         advisor: Advisor | None = None,
         semantic: Semantic = "approve",
+        planning: Planning | None = None,
     ) -> None:
         self.store = store
         self.tools = tools
+        self._planning = planning
         self._compiled: dict[int, tuple[Plan, CompiledPlan]] = {}
         clock = StoreClock()
         shared = store.guard_store()
@@ -104,8 +126,9 @@ class Coordinator:
         on_wait: Callable[[str, str, float], None] | None = None,
         policy: Policy | Mapping[str, Any] | None = None,
         tool_options: Mapping[str, Any] | None = None,
+        planner: str | Planner | PlannerSettings | None = None,
         advisor: Advisor | None = None,
-        semantic: Semantic = "approve",
+        semantic: Semantic | None = None,
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then awaits and journals the calls in flight, no more.
 
@@ -114,12 +137,15 @@ class Coordinator:
         about each open question at least once; an ``Escalation`` also says when again. ``observers`` see every durable
         record. ``on_wait(saga_id, owner, seconds)`` is told when a resume has to wait for another owner's lease.
         ``policy``: what is asked before each call (docs/policy.md). ``tool_options``: an operator's options by tool, as
-        in the tables ``[tools.NAME]`` of ``saga.toml``. ``advisor``: who asks a model for steps when a saga is stuck
-        (docs/planner.md); ``semantic``: what such steps may do with tools that do not say it themselves, ``auto``,
-        ``approve`` or ``never``.
+        in the tables ``[tools.NAME]`` of ``saga.toml``. ``planner``: which model writes plans, and
+        steps when a saga is stuck: ``provider:name`` as in ``SAGA_MODEL`` (the environment says the rest), settings, or
+        a planner of your own (docs/planner.md). ``advisor``: who is asked for steps instead; ``semantic``: what such
+        steps may do with tools that do not say it themselves, ``auto``, ``approve`` (the default) or ``never``.
 
-        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak``, ``ToolInvalid`` or ``SettingInvalid``.
+        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak``, ``ToolInvalid``, ``SettingInvalid``, or
+        ``PlannerUnavailable`` for a name that names no model; whether it can be asked shows when it is.
         """
+        planning = _planning(planner)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
@@ -139,8 +165,9 @@ class Coordinator:
             observers=observers,
             on_wait=on_wait,
             policy=rules,
-            advisor=advisor,
-            semantic=semantic,
+            advisor=planning.advisor(_select) if advisor is None and planning is not None else advisor,
+            semantic=semantic or ("approve" if planning is None else planning.settings.semantic),
+            planning=planning,
         )
         try:
             yield coordinator
@@ -154,6 +181,63 @@ class Coordinator:
         self._guards.stop_waiting()
         await self._fleet.close()
         await self._guards.close()
+
+    # --- planning ------------------------------------------------------------------------------------------------
+
+    async def plan(
+        self,
+        goal: str,
+        *,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+        tags: Iterable[str] = (),
+        limit: int | None = None,
+    ) -> PlannedPlan:
+        """Have the planner write a plan for ``goal`` with the tools of this coordinator. Nothing runs.
+
+        The model is shown ``limit`` tools at most (20 by default), those with one of ``tags`` first. Its plan is
+        checked, and what is wrong goes back to it. If no model can be asked, the plan prepared for the goal is taken.
+        Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``, ``PlanInvalid``,
+        ``ValueNotJson`` or ``SettingInvalid`` (there are no tools).
+        """
+        if self._planning is None:
+            raise PlannerUnavailable(
+                "no planner is set up here",
+                hint="Coordinator.open(planner='provider:name'); the key is SAGA_MODEL_API_KEY or the provider's own",
+            )
+        if not self.tools.names():
+            raise SettingInvalid("there are no tools to plan with", hint="Coordinator.open(tools=[...])")
+        most = self._planning.settings.tools_offered if limit is None else limit
+        offered = select_tools(goal, self.tools, limit=most, tags=tags)
+        return await self._planning.plan(goal, offered, self.tools, input)
+
+    async def plan_and_run(
+        self,
+        goal: str,
+        *,
+        saga_id: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> Outcome:
+        """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks nobody.
+
+        A model answers otherwise each time: that saga is driven on as it was planned. Raises what ``plan``, ``run`` and
+        ``resume`` raise, and ``SagaExists`` if it was begun for another goal or with other input.
+        """
+        if saga_id is not None and await self._begun(saga_id, goal, input):
+            return await self.resume(saga_id)
+        planned = await self.plan(goal, input=input)
+        return await self.run(planned.plan, saga_id=saga_id or new_saga_id())
+
+    async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None) -> bool:
+        """Whether this saga was begun for this goal. Raises ``SagaExists`` if it was begun for another."""
+        try:
+            state = await look(self.store, saga_id)
+        except SagaNotFound:
+            return False
+        goals = {goal} if self._planning is None else self._planning.goals(goal)
+        # The planner's own input may be there as well; what was given to it is, unchanged.
+        if state.plan.goal not in goals or {**state.input, **plain(dict(given or {}))} != state.input:
+            raise other_plan(saga_id)
+        return True
 
     # --- submitting ----------------------------------------------------------------------------------------------
 
@@ -237,6 +321,55 @@ class Coordinator:
             self._compiled.pop(next(iter(self._compiled)))
         self._compiled[id(plan)] = (plan, compiled)
         return compiled
+
+    # --- sessions ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def session(
+        self,
+        saga_id: str | None = None,
+        *,
+        goal: str = "",
+        on_divergence: Diverging = "strict",
+        deadline_s: float | None = None,
+        max_tool_calls: int | None = None,
+    ) -> AsyncIterator[Session]:
+        """A session for an agent that calls its tools as it goes; see ``Session``.
+
+        Leaving the block completes the session; an exception that leaves it undoes in reverse what the session did, and
+        goes on. With the id of a session that is open (the agent crashed), calls that match what is recorded return
+        what is recorded. ``on_divergence``: what to do when the agent does otherwise than before: ``strict`` raises
+        ``SessionDiverged`` and changes nothing, ``continue`` goes on live from there, ``rollback`` undoes everything.
+        Raises ``SagaOwned`` (another process has it), ``SagaExists`` (the id is a saga's with a plan),
+        ``SessionEnded``, ``NeedsPerson``.
+        """
+        name = check_saga_id(saga_id or new_saga_id())
+        limits = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
+        body: dict[str, Any] = {"goal": goal, "steps": []}
+        body |= {key: value for key, value in limits.items() if value is not None}
+        async with opened(Session(name, self.tools, diverging=on_divergence), self._session_handle, body) as session:
+            yield session
+
+    async def _session_handle(self, session: Session, body: Mapping[str, Any]) -> Handle:
+        name = session.saga_id
+        try:
+            records = await read_records(self.store, name)
+        except SagaNotFound:
+            plan = load_plan(body, session=True)
+            started = SagaStarted(
+                at=self._fleet.clock.now_ms(),
+                saga_id=name,
+                plan=msgspec.Raw(plan.json_bytes),
+                digest=_SESSION_DIGEST,
+                seed=secrets.token_hex(8),
+                engine=__version__,
+                session=True,
+            )
+            return self._fleet.begin(started, compile_plan(plan, self.tools), link=session.link)
+        first = records[0]
+        if not isinstance(first, SagaStarted) or not first.session:
+            raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
+        return self._fleet.resume(name, session.link)
 
     # --- resuming ------------------------------------------------------------------------------------------------
 
@@ -324,6 +457,20 @@ class Coordinator:
         message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
         return await self._deliver(saga_id, message)
 
+    async def simulate(
+        self,
+        plan: PlanSource,
+        *,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> Rehearsal:
+        """What would become of a plan if any one thing went wrong. No tool is called and nothing is stored.
+
+        The tools are played by what they declare (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
+        """
+        compiled = self._compile(load_plan(plan), plain(dict(input)) if input else None)
+        # In a thread: it may take seconds, and the sagas that run here must not wait for it.
+        return await asyncio.to_thread(rehearse, compiled)
+
     async def tool_stats(self) -> dict[str, dict[str, Any]]:
         """What the guards have counted in all processes, by tool; tools without guards are not counted."""
         return await self._guards.stats()
@@ -402,6 +549,18 @@ def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
     if failure:
         raise failure[0]
     return box[0]
+
+
+def _planning(given: str | Planner | PlannerSettings | None) -> Planning | None:
+    if given is None:
+        return None
+    from saga_engine.planner.planning import Planning
+
+    return Planning.of(given)
+
+
+def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
+    return select_tools(words, catalog, limit=limit)
 
 
 def _escalation(given: Hook | Sequence[Hook] | Escalation) -> Escalation:

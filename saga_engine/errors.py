@@ -162,6 +162,12 @@ class JournalUnreadable(SagaError):
     code = "journal-unreadable"
 
 
+class TraceBroken(SagaError):
+    """A trace was changed, cut short, or is none; the context has the ``line`` (from 1) where it breaks."""
+
+    code = "trace-broken"
+
+
 class DecisionRefused(SagaError):
     """A person's answer does not fit the open question: wrong step, not asked, or not among the legal answers."""
 
@@ -253,6 +259,44 @@ class AlertUndelivered(SagaError):
 
     code = "alert-undelivered"
     verdict = "retry"
+
+
+class CallFailed(SagaError):
+    """A call of a session was not done; the agent may do something else. ``error_code`` is the tool's word."""
+
+    code = "call-failed"
+
+    @property
+    def error_code(self) -> str:
+        """The tool's own code."""
+        return str(self.context.get("error_code", ""))
+
+
+class CallBlocked(CallFailed):
+    """The policy, or the person whom it asked, refused a call of a session. Nothing was called."""
+
+    code = "call-blocked"
+
+
+class NeedsPerson(SagaError):
+    """A session cannot go on before a person has answered; then the agent runs again with the same id."""
+
+    code = "needs-person"
+    verdict = "resume"
+
+
+class SessionDiverged(SagaError):
+    """An agent that runs again does otherwise than what its session has recorded."""
+
+    code = "session-diverged"
+    verdict = "conflict"
+
+
+class SessionEnded(SagaError):
+    """The session is over, or was never begun: no more calls can be made in it."""
+
+    code = "session-ended"
+    verdict = "conflict"
 
 
 class ToolError(Exception):

@@ -28,6 +28,25 @@ def steps_added(state: State, record: r.StepsAdded) -> None:
     _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
 
 
+def call_added(state: State, record: r.CallAdded) -> None:
+    """An agent makes a call: its step waits for nothing. The plan of a session is its own, so it grows in place."""
+    if state.growth is None:
+        raise JournalUnreadable("a call was added to this saga, and nobody said how its plan grows")
+    plan = state.plan
+    compiled = state.growth.call(record, len(plan.steps), plan.by_key)
+    plan.steps.append(compiled)
+    plan.by_key[compiled.key] = compiled.index
+    for other in compiled.deps:
+        plan.steps[other].dependents += (compiled.index,)
+    state.steps.append(StepState(0))
+    state.remaining += 1
+    state.ready[compiled.index] = None
+    if record.tool_digest:
+        state.tools = {**state.tools, record.tool: record.tool_digest}
+    if state.status == t.PENDING:
+        turn_saga(state, "go")
+
+
 def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
     """Add steps to the plan; returns how many."""
     if state.growth is None:

@@ -157,6 +157,8 @@ def _forward(state: State, now: int, means: Means) -> Records:
     out = _due(state, now)
     for place in state.doubts:
         _settle(state, place[0], place[1], now, out)
+    if state.undo_ready:  # an agent rolls back a part of its session
+        out.extend(_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, MAX_PARALLEL))
     if state.ready:
         room = MAX_PARALLEL - len(state.in_flight) - len(state.waiting)
         limit = state.plan.max_tool_calls
@@ -166,7 +168,7 @@ def _forward(state: State, now: int, means: Means) -> Records:
             out.append(_intend(state, index, FORWARD, now))
     if out:
         return out
-    if not state.remaining:
+    if not state.remaining and not state.open and not state.undo_open:
         # Alerts still under way belong to questions that have been answered since.
         return [r.SagaCompleted(at=now)]
     return _NONE

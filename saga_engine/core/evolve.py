@@ -73,6 +73,14 @@ def _stopping(reason: str) -> Callable[[State, Any], None]:
     return handler
 
 
+def _session_closed(state: State, record: r.SessionClosed) -> None:
+    state.open = False
+    if record.reason and state.failing is None:
+        state.failing = record.reason
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+
+
 def _turning(trigger: str) -> Callable[[State, Any], None]:
     def handler(state: State, record: Any) -> None:
         turn_saga(state, trigger)
@@ -110,6 +118,10 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.DecisionMade: people.decided,
     r.ApprovalExpired: people.approval_expired,
     r.StepsAdded: adding.steps_added,
+    r.CallAdded: adding.call_added,
+    r.RolledBack: unwinding.rolled_back,
+    r.SessionClosed: _session_closed,
+    r.StepTakenOver: settling.taken_over,
     r.PlannerAsked: adding.planner_asked,
     r.PlannerGaveUp: adding.planner_gave_up,
     r.RemedyProposed: adding.remedy_proposed,

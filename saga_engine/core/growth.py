@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from saga_engine.core.records import SagaStarted
-from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.core.records import CallAdded, SagaStarted
+from saga_engine.plan.calls import compile_call
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.growing import Addition, Bounds, compile_grown
 from saga_engine.plan.tooling import ToolCatalog
 
@@ -62,6 +63,26 @@ class Growth:
             tools=whole.tool_digests,
         )
 
+    def call(self, record: CallAdded, index: int, by_key: Mapping[str, int]) -> CompiledStep:
+        """The step of a session's call."""
+        return self.call_of(record, index, by_key, self._catalog)
+
+    @staticmethod
+    def call_of(record: CallAdded, index: int, by_key: Mapping[str, int], catalog: ToolCatalog | None) -> CompiledStep:
+        """The step of a session's call. Its params are values: nothing in them binds. Raises ``PlanInvalid``."""
+        return compile_call(
+            index,
+            record.step,
+            record.tool,
+            record.params,
+            deps=tuple(sorted(by_key[key] for key in record.after)),
+            catalog=catalog,
+            undo=record.undo,
+            undo_params=record.undo_params,
+            kind="read" if record.read else "retriable" if record.irreversible else "compensatable",
+            timeout_s=record.timeout_s,
+        )
+
     def _compiled(self, added: Sequence[Added], *, fresh: bool, bounds: Bounds | None) -> CompiledPlan:
         undos = dict(self._started.undos)
         reads = set(self._started.reads)
@@ -84,5 +105,6 @@ class Growth:
             from saga_engine.plan.model import load_plan
 
             plan = self._started.plan
-            self._plan = load_plan(msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else plan)
+            body = msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else plan
+            self._plan = load_plan(body, session=self._started.session)
         return self._plan

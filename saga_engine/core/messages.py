@@ -108,6 +108,8 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
         raise AmendRefused(f"saga {state.saga_id} has ended: {state.status}", hint="submit the steps as another saga")
     if state.backward or state.failing is not None:
         raise AmendRefused(f"saga {state.saga_id} is being undone", hint="submit the steps as another saga")
+    if state.session:
+        raise AmendRefused(f"saga {state.saga_id} is a session: only its agent adds calls", hint="use `session.call`")
     if not steps:
         raise AmendRefused("there are no steps to add", hint="give at least one step, as in a plan")
     if state.growth is None:

@@ -38,7 +38,8 @@ class SagaStarted(Record, frozen=True, tag=True):
     """A plan was accepted. Everything that must stay as it was on that day is in here.
 
     ``seed`` makes the idempotency keys of this saga unlike those of any other with the same id. ``undos`` and ``reads``
-    are what the tools' registrations said where the plan is silent; ``tools`` are the digests of their declarations.
+    are what the tools' registrations said where the plan is silent; ``tools`` are the digests of their declarations. A
+    ``session`` has no plan in advance: its calls are added one by one, and it is open until it is closed.
     """
 
     saga_id: str
@@ -50,6 +51,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     reads: list[str] = []
     tools: dict[str, str] = {}
     engine: str = ""
+    session: bool = False
     refs: dict[str, ValueRef] = {}
 
 
@@ -221,6 +223,50 @@ class ApprovalExpired(Record, frozen=True, tag=True):
     direction: Direction = FORWARD
 
 
+class CallAdded(Record, frozen=True, tag=True):
+    """A session's agent makes a call; it is a step from here on. ``after`` are the steps that had happened by then.
+
+    ``params`` are values: nothing in them binds. ``undo`` names the tool that takes the call back, with ``undo_params``
+    (which may bind the call's own output as ``$output``) or, left out, those that its registration implies.
+    ``irreversible``: it writes and cannot be undone, and the agent knows. ``tool_digest`` is its declaration's.
+    """
+
+    step: str
+    tool: str
+    params: dict[str, Any]
+    after: list[str] = []
+    undo: str | None = None
+    undo_params: dict[str, Any] | None = None
+    irreversible: bool = False
+    read: bool = False
+    timeout_s: float | None = None
+    tool_digest: str = ""
+    refs: dict[str, ValueRef] = {}
+
+
+class RolledBack(Record, frozen=True, tag=True):
+    """A session's agent wants these steps undone, and goes on."""
+
+    steps: list[str]
+
+
+class SessionClosed(Record, frozen=True, tag=True):
+    """A session's agent is done. With a ``reason`` everything that happened is undone."""
+
+    reason: str = ""
+    note: str = ""
+
+
+class StepTakenOver(Record, frozen=True, tag=True):
+    """A fork reuses what ``source`` (a step of another saga) did. The effect is this saga's from here on."""
+
+    step: str
+    source: str
+    fingerprint: str
+    output: Any = None
+    refs: dict[str, ValueRef] = {}
+
+
 class StepsAdded(Record, frozen=True, tag=True):
     """Steps were added to the plan; those in ``dropped`` will not run any more.
 
@@ -369,6 +415,10 @@ AnyRecord = (
     | DecisionMade
     | ApprovalExpired
     | StepsAdded
+    | CallAdded
+    | RolledBack
+    | SessionClosed
+    | StepTakenOver
     | PlannerAsked
     | PlannerGaveUp
     | RemedyProposed

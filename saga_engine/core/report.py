@@ -23,6 +23,7 @@ def view(state: State) -> dict[str, Any]:
         "saga_id": state.saga_id,
         "status": state.status,
         "goal": state.plan.goal,
+        **({"session": "open" if state.open else "closed"} if state.session else {}),
         "started_ms": state.started_at,
         "ended_ms": state.ended_at or None,
         "steps": [_step(state, compiled) for compiled in state.plan.steps],

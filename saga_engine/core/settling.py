@@ -85,6 +85,17 @@ def _release_dependents(state: State, compiled: CompiledStep) -> None:
             state.ready[dependent] = None
 
 
+def taken_over(state: State, record: r.StepTakenOver) -> None:
+    """The step happened in another saga, which has handed its effect over."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    state.ready.pop(index, None)
+    move(step, "take_over")
+    step.source = record.source
+    step.forward.ended_at = record.at
+    happened(state, index, step, record.output, "fork")
+
+
 def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
     """A call was not done and is made again later."""
     index = index_of(state, record)
@@ -183,6 +194,9 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
     stuck = state.plan.steps[index].remedies
     if stuck is not None:
         adding.remedy_failed(state, stuck)
+        return
+    if state.session and not state.backward and state.failing is None:
+        state.remaining -= 1  # the agent hears of it, and decides what it means
         return
     state.failed.append(index)
     if state.backward:

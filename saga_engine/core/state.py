@@ -198,6 +198,7 @@ class State:
         "input",
         "left_any",
         "notices",
+        "open",
         "plan",
         "proposals",
         "questions",
@@ -207,6 +208,7 @@ class State:
         "replans",
         "saga_id",
         "seed",
+        "session",
         "started_at",
         "status",
         "steps",
@@ -261,6 +263,8 @@ class State:
         self.to_replan: int | None = None
         self.replans = 0
         self.left_any = False
+        #: A saga whose agent makes its calls as it goes; while it is ``open``, more may come.
+        self.session = self.open = started.session
 
     @property
     def deadline_ms(self) -> int | None:

@@ -54,7 +54,7 @@ SAGA_TRANSITIONS: Final = (
     ("escalate", [PENDING, RUNNING, COMPENSATING], ESCALATED),
     ("answer_forward", [PENDING, ESCALATED, RUNNING], RUNNING),
     ("answer_backward", [ESCALATED, COMPENSATING], COMPENSATING),
-    ("complete", [RUNNING], COMPLETED),
+    ("complete", [PENDING, RUNNING], COMPLETED),
     ("compensated", [COMPENSATING], COMPENSATED),
     ("abandon", [RUNNING, COMPENSATING, ESCALATED], ABANDONED),
 )
@@ -70,6 +70,8 @@ STEP_TRANSITIONS: Final = (
     ("block", [RUNNING, ESCALATED], BLOCKED),
     ("doubt", [RUNNING, IN_DOUBT, ESCALATED], IN_DOUBT),
     ("skip", [PENDING], SKIPPED),
+    # a fork reuses what another saga's step did
+    ("take_over", [PENDING], SUCCEEDED),
     # backward: a blind undo starts from IN_DOUBT, an undo after an answer from ESCALATED
     ("undo", [SUCCEEDED, IN_DOUBT, COMPENSATING, ESCALATED], COMPENSATING),
     ("undone", [COMPENSATING], COMPENSATED),

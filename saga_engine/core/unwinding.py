@@ -15,6 +15,7 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
     state.backward = True
     state.failing = record.reason
     state.ready.clear()
+    state.undo_ready.clear()
     _close_forward(state)
     started: list[int] = []
     for index, step in enumerate(state.steps):
@@ -28,6 +29,17 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
     state.undo_open = len(started)
     # Those that nothing depends on come first; the rest follow as their dependents end.
     for index in [index for index in reversed(started) if not state.steps[index].undo_waits]:
+        undo_turn(state, index)
+
+
+def rolled_back(state: State, record: r.RolledBack) -> None:
+    """A part of a session is undone, last things first, and the session goes on."""
+    chosen = [state.plan.by_key[key] for key in record.steps]
+    group = set(chosen)
+    for index in chosen:
+        state.steps[index].undo_waits = sum(1 for other in state.plan.steps[index].dependents if other in group)
+    state.undo_open += len(chosen)
+    for index in [index for index in reversed(chosen) if not state.steps[index].undo_waits]:
         undo_turn(state, index)
 
 
@@ -71,7 +83,7 @@ def _begin_undo(state: State, index: int) -> None:
     state.to_escalate[index, COMPENSATE] = "undo-missing"
 
 
-_NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED})
+_NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED, t.COMPENSATED})
 
 
 def end_undo(state: State, index: int) -> None:
@@ -80,6 +92,8 @@ def end_undo(state: State, index: int) -> None:
     while stack:
         at = stack.pop()
         state.undo_open -= 1
+        if state.backward and state.plan.steps[at].kind == "retriable" and state.steps[at].status == t.SUCCEEDED:
+            state.left_any = True  # an agent's call that cannot be undone, made with its eyes open
         for other in _let_go(state, at, only_data=state.steps[at].released):
             step = state.steps[other]
             if step.status == t.SUCCEEDED and _has_undo(state, other):

@@ -122,8 +122,7 @@ def _rollback(made: DraftStep, rollback: DraftRollback | None, given: Rollback |
     if rollback is None:
         return None
     spec = rollback.spec or _DEFAULT
-    # An undo that is given up leaves a mess for a person: it gets more patience than the call that it undoes.
-    retry: RetryPolicy = replace(spec.retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * spec.retry.max_attempts))
+    retry = undo_retry(spec.retry)
     if given is not None and given.retry is not None:
         retry = given.retry.policy(retry)
     return CompiledRollback(
@@ -134,6 +133,11 @@ def _rollback(made: DraftStep, rollback: DraftRollback | None, given: Rollback |
         timeout_s=given.timeout_s if given is not None and given.timeout_s is not None else spec.timeout_s,
         needs_output=made.key in rollback.params.outputs,
     )
+
+
+def undo_retry(retry: RetryPolicy) -> RetryPolicy:
+    """An undo that is given up leaves a mess for a person: it gets more patience than the call that it undoes."""
+    return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))
 
 
 def _registered_undos(made: Draft) -> dict[str, str]:

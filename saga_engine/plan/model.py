@@ -225,15 +225,17 @@ _EXPECTED = {
 _ANY_STEP = Step(step_id=0, tool="any")
 
 
-def load_plan(source: Plan | Mapping[str, Any] | str | bytes | Path) -> Plan:
+def load_plan(source: Plan | Mapping[str, Any] | str | bytes | Path, *, session: bool = False) -> Plan:
     """The plan from a dict, JSON text or bytes, or a file (a ``str`` is JSON if it starts with ``{``).
 
-    Only the form is judged here; :func:`saga_engine.plan.checks.check_plan` judges the meaning.
-    Raises ``PlanInvalid`` with everything that is wrong with the form.
+    Only the form is judged here; :func:`saga_engine.plan.checks.check_plan` judges the meaning. A ``session`` begins
+    without steps. Raises ``PlanInvalid`` with everything that is wrong with the form.
     """
     if isinstance(source, Plan):
         return source
     data = read_source(source)
+    if session and data.get("steps") == []:
+        return load_plan({**data, "steps": [{"step_id": 0, "tool": "any"}]}).model_copy(update={"steps": ()})
     problems = Problems()
     given = data.get("steps")
     steps: tuple[Step, ...] | None = None

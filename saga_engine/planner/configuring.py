@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from saga_engine.errors import SettingInvalid
+from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Allowance
 
 OutputMode = Literal["tool", "native", "prompted", "text"]
@@ -26,6 +27,7 @@ class PlannerSettings:
     ``max_requests``, ``max_tokens`` (in and out) and ``max_cost_usd`` bound one plan, ``max_output_tokens`` one answer.
     ``rounds``: how often the model is asked for one plan. ``tools_offered``: how many tools it is shown at most.
     ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``fallback_plans``: plan files by intent.
+    ``semantic``: what steps that make up for another may do with tools that do not say it themselves.
     """
 
     model: str = ""
@@ -40,6 +42,7 @@ class PlannerSettings:
     rounds: int = 3
     tools_offered: int = 20
     secrets: tuple[str, ...] = ()
+    semantic: Semantic = "approve"
     fallback_plans: Mapping[str, Path] = field(default_factory=dict)
 
     def allowance(self) -> Allowance:
@@ -120,8 +123,9 @@ def _apply(settings: PlannerSettings, values: Mapping[str, Any], source: str) ->
     for name in ("model", "base_url"):
         if not isinstance(changes.get(name, ""), str):
             raise SettingInvalid(f"{name} in {source} must be a text")
-    if "output" in changes and changes["output"] not in get_args(OutputMode):
-        raise SettingInvalid(f"output cannot be {changes['output']!r}", hint=" or ".join(get_args(OutputMode)))
+    for name, choices in (("output", get_args(OutputMode)), ("semantic", get_args(Semantic))):
+        if name in changes and changes[name] not in choices:
+            raise SettingInvalid(f"{name} cannot be {changes[name]!r}", hint=" or ".join(choices))
     if "secrets" in changes:
         names = changes["secrets"]
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):

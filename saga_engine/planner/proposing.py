@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from saga_engine.errors import (
-    GoalImpossible,
-    ModelUnreachable,
-    PlanInvalid,
-    PlannerFailed,
-    PlannerUnavailable,
-    Problem,
-    SagaError,
-)
+from saga_engine.errors import ModelUnreachable, PlanInvalid, PlannerUnavailable, Problem, SagaError
 from saga_engine.plan.limits import MAX_GOAL_CHARS
-from saga_engine.plan.values import plain, printable
+from saga_engine.plan.values import plain
 from saga_engine.planner.offering import Offer
+from saga_engine.planner.rounds import DEFAULT_ALLOWANCE, Rounds, Terms, usage_dict
 from saga_engine.ports import Allowance, Planner, PlannerUsage, PlanRequest, Repair
 
 if TYPE_CHECKING:
@@ -28,10 +19,12 @@ if TYPE_CHECKING:
     from saga_engine.planner.fallbacks import FallbackPlan
     from saga_engine.ports import PlannerAnswer
 
-#: What one plan may use where nothing else is said.
-DEFAULT_ALLOWANCE = Allowance(requests=10, tokens=200_000, cost_usd=None, seconds=60.0)
-_SAID_CHARS = 4000
-_REASON_CHARS = 1000
+_TERMS = Terms(
+    wanted="plan",
+    refused="the goal cannot be served",
+    refused_hint="this is the model's own word; give it other tools, or say the goal in another way",
+    failed_hint="the transcript has what it said; try another model, more rounds, or clearer descriptions of tools",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +58,6 @@ class PlannedPlan:
         }
 
 
-def usage_dict(usage: PlannerUsage) -> dict[str, Any]:
-    """What was used, as one JSON object."""
-    return {
-        "requests": usage.requests,
-        "tokens_in": usage.tokens_in,
-        "tokens_out": usage.tokens_out,
-        "cost_usd": usage.cost_usd,
-        "seconds": round(usage.seconds, 3),
-    }
-
-
 async def make_plan(
     goal: str,
     specs: Sequence[ToolSpec],
@@ -107,153 +89,39 @@ async def make_plan(
             raise PlannerUnavailable(
                 "no model is configured", hint="set SAGA_MODEL=provider:name, or give --model provider:name"
             )
-        return await _Attempt(goal, list(specs), planner, offer, given, allowance).plan(rounds)
+        return await _asked(goal, list(specs), planner, offer, given, allowance, rounds)
     except (PlannerUnavailable, ModelUnreachable) as error:
         if fallback is None:
             raise
         return _prepared(fallback, goal, given, offer if catalog is None else catalog, error)
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """One plan in the making."""
+async def _asked(  # noqa: PLR0917
+    goal: str,
+    specs: list[ToolSpec],
+    planner: Planner,
+    offer: Offer,
+    given: dict[str, Any],
+    allowance: Allowance,
+    rounds: int,
+) -> PlannedPlan:
+    """The plan that a model makes."""
+    secrets = tuple(sorted(offer.secrets))
 
-    goal: str
-    specs: list[ToolSpec]
-    planner: Planner
-    offer: Offer
-    input: dict[str, Any]
-    allowance: Allowance
-    used: PlannerUsage = field(default_factory=PlannerUsage)
-    transcript: list[dict[str, Any]] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
+    async def ask(repair: Repair | None, left: Allowance) -> PlannerAnswer:
+        return await planner.propose(PlanRequest(goal, specs, given, secrets, repair=repair, allowance=left))
 
-    async def plan(self, rounds: int) -> PlannedPlan:
-        try:
-            async with asyncio.timeout(self.allowance.seconds) as limit:
-                return await self._rounds(rounds)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise ModelUnreachable(
-                f"{self.planner.model} gave no plan within {self.allowance.seconds:g} seconds",
-                hint="ask again, or allow more time: SAGA_MODEL_TOTAL_S",
-                rounds=len(self.transcript),
-                transcript=self.transcript,
-            ) from error
+    def judge(data: Mapping[str, Any], notes: list[str]) -> tuple[Plan | None, list[Problem]]:
+        return judge_plan(data, offer, goal=goal, input=given, notes=notes)
 
-    async def _rounds(self, rounds: int) -> PlannedPlan:
-        repair: Repair | None = None
-        for number in range(1, rounds + 1):
-            left = self._left()
-            answer = await self.planner.propose(
-                PlanRequest(
-                    self.goal, self.specs, self.input, tuple(sorted(self.offer.secrets)), repair=repair, allowance=left
-                )
-            )
-            self._count(answer.usage)
-            notes: list[str] = []
-            plan, problems = self._judge(answer, notes)
-            self._write_down(number, answer, problems, notes)
-            if plan is not None and not problems:
-                used = replace(self.used, seconds=time.monotonic() - self.started)
-                if self.allowance.cost_usd is not None and self.used.cost_usd is None:
-                    notes.append("the price of this model is not known, so the limit on cost was not applied")
-                said = tuple(self.transcript)
-                return PlannedPlan(plan, "model", answer.model, answer.prompt, number, used, tuple(notes), said)
-            repair = Repair(answer.json_text or answer.text, problems, notes)
-        raise self._failed(f"gave no valid plan in {rounds} round{'s' if rounds != 1 else ''}", repair)
-
-    def _judge(self, answer: PlannerAnswer, notes: list[str]) -> tuple[Plan | None, list[Problem]]:
-        """The plan in an answer, mended, and what is still wrong with it. Raises ``GoalImpossible``."""
-        try:
-            data = read_answer(answer)
-        except PlanInvalid as error:
-            return None, error.problems
-        reason = impossible(data)
-        if reason is not None:
-            raise GoalImpossible(
-                f"the goal cannot be served: {reason}",
-                hint="this is the model's own word; give it other tools, or say the goal in another way",
-                model=answer.model,
-                usage=usage_dict(self.used),
-            )
-        return judge_plan(data, self.offer, goal=self.goal, input=self.input, notes=notes)
-
-    def _left(self) -> Allowance:
-        """What the next question may use. Raises ``PlannerFailed`` when there is nothing left."""
-        whole, used = self.allowance, self.used
-        left = Allowance(
-            None if whole.requests is None else whole.requests - used.requests,
-            None if whole.tokens is None else whole.tokens - used.tokens_in - used.tokens_out,
-            None if whole.cost_usd is None else whole.cost_usd - (used.cost_usd or 0.0),
-            whole.seconds,
-        )
-        for name, rest in (("requests", left.requests), ("tokens", left.tokens), ("cost_usd", left.cost_usd)):
-            if rest is not None and rest <= 0:
-                raise self._failed(f"used up its budget of {name}", None)
-        return left
-
-    def _count(self, usage: PlannerUsage) -> None:
-        known = [cost for cost in (self.used.cost_usd, usage.cost_usd) if cost is not None]
-        self.used = PlannerUsage(
-            self.used.tokens_in + usage.tokens_in,
-            self.used.tokens_out + usage.tokens_out,
-            self.used.requests + usage.requests,
-            sum(known) if known else None,
-            self.used.seconds + usage.seconds,
-        )
-
-    def _write_down(self, number: int, answer: PlannerAnswer, problems: list[Problem], notes: list[str]) -> None:
-        self.transcript.append(
-            {
-                "round": number,
-                "prompt": answer.prompt,
-                "prompt_digest": answer.prompt_digest,
-                "answer": printable(answer.text, _SAID_CHARS),
-                "problems": [problem.to_dict() for problem in problems],
-                "notes": list(notes),
-                "usage": usage_dict(answer.usage),
-            }
-        )
-
-    def _failed(self, what: str, repair: Repair | None) -> PlannerFailed:
-        problems = repair.problems if repair is not None else ()
-        first = f"; the last try: {problems[0].message} at {problems[0].path}" if problems else ""
-        return PlannerFailed(
-            f"{self.planner.model} {what}{first}",
-            hint="the transcript has what it said; try another model, more rounds, or clearer descriptions of tools",
-            rounds=len(self.transcript),
-            usage=usage_dict(replace(self.used, seconds=time.monotonic() - self.started)),
-            problems=[problem.to_dict() for problem in problems],
-            transcript=self.transcript,
-        )
+    made = await Rounds(planner.model, ask, judge, allowance, _TERMS).run(rounds)
+    answer = made.answer
+    return PlannedPlan(
+        made.value, "model", answer.model, answer.prompt, made.rounds, made.usage, made.notes, made.transcript
+    )
 
 
-# --- reading and judging -------------------------------------------------------------------------------------------
-
-
-def read_answer(answer: PlannerAnswer) -> dict[str, Any]:
-    """The object in an answer, read as strictly as a plan file. Raises ``PlanInvalid``."""
-    from saga_engine.plan.reading import read_source
-    from saga_engine.planner.extracting import is_cut
-
-    if not answer.json_text:
-        cut_off = is_cut(answer.text)
-        message = (
-            "the JSON object has no end: the answer was cut off" if cut_off else "the answer has no object with steps"
-        )
-        hint = "answer in fewer words, with the JSON object alone" if cut_off else "answer with the JSON object alone"
-        raise PlanInvalid([Problem("plan-not-json", "$", message, hint)])
-    return read_source(answer.json_text)
-
-
-def impossible(data: Mapping[str, Any]) -> str | None:
-    """Why a model says that the goal cannot be served, fit to print; ``None`` if it does not say so."""
-    reason = data.get("impossible")
-    if data.get("steps") or reason in (None, "", False):
-        return None
-    return printable(reason if isinstance(reason, str) else str(reason), _REASON_CHARS)
+# --- judging ---------------------------------------------------------------------------------------------------
 
 
 def judge_plan(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -34,6 +35,35 @@ _log = logging.getLogger("saga_engine.driver")
 Result = Outcome | Advice | ErrorInfo | None
 
 
+class Link:
+    """Between a session's agent and whoever drives its saga, across a loss of the lease.
+
+    ``requests`` are facts that the agent wants recorded, each made from the state as it is when it is recorded.
+    ``on_durable`` is told of records, and ``on_driver`` of a driver that has begun.
+    """
+
+    __slots__ = ("driver", "left", "on_driver", "on_durable", "requests")
+
+    def __init__(self, on_durable: Callable[[Sequence[r.AnyRecord]], None], on_driver: Callable[[State], None]) -> None:
+        self.requests: deque[Callable[[State, int], r.AnyRecord | None]] = deque()
+        self.on_durable = on_durable
+        self.on_driver = on_driver
+        self.driver: SagaDriver | None = None
+        self.left = False
+
+    def leave(self) -> None:
+        """The agent is gone: what is in flight is journalled, and the saga is given up for the agent's next life."""
+        self.left = True
+        if self.driver is not None:
+            self.driver.rouse()
+
+    def request(self, make: Callable[[State, int], r.AnyRecord | None]) -> None:
+        """Have a fact recorded; ``make`` may find that there is nothing to record any more."""
+        self.requests.append(make)
+        if self.driver is not None:
+            self.driver.rouse()
+
+
 class SagaDriver:
     """The only writer of one saga, as long as its epoch is the saga's.
 
@@ -46,6 +76,7 @@ class SagaDriver:
         "_decided_at",
         "_head_status",
         "_keep_ms",
+        "_link",
         "_mail",
         "_observers",
         "_outcomes",
@@ -74,6 +105,7 @@ class SagaDriver:
         observers: Sequence[Observer],
         keep_ms: int,
         journalled: Callable[[], None] | None = None,
+        link: Link | None = None,
     ) -> None:
         self.state = state
         self.stopping = False
@@ -88,6 +120,7 @@ class SagaDriver:
         self._clock = clock
         self._observers = observers
         self._keep_ms = keep_ms
+        self._link = link
         self._mail = creation is None  # a saga taken over may have mail
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,14 +130,15 @@ class SagaDriver:
     def notify(self) -> None:
         """There is mail for the saga."""
         self._mail = True
-        self._rouse()
+        self.rouse()
 
     def stop(self) -> None:
         """Start nothing more; journal what comes of the calls in flight; then give the saga up."""
         self.stopping = True
-        self._rouse()
+        self.rouse()
 
-    def _rouse(self) -> None:
+    def rouse(self) -> None:
+        """There is something to look at."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -115,10 +149,14 @@ class SagaDriver:
         its journal says.
         """
         records: list[r.AnyRecord] = [] if first is None else [first]
+        if self._link is not None:
+            self._link.driver = self
+            self._link.on_driver(self.state)
         try:
             while True:
                 consumed = await self._read_mail(records) if self._mail and not self.stopping else 0
                 if not self.stopping:
+                    self._take_requests(records)
                     self._decide(records)
                 if records or consumed:
                     await self._commit(records, consumed)
@@ -129,8 +167,13 @@ class SagaDriver:
                     return
                 effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
                 records = []
+                if not effects and self._is_abandoned_session():
+                    await self._store.release(self.state.saga_id, self.state.epoch)
+                    return
                 await self._perform(effects, records)
         finally:
+            if self._link is not None:
+                self._link.driver = None
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
@@ -147,6 +190,25 @@ class SagaDriver:
             for record in found:
                 evolve(state, record)
             records.extend(found)
+
+    def _is_abandoned_session(self) -> bool:
+        """An open session that nobody has taken up again: all that can be settled without its agent is settled."""
+        state = self.state
+        kept = self._link is not None and not self._link.left
+        if not state.open or kept or self._tasks or self._outcomes or self._mail:
+            return False
+        return not state.in_flight and state.next_due(self._decided_at) is None
+
+    def _take_requests(self, records: list[r.AnyRecord]) -> None:
+        """What a session's agent wants recorded; its calls and their intents share an append."""
+        link = self._link
+        if link is None:
+            return
+        while link.requests:
+            record = link.requests.popleft()(self.state, max(self._clock.now_ms(), self.state.at))
+            if record is not None:
+                evolve(self.state, record)
+                records.append(record)
 
     async def _read_mail(self, records: list[r.AnyRecord]) -> int:
         """Answer the messages in the inbox; returns how many were answered. They leave it in the same append."""
@@ -193,6 +255,8 @@ class SagaDriver:
         if self.journalled is not None:
             self.journalled()
             self.journalled = None
+        if self._link is not None:
+            self._link.on_durable(records)
         if self._observers:
             self._observe(records)
 
@@ -228,14 +292,16 @@ class SagaDriver:
         A lone effect runs right here, with no task of its own; that is the hot path of a sequential saga.
         """
         state = self.state
-        if len(effects) == 1 and not self._tasks and not state.waiting and not self._outcomes:
+        # (An open session's agent may ask for something else meanwhile.)
+        if len(effects) == 1 and not self._tasks and not state.waiting and not self._outcomes and not state.open:
             effect = effects[0]
             self._judge(effect, await self._result(effect), records)
             return
         for effect in effects:
             task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {state.saga_id}")
             self._tasks.add(task)
-        if not self._outcomes and not self._mail and not (self.stopping and not self._tasks):
+        asked = self._link is not None and self._link.requests
+        if not self._outcomes and not self._mail and not asked and not (self.stopping and not self._tasks):
             await self._wait()
         outcomes, self._outcomes = self._outcomes, []
         for effect, result in outcomes:
@@ -267,7 +333,7 @@ class SagaDriver:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.discard(task)  # here and not in a callback: the driver counts on it as soon as it wakes
-        self._rouse()
+        self.rouse()
 
     def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> None:
         state = self.state
@@ -289,7 +355,7 @@ class SagaDriver:
         # Counted from the last decision: what has fallen due since then has not been looked at yet.
         due = self.state.next_due(self._decided_at)
         delay_s = 0.0 if due is None else max(due - self._clock.now_ms(), 0) / 1000 + 0.001
-        timer = None if due is None else loop.call_later(delay_s, self._rouse)
+        timer = None if due is None else loop.call_later(delay_s, self.rouse)
         try:
             await self._wake
         finally:

@@ -25,7 +25,7 @@ from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, Sa
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Held, Observer, Store, Tools
-from saga_engine.runtime.driver import SagaDriver
+from saga_engine.runtime.driver import Link, SagaDriver
 from saga_engine.runtime.journal import read_records, require_tools, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
@@ -42,10 +42,12 @@ _MAX_TAKE_UPS = 3
 class Running:
     """A saga of this process: its driver of the moment, and those who wait for it."""
 
-    __slots__ = ("digest", "driver", "future", "journalled", "lost", "task")
+    __slots__ = ("digest", "driver", "future", "journalled", "link", "lost", "task")
 
-    def __init__(self, digest: str) -> None:
+    def __init__(self, digest: str, link: Link | None = None) -> None:
         self.digest = digest
+        #: To the agent of a session.
+        self.link = link
         self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.driver: SagaDriver | None = None
         self.task: asyncio.Task[None] | None = None
@@ -119,7 +121,13 @@ class Fleet:
             saga.driver.notify()
 
     def begin(
-        self, started: SagaStarted, plan: CompiledPlan, journalled: asyncio.Future[None] | None, *, detach: bool
+        self,
+        started: SagaStarted,
+        plan: CompiledPlan,
+        journalled: asyncio.Future[None] | None = None,
+        *,
+        detach: bool = False,
+        link: Link | None = None,
     ) -> Handle:
         """A new saga; with ``detach`` it is journalled and left to others. Raises ``SecretMissing``.
 
@@ -127,18 +135,20 @@ class Fleet:
         """
         self._still_open()
         _require_secrets(plan)
-        saga = Running(started.digest)
+        saga = Running(started.digest, link)
         saga.journalled = journalled
         work = self._create_detached(started, plan) if detach else self._create(saga, started, plan)
         return self._take_on(started.saga_id, saga, work)
 
-    def resume(self, saga_id: str) -> Handle:
-        """A saga from its journal."""
+    def resume(self, saga_id: str, link: Link | None = None) -> Handle:
+        """A saga from its journal; with a ``link`` for the agent of a session. Raises ``SagaOwned``."""
         self._still_open()
         present = self._running.get(saga_id)
         if present is not None:
+            if link is not None:
+                raise SagaOwned(f"saga {saga_id} is in use in this process", hint="one agent a session")
             return Handle(saga_id, present.future)
-        saga = Running("")
+        saga = Running("", link)
         return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, None))
 
     def _still_open(self) -> None:
@@ -158,7 +168,7 @@ class Fleet:
             started = msgspec.structs.replace(started, at=self.clock.now_ms())
         creation = Creation(digest=started.digest, owned=True)
         state = begin(started, compiled, Growth(started, self._tools))
-        driver = self._driver(state, 0, performer, creation, saga.journalled)
+        driver = self._driver(state, 0, performer, saga, creation)
         return await self._drive(started.saga_id, saga, driver, started)
 
     async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
@@ -207,7 +217,7 @@ class Fleet:
         while True:
             if driver is None:
                 saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
-                taken = await self._take(saga_id)
+                taken = await self._take(saga_id, saga)
                 if isinstance(taken, Outcome):
                     return taken
                 driver, first = taken
@@ -239,6 +249,8 @@ class Fleet:
                 if driver.state.status == t.ESCALATED:
                     self._wake_later(driver.state)
                     return Outcome(driver.state)
+                if driver.state.open and (saga.link is None or saga.link.left):
+                    return Outcome(driver.state)  # only its agent can go on with it
                 raise Interrupted(
                     f"saga {saga_id} was interrupted; it stands as its journal says",
                     hint=f"saga resume {saga_id}",
@@ -283,8 +295,8 @@ class Fleet:
         state: State,
         seq: int,
         performer: Performer,
+        saga: Running,
         creation: Creation | None = None,
-        journalled: asyncio.Future[None] | None = None,
     ) -> SagaDriver:
         return SagaDriver(
             state,
@@ -296,10 +308,11 @@ class Fleet:
             clock=self.clock,
             observers=self._observers,
             keep_ms=self._keep_ms,
-            journalled=None if journalled is None else partial(_resolve, journalled),
+            journalled=None if saga.journalled is None else partial(_resolve, saga.journalled),
+            link=saga.link,
         )
 
-    async def _take(self, saga_id: str) -> Outcome | tuple[SagaDriver, AnyRecord]:
+    async def _take(self, saga_id: str, saga: Running) -> Outcome | tuple[SagaDriver, AnyRecord]:
         """Take a saga over from its journal; an outcome if there is nothing to drive."""
         records = await read_records(self._store, saga_id)
         require_tools(saga_id, records, self._tools)
@@ -328,7 +341,7 @@ class Fleet:
             await self._store.release(saga_id, acquired.epoch)
             return Outcome(state)
         evolve(state, resumed)
-        return self._driver(state, acquired.seq, performer), resumed
+        return self._driver(state, acquired.seq, performer, saga), resumed
 
     async def _acquire(self, saga_id: str) -> Acquired:
         """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it."""

@@ -41,7 +41,7 @@ def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) ->
     started = records[0] if records else None
     if not isinstance(started, SagaStarted):
         raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
-    plan = load_plan(msgspec.to_builtins(started.plan))
+    plan = load_plan(msgspec.to_builtins(started.plan), session=started.session)
     return compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
 
 

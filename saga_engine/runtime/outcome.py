@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -94,6 +94,10 @@ class Handle:
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._future.add_done_callback(partial(_pass_on, waiter))
         return await waiter
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once ``wait`` would return at once."""
+        self._future.add_done_callback(lambda _: callback())
 
     def done(self) -> bool:
         """Whether ``wait`` would return at once."""

@@ -64,6 +64,7 @@ def test_every_variable_is_read() -> None:
         ({"max_cost_usd": -1}, {}, "max_cost_usd"),
         ({"output": "json"}, {}, "output"),
         ({"output": ["tool"]}, {}, "output"),
+        ({"semantic": "ask"}, {}, "semantic"),
         ({"model": 3}, {}, "model"),
         ({"secrets": "A"}, {}, "secrets"),
         ({"fallback_plans": {"a": 1}}, {}, "fallback_plans"),

@@ -76,6 +76,7 @@ def spoilt(case: Case, change: Any) -> dict[str, bool]:
         ("payments-03", lambda steps: steps.__delitem__(0) or steps[1].update(depends_on=["k2"]), {"writes"}),
         ("hr-03", lambda steps: (steps[1].pop("rollback"), steps[1].update(kind="pivot")), {"undo"}),
         ("files-02", lambda steps: steps[0].update(tool="files.shred", kind="pivot"), {"writes", "tools", "undo"}),
+        ("travel-01", lambda steps: (steps[0].update(kind="pivot"), steps[1].update(kind="retriable")), {"undo", "clean"}),
     ],
 )  # fmt: skip
 def test_each_fault_costs_its_mark(case: str, change: Any, wrong: set[str]) -> None:

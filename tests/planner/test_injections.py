@@ -13,7 +13,8 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.tooling import ToolSpec
 from saga_engine.planner import wording
 from saga_engine.planner.offering import Offer
-from saga_engine.planner.proposing import make_plan, read_answer
+from saga_engine.planner.proposing import make_plan
+from saga_engine.planner.rounds import read_answer
 from saga_engine.planner.wording import Asked
 from saga_engine.ports import CompensationRequest, PastStep, PlannerAnswer, PlannerUsage, PlanRequest, ReplanRequest
 from tests.plan.catalog import NUMBER, TEXT, Catalog, closed, declare

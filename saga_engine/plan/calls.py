@@ -1,0 +1,128 @@
+"""The steps of a session: calls that an agent makes as it goes, with values instead of bindings.
+
+What an agent passes may come from a model or from another tool, so nothing in it is ever looked into for bindings or
+secrets. Only the params of an undo may bind, and only the output of the call itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan import tails
+from saga_engine.plan.bindings import Template, UndoParams
+from saga_engine.plan.compiled import CompiledRollback, CompiledStep, Kind, Params, Scope
+from saga_engine.plan.compiling import undo_retry
+from saga_engine.plan.problems import Problems
+from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+from saga_engine.plan.values import cut
+
+_DEFAULT = ToolSpec(name="")
+_OWN = re.compile(r"\$output(?![^.\[])")
+
+
+def compile_call(
+    index: int,
+    key: str,
+    tool: str,
+    params: dict[str, Any],
+    *,
+    deps: tuple[int, ...],
+    catalog: ToolCatalog | None,
+    undo: str | None,
+    undo_params: Mapping[str, Any] | None,
+    kind: Kind,
+    timeout_s: float | None,
+) -> CompiledStep:
+    """One call as a step. Raises ``PlanInvalid`` for a path in its undo's params that is none."""
+    spec = catalog.spec(tool) if catalog is not None else None
+    values = Template(params, None, ())
+    declared = spec or _DEFAULT
+    return CompiledStep(
+        index=index,
+        step_id=int(key) if key.isdecimal() else key,
+        key=key,
+        name=tool,
+        kind=kind,
+        tool=tool,
+        spec=spec,
+        params=values,
+        rollback=None if undo is None else _rollback(key, undo, undo_params, values, catalog),
+        retry=declared.retry,
+        timeout_s=declared.timeout_s if timeout_s is None else timeout_s,
+        deps=deps,
+        data_deps=frozenset(deps),
+    )
+
+
+def _rollback(
+    key: str, undo: str, given: Mapping[str, Any] | None, forward: Template, catalog: ToolCatalog | None
+) -> CompiledRollback:
+    spec = catalog.spec(undo) if catalog is not None else None
+    schema = spec.input_schema if spec is not None else None
+    params: Params = UndoParams(schema, key, forward) if given is None else OwnOutput(key, dict(given))
+    declared = spec or _DEFAULT
+    return CompiledRollback(
+        tool=undo,
+        spec=spec,
+        params=params,
+        retry=undo_retry(declared.retry),
+        timeout_s=declared.timeout_s,
+        needs_output=key in params.outputs,
+    )
+
+
+class OwnOutput:
+    """The params of an undo that an agent gave: values, except where a whole text is ``$output`` with a path.
+
+    Raises ``PlanInvalid`` for a path that is none.
+    """
+
+    __slots__ = ("_key", "_tails", "bound", "outputs", "raw", "secrets")
+
+    def __init__(self, key: str, given: dict[str, Any]) -> None:
+        self.raw = given
+        self._key = key
+        self._tails: dict[str, tails.Tail | None] = {}
+        self._collect(given)
+        self.bound = bool(self._tails)
+        self.outputs = frozenset({key} if self._tails else ())
+        self.secrets: frozenset[str] = frozenset()
+
+    def resolve(self, scope: Scope) -> dict[str, Any]:
+        """The params of the undo. Raises ``BindingUnresolved``."""
+        if not self._tails:
+            return self.raw
+        output = scope.output(self._key)
+        found: dict[str, Any] = self._filled(self.raw, output)
+        return found
+
+    def _collect(self, value: Any) -> None:
+        if isinstance(value, str) and _OWN.match(value):
+            rest = value.removeprefix("$output")
+            tail = tails.parse(rest) if rest else None
+            if isinstance(tail, tails.TailFault):
+                problems = Problems()
+                problems.add(tail.code, ("undo",), f"{cut(value, 120)}: {tail.message}", tail.hint)
+                problems.refuse()
+            self._tails[value] = tail
+        elif isinstance(value, dict | list):
+            for item in value.values() if isinstance(value, dict) else value:
+                self._collect(item)
+
+    def _filled(self, value: Any, output: Any) -> Any:
+        if isinstance(value, str) and value in self._tails:
+            tail = self._tails[value]
+            if tail is None:
+                return output
+            try:
+                return tails.find(output, tail)
+            except tails.Mismatch as mismatch:
+                raise BindingUnresolved(f"{cut(value, 120)}: {mismatch}", binding=value, step=self._key) from mismatch
+        if isinstance(value, dict):
+            return {name: self._filled(item, output) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._filled(item, output) for item in value]
+        return value

@@ -1,0 +1,81 @@
+"""The planner of one coordinator: who is asked, and within what bounds, for plans and when a saga is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.planner.advising import ModelAdvisor
+from saga_engine.planner.configuring import PlannerSettings, planner_settings
+from saga_engine.planner.fallbacks import choose_fallback
+from saga_engine.planner.models import ModelPlanner
+from saga_engine.planner.proposing import PlannedPlan, make_plan
+
+if TYPE_CHECKING:
+    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.planner.advising import SelectTools
+    from saga_engine.ports import Planner
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """A planner and its settings. Without a planner there may still be plans that were prepared for an intent."""
+
+    planner: Planner | None
+    settings: PlannerSettings
+
+    @classmethod
+    def of(cls, given: str | Planner | PlannerSettings) -> Planning:
+        """From ``provider:name`` (the environment says the rest), from settings, or from a planner of one's own.
+
+        The model's packages are not loaded before it is asked. Raises ``PlannerUnavailable`` for a name that names no
+        model, and ``SettingInvalid``.
+        """
+        if isinstance(given, str):
+            settings = planner_settings({}, {"model": given})
+            return cls(ModelPlanner(settings), settings)
+        if isinstance(given, PlannerSettings):
+            return cls(ModelPlanner(given) if given.model else None, given)
+        return cls(given, PlannerSettings())
+
+    def advisor(self, select: SelectTools) -> ModelAdvisor | None:
+        """Who is asked for steps when a saga is stuck; ``select`` chooses the tools that it is shown."""
+        if self.planner is None:
+            return None
+        chosen = self.settings
+        return ModelAdvisor(
+            self.planner,
+            rounds=chosen.rounds,
+            allowance=chosen.allowance(),
+            select=select,
+            limit=chosen.tools_offered,
+        )
+
+    async def plan(
+        self,
+        goal: str,
+        specs: Sequence[ToolSpec],
+        catalog: ToolCatalog,
+        input: Mapping[str, Any] | None,  # noqa: A002 - the plan's own word
+    ) -> PlannedPlan:
+        """A checked plan for ``goal``. Raises what ``make_plan`` does."""
+        chosen = self.settings
+        return await make_plan(
+            goal,
+            specs,
+            self.planner,
+            catalog=catalog,
+            input=input,
+            secrets=chosen.secrets,
+            rounds=chosen.rounds,
+            allowance=chosen.allowance(),
+            fallback=choose_fallback(chosen, goal),
+        )
+
+    def goals(self, goal: str) -> set[str]:
+        """The goals that a plan for ``goal`` may have: it, and that of the plan prepared for it."""
+        from saga_engine.plan.model import load_plan
+
+        prepared = choose_fallback(self.settings, goal)
+        return {goal} if prepared is None else {goal, load_plan(prepared.source).goal}

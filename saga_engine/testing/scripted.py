@@ -1,0 +1,69 @@
+"""A planner without a model: it says what a script says. For tests of agents, and to show what a model would do.
+
+::
+
+    planner = ScriptedPlanner(
+        {"steps": [{"step_id": "hotel", "tool": "book_hotel", "params": {"hotel": "Savoy"}}]},
+        lambda request: {"impossible": f"nothing makes up for {request.stuck.tool}"},
+        ModelUnreachable("the line is down"),
+    )
+    async with Coordinator.open(store="memory://", tools=TOOLS, planner=planner) as coordinator: ...
+
+Its answers are hostile input like a model's: read, mended, checked, and sent back with what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from saga_engine.errors import ModelUnreachable
+from saga_engine.planner.extracting import find_object
+from saga_engine.ports import CompensationRequest, PlannerAnswer, PlannerUsage, PlanRequest, ReplanRequest
+
+Request = PlanRequest | CompensationRequest | ReplanRequest
+#: A plan or its steps, the words of a model, an error to raise, or what makes one of these of the request.
+Said = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Exception
+Answer = Said | Callable[[Request], Said]
+
+
+class ScriptedPlanner:
+    """A ``ports.Planner`` that gives its answers in their order, whatever it is asked for.
+
+    ``asked`` are the requests so far. ``usage`` is what each answer costs. When there is no answer left, it raises
+    ``ModelUnreachable``.
+    """
+
+    def __init__(self, *answers: Answer, model: str = "scripted:planner", usage: PlannerUsage | None = None) -> None:
+        self.model = model
+        self.answers = list(answers)
+        self.asked: list[Request] = []
+        self._usage = usage or PlannerUsage(requests=1)
+
+    async def propose(self, request: PlanRequest) -> PlannerAnswer:
+        """A plan for a goal."""
+        return self._answer("propose", request)
+
+    async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
+        """Steps that make up for one that cannot be undone by its own undo."""
+        return self._answer("compensate", request)
+
+    async def replan(self, request: ReplanRequest) -> PlannerAnswer:
+        """Other steps for what is left of a goal."""
+        return self._answer("replan", request)
+
+    def _answer(self, purpose: str, request: Request) -> PlannerAnswer:
+        self.asked.append(request)
+        if not self.answers:
+            raise ModelUnreachable(f"the script of {self.model} has no answer left", hint="give it more answers")
+        said: Any = self.answers.pop(0)
+        if callable(said):
+            said = said(request)
+        if isinstance(said, Exception):
+            raise said
+        if isinstance(said, Sequence) and not isinstance(said, str):
+            said = {"steps": list(said)}
+        text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+        # Nothing was sent, so there is no prompt to digest.
+        return PlannerAnswer(text, find_object(text), self.model, f"{purpose}@script", "", self._usage)

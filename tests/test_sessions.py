@@ -1,0 +1,427 @@
+"""Sessions: agents that have no plan in advance, recorded, replayed after a crash, and undone in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from saga_engine import Coordinator, RetryPolicy, ToolError, tool
+from saga_engine.errors import (
+    CallBlocked,
+    CallFailed,
+    NeedsPerson,
+    PlanInvalid,
+    SagaExists,
+    SagaOwned,
+    SessionDiverged,
+    SessionEnded,
+    ToolMissing,
+)
+
+ONCE = RetryPolicy(max_attempts=1)
+LOG: list[str] = []
+FULL: set[str] = set()
+GATE: dict[str, asyncio.Event] = {}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    LOG.clear()
+    FULL.clear()
+    GATE.clear()
+
+
+@tool(undo="unbook", retry=ONCE)
+async def book(what: str) -> dict:
+    if what in GATE:
+        await GATE[what].wait()
+    if what in FULL:
+        raise ToolError("full", error_code="full", suggestion="take another")
+    LOG.append(f"book {what}")
+    return {"ref": what}
+
+
+@tool(retry=ONCE)
+async def unbook(ref: str) -> dict:
+    if ref in FULL:
+        raise ToolError("too late", error_code="too_late")
+    LOG.append(f"unbook {ref}")
+    return {}
+
+
+@tool(retry=ONCE)
+async def send(text: str) -> dict:
+    LOG.append(f"send {text}")
+    return {"id": 7}
+
+
+@tool(retry=ONCE)
+async def unsend(id: int, why: str = "") -> dict:  # noqa: A002
+    LOG.append(f"unsend {id} {why}".strip())
+    return {}
+
+
+@tool(effect="read", retry=ONCE)
+async def look(at: str) -> dict:
+    LOG.append(f"look {at}")
+    return {"seen": at}
+
+
+TOOLS = [book, unbook, send, unsend, look]
+
+
+async def statuses(engine: Coordinator, saga_id: str) -> list[str]:
+    return [step["status"] for step in (await engine.show(saga_id)).body["steps"]]
+
+
+# --- calls and ends ------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_completes_at_the_end_of_its_block() -> None:
+    """Each call is a step, journalled and keyed; leaving the block ends the saga."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        async with engine.session("trip", goal="a trip") as s:
+            assert await s.call("look", at="sky") == {"seen": "sky"}
+            assert await s.call(book, what="flight") == {"ref": "flight"}
+            assert (await engine.show("trip")).status == "RUNNING"
+        outcome = await engine.show("trip")
+        assert outcome.completed
+        assert [step["tool"] for step in outcome.body["steps"]] == ["look", "book"]
+        assert outcome.body["session"] == "closed"
+    assert LOG == ["look sky", "book flight"]
+
+
+async def test_an_exception_undoes_in_reverse_what_the_session_did() -> None:
+    """The agent's own error leaves the block after everything has been undone, last things first."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(RuntimeError, match="changed my mind"):
+            async with engine.session("trip") as s:
+                await s.call(book, what="flight")
+                await s.call(book, what="hotel")
+                await s.call("look", at="sky")
+                raise RuntimeError("changed my mind")
+        outcome = await engine.show("trip")
+        assert outcome.status == "COMPENSATED"
+        assert outcome.body["error"]["code"] == "session-failed"
+        assert outcome.report["clean"]
+    assert LOG == ["book flight", "book hotel", "look sky", "unbook hotel", "unbook flight"]
+
+
+async def test_a_failed_call_is_the_agents_to_deal_with() -> None:
+    """A tool error that the agent mends is no failure of the session."""
+    FULL.add("Hilton")
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        async with engine.session("trip") as s:
+            with pytest.raises(CallFailed) as error:
+                await s.call(book, what="Hilton")
+            assert (error.value.error_code, error.value.hint) == ("full", "take another")
+            await s.call(book, what="Savoy")
+        assert (await engine.show("trip")).completed
+        assert await statuses(engine, "trip") == ["FAILED", "SUCCEEDED"]
+    assert LOG == ["book Savoy"]
+
+
+async def test_calls_side_by_side_are_undone_before_what_came_first() -> None:
+    """Calls at the same time are steps beside each other; what came before both is undone after both."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("trip") as s:
+                await s.call(book, what="first")
+                await asyncio.gather(*(s.call(book, what=name) for name in "abc"))
+                await s.call(book, what="last")
+                raise LookupError
+    assert sorted(LOG[1:4]) == ["book a", "book b", "book c"]
+    assert LOG[5] == "unbook last"
+    assert sorted(LOG[6:9]) == ["unbook a", "unbook b", "unbook c"]
+    assert LOG[9] == "unbook first"
+
+
+async def test_an_undo_may_be_given_with_the_call() -> None:
+    """By name, or with params that bind the call's own output; nothing else in them binds."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("mail") as s:
+                await s.call(
+                    send, text="$output.x {$secret.HOME}", undo=("unsend", {"id": "$output.id", "why": "$secret.HOME"})
+                )
+                raise LookupError
+    assert LOG == ["send $output.x {$secret.HOME}", "unsend 7 $secret.HOME"]
+
+
+async def test_a_write_without_an_undo_must_be_meant() -> None:
+    """It is refused, unless the agent says that it cannot be undone; then the report says that it stands."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("mail") as s:
+                with pytest.raises(PlanInvalid) as error:
+                    await s.call(send, text="x")
+                assert error.value.problems[0].code == "rollback-missing"
+                await s.call(send, text="x", irreversible=True)
+                await s.call(book, what="hotel")
+                raise LookupError
+        outcome = await engine.show("mail")
+        assert outcome.status == "ABANDONED"
+        assert outcome.report["left_in_place"] == [1]
+    assert LOG == ["send x", "book hotel", "unbook hotel"]
+
+
+async def test_wrong_calls_are_refused_before_they_are_recorded() -> None:
+    """Unknown tools, invented params, unknown undos and paths that are none: nothing is journalled."""
+    async with Coordinator.open("memory://", TOOLS) as engine, engine.session("s") as s:
+        with pytest.raises(ToolMissing):
+            await s.call("nope")
+        with pytest.raises(PlanInvalid):
+            await s.call(book, what=1, colour="red")
+        with pytest.raises(PlanInvalid):
+            await s.call(book, what="x", undo="nobody")
+        with pytest.raises(PlanInvalid):
+            await s.call(book, what="x", undo=("unbook", {"ref": "$output.[["}))
+        assert await statuses(engine, "s") == []
+
+
+async def test_a_function_can_be_wrapped() -> None:
+    """``@s.tool``: the agent calls its functions as before, and each call is a step."""
+    async with Coordinator.open("memory://", TOOLS) as engine, engine.session("s") as s:
+        booked = s.tool(book)
+        assert await booked("flight") == {"ref": "flight"}
+        assert await statuses(engine, "s") == ["SUCCEEDED"]
+
+
+async def test_guards_and_policy_hold_in_a_session() -> None:
+    """A blocked call is not a failed one, and nothing was called."""
+    policy = {"rules": [{"name": "no", "tools": ["send"], "verdict": "deny"}]}
+    async with Coordinator.open("memory://", TOOLS, policy=policy) as engine, engine.session("s") as s:
+        with pytest.raises(CallBlocked):
+            await s.call(send, text="x", irreversible=True)
+        assert await statuses(engine, "s") == ["BLOCKED"]
+    assert LOG == []
+
+
+# --- rolling back a part -------------------------------------------------------------------------------------------
+
+
+async def test_a_part_is_rolled_back_and_the_session_goes_on() -> None:
+    """Undone in reverse down to the savepoint; what came before stands, and another way can be tried."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        async with engine.session("trip") as s:
+            await s.call(book, what="flight")
+            point = s.savepoint()
+            await s.call(book, what="hotel")
+            await s.call(book, what="car")
+            await s.rollback(point)
+            assert LOG[-2:] == ["unbook car", "unbook hotel"]
+            await s.call(book, what="train")
+        assert (await engine.show("trip")).completed
+        assert await statuses(engine, "trip") == ["SUCCEEDED", "COMPENSATED", "COMPENSATED", "SUCCEEDED"]
+        assert (await engine.show("trip")).report["clean"]
+
+
+async def test_after_a_part_was_rolled_back_the_rest_is_undone_once() -> None:
+    """What is undone already is not undone again when the session fails."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("trip") as s:
+                await s.call(book, what="flight")
+                point = s.savepoint()
+                await s.call(book, what="hotel")
+                await s.rollback(point)
+                await s.call(book, what="car")
+                raise LookupError
+        assert (await engine.show("trip")).status == "COMPENSATED"
+    assert LOG == ["book flight", "book hotel", "unbook hotel", "book car", "unbook car", "unbook flight"]
+
+
+async def test_a_whole_rollback_ends_the_session() -> None:
+    """Without a savepoint everything is undone, and no more calls can be made."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(SessionEnded):
+            async with engine.session("trip") as s:
+                await s.call(book, what="flight")
+                outcome = await s.rollback()
+                assert outcome is not None
+                assert outcome.status == "COMPENSATED"
+                await s.call(book, what="car")
+    assert LOG == ["book flight", "unbook flight"]
+
+
+# --- another life --------------------------------------------------------------------------------------------------
+
+
+class DiedError(Exception):
+    """Stands for the end of a process: nothing of the session's own end is run."""
+
+
+async def live(store: str, *whats: str, die: bool = True, **options: Any) -> list[Any]:
+    """One life of an agent; with ``die`` it ends without closing its session."""
+    results: list[Any] = []
+    async with Coordinator.open(store, TOOLS, **options) as engine:
+        manager = engine.session("trip")
+        s = await manager.__aenter__()
+        results += [await s.call(book, what=what) for what in whats]
+        if die:
+            s.link.leave()
+            await manager.gen.aclose()  # type: ignore[attr-defined]
+        else:
+            await manager.__aexit__(None, None, None)
+    return results
+
+
+async def test_after_a_crash_recorded_calls_return_what_is_recorded() -> None:
+    """The agent runs again with the same id: nothing is called twice, and it goes on where it was."""
+    await live("memory://again", "flight", "hotel")
+    assert LOG == ["book flight", "book hotel"]
+    results = await live("memory://again", "flight", "hotel", "car", die=False)
+    assert LOG == ["book flight", "book hotel", "book car"]
+    assert results == [{"ref": "flight"}, {"ref": "hotel"}, {"ref": "car"}]
+    async with Coordinator.open("memory://again", TOOLS) as engine:
+        assert (await engine.show("trip")).completed
+
+
+async def test_a_recorded_failure_fails_again_without_a_call() -> None:
+    """What was not done is recorded as well: the agent meets the same error."""
+    FULL.add("flight")
+    async with Coordinator.open("memory://failed", TOOLS) as engine:
+        manager = engine.session("trip")
+        s = await manager.__aenter__()
+        with pytest.raises(CallFailed):
+            await s.call(book, what="flight")
+        s.link.leave()
+        await manager.gen.aclose()  # type: ignore[attr-defined]
+    FULL.clear()
+    async with Coordinator.open("memory://failed", TOOLS) as engine, engine.session("trip") as s:
+        with pytest.raises(CallFailed):
+            await s.call(book, what="flight")
+    assert LOG == []
+
+
+async def test_an_agent_that_does_otherwise_is_told_so() -> None:
+    """``strict``: nothing is changed, and the message says where it went another way."""
+    await live("memory://strict", "flight", "hotel")
+    async with Coordinator.open("memory://strict", TOOLS) as engine:
+        with pytest.raises(SessionDiverged, match="call 2"):
+            async with engine.session("trip") as s:
+                await s.call(book, what="flight")
+                await s.call(book, what="car")
+        assert await statuses(engine, "trip") == ["SUCCEEDED", "SUCCEEDED"]
+    assert LOG == ["book flight", "book hotel"]
+
+
+async def test_an_agent_may_go_on_from_where_it_diverged() -> None:
+    """``continue``: the calls from there on are live, and what was recorded is undone with the rest if it fails."""
+    await live("memory://continue", "flight", "hotel")
+    async with Coordinator.open("memory://continue", TOOLS) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("trip", on_divergence="continue") as s:
+                await s.call(book, what="flight")
+                await s.call(book, what="car")
+                assert "hotel" in (s.divergence or "")
+                await s.call(book, what="bike")
+                raise LookupError
+    assert [
+        *("book flight", "book hotel", "book car", "book bike"),
+        *("unbook bike", "unbook car", "unbook hotel", "unbook flight"),
+    ] == LOG
+
+
+async def test_an_agent_that_diverges_may_be_undone() -> None:
+    """``rollback``: everything is undone, and the error says so."""
+    await live("memory://undone", "flight", "hotel")
+    async with Coordinator.open("memory://undone", TOOLS) as engine:
+        with pytest.raises(SessionDiverged, match="COMPENSATED"):
+            async with engine.session("trip", on_divergence="rollback") as s:
+                await s.call(book, what="ship")
+        assert (await engine.show("trip")).status == "COMPENSATED"
+    assert LOG == ["book flight", "book hotel", "unbook hotel", "unbook flight"]
+
+
+async def test_a_rollback_of_a_part_is_replayed_too() -> None:
+    """After a crash the agent repeats its calls, its rollback, and goes on: nothing is called twice."""
+
+    async def agent(s: Any) -> None:
+        await s.call(book, what="flight")
+        point = s.savepoint()
+        await s.call(book, what="hotel")
+        await s.rollback(point)
+        await s.call(book, what="car")
+
+    async with Coordinator.open("memory://parts", TOOLS) as engine:
+        manager = engine.session("trip")
+        s = await manager.__aenter__()
+        await agent(s)
+        s.link.leave()
+        await manager.gen.aclose()  # type: ignore[attr-defined]
+    before = list(LOG)
+    async with Coordinator.open("memory://parts", TOOLS) as engine:
+        async with engine.session("trip") as s:
+            await agent(s)
+        assert await statuses(engine, "trip") == ["SUCCEEDED", "COMPENSATED", "SUCCEEDED"]
+    assert before == LOG
+
+
+async def test_a_call_in_doubt_asks_a_person_and_the_agent_comes_back() -> None:
+    """The call never answered: the session waits for a person; answered, the agent runs again and gets the output."""
+
+    @tool(undo="unbook", retry=ONCE, timeout_s=0.01, name="slow")
+    async def slow(what: str) -> dict:
+        await asyncio.Event().wait()
+        return {"ref": what}
+
+    async with Coordinator.open("memory://doubt", [*TOOLS, slow]) as engine:
+        with pytest.raises(NeedsPerson):
+            async with engine.session("trip") as s:
+                await s.call("slow", what="hotel")
+        assert (await engine.show("trip")).status == "ESCALATED"
+        await engine.decide("trip", 1, "happened", output={"ref": "h"})
+        async with engine.session("trip") as s:
+            assert await s.call("slow", what="hotel") == {"ref": "h"}
+        assert (await engine.show("trip")).completed
+
+
+async def test_one_session_has_one_agent() -> None:
+    """A second agent with the id of a session that is in use is refused, in this process and in others."""
+    async with Coordinator.open("memory://two", TOOLS, lease_s=1.0) as engine, engine.session("trip") as s:
+        await s.call(book, what="flight")
+        with pytest.raises(SagaOwned):
+            async with engine.session("trip"):
+                pass
+        async with Coordinator.open("memory://two", TOOLS, lease_s=1.0) as other:
+            with pytest.raises(SagaOwned):
+                async with other.session("trip"):
+                    pass
+
+
+async def test_an_id_with_a_plan_is_no_session_and_an_ended_one_has_ended() -> None:
+    """Neither a plan's saga nor a finished session can be gone on with."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        await engine.run({"steps": [{"step_id": 1, "tool": "look", "params": {"at": "x"}}]}, saga_id="planned")
+        with pytest.raises(SagaExists):
+            async with engine.session("planned"):
+                pass
+        async with engine.session("done") as s:
+            await s.call("look", at="x")
+        with pytest.raises(SessionEnded):
+            async with engine.session("done"):
+                pass
+
+
+async def test_a_session_whose_agent_is_gone_is_settled_and_left() -> None:
+    """``resume`` settles what is in doubt and waits for nobody; ``cancel`` undoes it."""
+    await live("memory://gone", "flight")
+    async with Coordinator.open("memory://gone", TOOLS) as engine:
+        assert (await engine.resume("trip")).status == "RUNNING"
+        assert (await engine.cancel("trip")).status == "COMPENSATED"
+    assert LOG == ["book flight", "unbook flight"]
+
+
+async def test_an_undo_that_fails_is_a_persons() -> None:
+    """The agent's error carries the note that not everything could be undone."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        with pytest.raises(LookupError) as error:
+            async with engine.session("trip") as s:
+                await s.call(book, what="flight")
+                FULL.add("flight")
+                raise LookupError
+        assert any("ESCALATED" in note for note in error.value.__notes__)
+        assert (await engine.show("trip")).report["failed"] == [1]
