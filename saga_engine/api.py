@@ -23,6 +23,7 @@ from saga_engine.errors import (
     AmendRefused,
     CancelRefused,
     DecisionRefused,
+    ForkRefused,
     PlannerUnavailable,
     SagaError,
     SagaExists,
@@ -36,6 +37,7 @@ from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
 from saga_engine.ports import Advisor, Escalation, EscalationHook, Head, Observer, Planner, Question, Store
 from saga_engine.runtime.fleet import Fleet, other_plan
+from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
@@ -371,6 +373,45 @@ class Coordinator:
             raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
         return self._fleet.resume(name, session.link)
 
+    # --- forks ---------------------------------------------------------------------------------------------------
+
+    async def fork(
+        self,
+        saga_id: str,
+        *,
+        plan: PlanSource | None = None,
+        run_from: int | str | None = None,
+        new_id: str | None = None,
+        dry_run: bool = False,
+        on_chosen: Callable[[Fork], None] | None = None,
+    ) -> Fork | Outcome:
+        """A new saga that reuses what ``saga_id`` did, as far as nothing that it depends on has changed.
+
+        Steps whose fingerprint has a standing result in the old saga are taken over: no call is made, and their effects
+        belong to the new saga, which undoes them if it fails. ``plan``: a mended plan; left out, the old one.
+        ``run_from``: a step that is run anew with all that depends on it. The old saga must have ended, or rest; one
+        that rests hands over what is taken and undoes the rest. ``dry_run`` returns the ``Fork`` and changes nothing;
+        ``on_chosen`` is told of it before anything runs. The same fork has the same id: repeating it goes on with it.
+
+        Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``.
+        """
+        forking = await Forking.of(self.store, self.tools, saga_id, self._fleet.clock.now_ms())
+        step = None if run_from is None else str(run_from)
+        fork = await forking.look(None if plan is None else load_plan(plan), new_id, step)
+        if dry_run:
+            return fork
+        fork = await forking.claim(fork, step)
+        if on_chosen is not None:
+            on_chosen(fork)
+        if fork.hands_over:
+            taken = [each.source.partition("/")[2] for each in fork.plan.taken]
+            message = Message(id=secrets.token_hex(8), kind="hand_over", steps=taken, to=fork.saga_id)
+            await self._deliver(saga_id, message)
+        present = self._fleet.find(fork.saga_id)
+        if present is not None:
+            return await Handle(fork.saga_id, present.future).wait()
+        return await self._fleet.begin(fork.started, fork.compiled, taken=fork.plan.taken).wait()
+
     # --- resuming ------------------------------------------------------------------------------------------------
 
     async def resume(self, saga_id: str) -> Outcome:
@@ -490,7 +531,8 @@ class Coordinator:
 
     async def _require_heard(self, message: Message, outcome: Outcome) -> None:
         """Whoever answers second must hear of it: the message was refused, or the saga ended without reading it."""
-        refusal = {"cancel": CancelRefused, "amend": AmendRefused}.get(message.kind, DecisionRefused)
+        refusals = {"cancel": CancelRefused, "amend": AmendRefused, "hand_over": ForkRefused}
+        refusal = refusals.get(message.kind, DecisionRefused)
         for record in await read_records(self.store, outcome.saga_id, whole=False):
             if getattr(record, "message", "") == message.id:
                 if isinstance(record, MessageRefused):

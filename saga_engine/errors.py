@@ -189,6 +189,13 @@ class AmendRefused(SagaError):
     verdict = "conflict"
 
 
+class ForkRefused(SagaError):
+    """A saga cannot be forked: it is under way, past its pivot, a session, or another fork has what it did."""
+
+    code = "fork-refused"
+    verdict = "conflict"
+
+
 class StoreUnavailable(SagaError):
     """The store cannot be reached. No effect was started that is not journalled; nothing is lost."""
 

@@ -122,6 +122,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.RolledBack: unwinding.rolled_back,
     r.SessionClosed: _session_closed,
     r.StepTakenOver: settling.taken_over,
+    r.HandedOver: people.handed_over,
     r.PlannerAsked: adding.planner_asked,
     r.PlannerGaveUp: adding.planner_gave_up,
     r.RemedyProposed: adding.remedy_proposed,

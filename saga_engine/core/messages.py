@@ -16,7 +16,14 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
 from saga_engine.core.growth import Accepted
 from saga_engine.core.state import OpenQuestion, State
-from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, JournalUnreadable, PlanInvalid
+from saga_engine.errors import (
+    AmendRefused,
+    CancelRefused,
+    DecisionRefused,
+    ForkRefused,
+    JournalUnreadable,
+    PlanInvalid,
+)
 from saga_engine.plan.growing import Addition
 
 DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave", "approve", "deny")
@@ -26,7 +33,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message. ``id`` is unique; it makes posting it twice the same as posting it once."""
 
     id: str
-    kind: Literal["cancel", "decide", "amend"]
+    kind: Literal["cancel", "decide", "amend", "hand_over"]
     by: str = ""
     note: str = ""
     step: str = ""
@@ -34,6 +41,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     output: Any = None
     question: str = ""
     steps: list[Any] = []
+    to: str = ""
 
 
 _decoder = msgspec.json.Decoder(Message)
@@ -60,6 +68,9 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         if message.kind == "cancel":
             check_cancel(state)
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
+        if message.kind == "hand_over":
+            check_fork(state)
+            return r.HandedOver(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
         if message.kind == "amend":
             undos, reads, tools = check_amendment(state, message.steps)
             return r.StepsAdded(
@@ -73,7 +84,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
                 message=message.id,
             )
         question = check_decision(state, message, now_ms)
-    except (CancelRefused, DecisionRefused, AmendRefused, PlanInvalid) as error:
+    except (CancelRefused, DecisionRefused, AmendRefused, ForkRefused, PlanInvalid) as error:
         return r.MessageRefused(at=now_ms, message=message.id, code=error.code, reason=error.message)
     return r.DecisionMade(
         at=now_ms,
@@ -115,6 +126,21 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
     if state.growth is None:
         raise AmendRefused(f"the plan of saga {state.saga_id} cannot be read here", hint="see `saga show`")
     return state.growth.judge(state.added, Addition(list(steps)))
+
+
+def check_fork(state: State) -> None:
+    """Raises ``ForkRefused`` unless the saga has ended, or rests with nothing under way and a way back."""
+    saga = f"saga {state.saga_id}"
+    if state.session:
+        raise ForkRefused(
+            f"{saga} is a session: it has no plan to run again", hint="run its agent with on_divergence='continue'"
+        )
+    if state.status in t.SAGA_FINAL:
+        return
+    if state.status != t.ESCALATED or state.in_flight or state.backward:
+        raise ForkRefused(f"{saga} is under way ({state.status})", hint="wait until it ends or rests, or cancel it")
+    if state.past_pivot:
+        raise ForkRefused(f"{saga} has passed its pivot: it can only go forward", hint="answer its open questions")
 
 
 def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:

@@ -120,6 +120,17 @@ def approval_expired(state: State, record: r.ApprovalExpired) -> None:
     settling.refused(state, question.step, question.direction, error)
 
 
+def handed_over(state: State, record: r.HandedOver) -> None:
+    """A fork has taken over what these steps did; the rest of the saga is not wanted any more."""
+    for key in record.steps:
+        state.steps[state.plan.by_key[key]].handed_to = record.to
+    state.to_replan = None
+    if state.failing is None:
+        state.failing = "handed-over"
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+
+
 def cancel_requested(state: State, _: r.CancelRequested) -> None:
     """Somebody wants the saga undone."""
     state.to_replan = None

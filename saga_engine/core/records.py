@@ -39,7 +39,8 @@ class SagaStarted(Record, frozen=True, tag=True):
 
     ``seed`` makes the idempotency keys of this saga unlike those of any other with the same id. ``undos`` and ``reads``
     are what the tools' registrations said where the plan is silent; ``tools`` are the digests of their declarations. A
-    ``session`` has no plan in advance: its calls are added one by one, and it is open until it is closed.
+    ``session`` has no plan in advance: its calls are added one by one, and it is open until it is closed. ``fork_of``
+    is the id of the saga whose effects this one took over.
     """
 
     saga_id: str
@@ -52,6 +53,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     tools: dict[str, str] = {}
     engine: str = ""
     session: bool = False
+    fork_of: str = ""
     refs: dict[str, ValueRef] = {}
 
 
@@ -257,13 +259,26 @@ class SessionClosed(Record, frozen=True, tag=True):
     note: str = ""
 
 
+class HandedOver(Record, frozen=True, tag=True):
+    """The effects of these steps belong to the fork ``to`` from here on; what is left is undone."""
+
+    steps: list[str]
+    to: str
+    message: str = ""
+
+
 class StepTakenOver(Record, frozen=True, tag=True):
-    """A fork reuses what ``source`` (a step of another saga) did. The effect is this saga's from here on."""
+    """A fork reuses what ``source`` (``SAGA/STEP``) did. The effect is this saga's from here on.
+
+    ``key`` is the idempotency key under which it was made, ``fallback`` which of the step's ways it was.
+    """
 
     step: str
     source: str
     fingerprint: str
     output: Any = None
+    key: str = ""
+    fallback: int = 0
     refs: dict[str, ValueRef] = {}
 
 
@@ -419,6 +434,7 @@ AnyRecord = (
     | RolledBack
     | SessionClosed
     | StepTakenOver
+    | HandedOver
     | PlannerAsked
     | PlannerGaveUp
     | RemedyProposed

@@ -87,7 +87,7 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
         return "failed"
     if compiled.kind == "read" or step.status in (t.PENDING, t.SKIPPED, t.FAILED, t.BLOCKED):
         return None
-    if step.status == t.SUCCEEDED and step.via == "shared":
+    if step.status == t.SUCCEEDED and (step.via == "shared" or step.handed_to):
         return None  # the effect is another saga's, and so is its undo
     if compiled.remedies is not None and not step.forward.doubtful:
         return None  # it makes up for another step, under whose name it is listed
@@ -136,6 +136,8 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["source"] = step.source
     if step.age_ms is not None:
         body["age_ms"] = step.age_ms
+    if step.handed_to:
+        body["handed_to"] = step.handed_to
     if step.using:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
     if step.parked:

@@ -92,6 +92,8 @@ def taken_over(state: State, record: r.StepTakenOver) -> None:
     state.ready.pop(index, None)
     move(step, "take_over")
     step.source = record.source
+    step.taken_key = record.key
+    step.using = record.fallback
     step.forward.ended_at = record.at
     happened(state, index, step, record.output, "fork")
 

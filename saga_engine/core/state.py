@@ -73,6 +73,7 @@ class StepState:
         "age_ms",
         "by_hand",
         "forward",
+        "handed_to",
         "left",
         "open_remedies",
         "output",
@@ -82,6 +83,7 @@ class StepState:
         "settled_ask",
         "source",
         "status",
+        "taken_key",
         "unavailable",
         "undo",
         "undo_output",
@@ -99,6 +101,8 @@ class StepState:
         self.undo_output: Any = None
         self.via = ""  # how it is known to have happened: StepSucceeded.via
         self.source = ""  # whose effect it is, if it is another saga's
+        self.handed_to = ""  # the fork that its effect belongs to
+        self.taken_key = ""  # the key under which another saga made its effect
         self.age_ms: int | None = None  # how old its result is, if it is a kept one
         self.using = 0  # which of its fallbacks is called; 0: its own tool
         self.unavailable = False  # its own tool could not be reached
@@ -285,7 +289,8 @@ class State:
 
     def undoing(self, index: int) -> CompiledRollback | None:
         """How what serves the step is undone; None if it cannot be, or if the effect is another saga's."""
-        return None if self.steps[index].via == "shared" else self.acting(index).rollback
+        step = self.steps[index]
+        return None if step.via == "shared" or step.handed_to else self.acting(index).rollback
 
     def rollback(self, index: int) -> CompiledRollback:
         """How a step is undone; the step must have a rollback."""
@@ -295,8 +300,10 @@ class State:
 
     def key(self, index: int, direction: Direction) -> str:
         """The idempotency key of a step in one direction."""
-        step = self.plan.steps[index]
-        return idempotency_key(self.saga_id, step.key, direction, self.seed, self.steps[index].using)
+        step = self.steps[index]
+        if step.taken_key and direction == FORWARD:
+            return step.taken_key
+        return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed, step.using)
 
     def approval(self, index: int, direction: Direction) -> str:
         """The digest of the exact call that a person approved, while that is valid; else an empty text."""

@@ -69,7 +69,10 @@ def undo_turn(state: State, index: int) -> None:
 
 
 def _has_undo(state: State, index: int) -> bool:
-    return state.undoing(index) is not None or (state.plan.steps[index].semantic and state.steps[index].via != "shared")
+    if state.undoing(index) is not None:
+        return True
+    step = state.steps[index]
+    return state.plan.steps[index].semantic and step.via != "shared" and not step.handed_to
 
 
 def _begin_undo(state: State, index: int) -> None:

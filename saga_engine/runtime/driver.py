@@ -142,13 +142,13 @@ class SagaDriver:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    async def run(self, first: r.AnyRecord | None) -> None:
-        """Drive the saga until it ends, rests or is stopped; ``first`` is the record that begins or resumes it.
+    async def run(self, first: Sequence[r.AnyRecord]) -> None:
+        """Drive the saga until it ends, rests or is stopped; ``first`` are the records that begin or resume it.
 
         Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then stands as
         its journal says.
         """
-        records: list[r.AnyRecord] = [] if first is None else [first]
+        records: list[r.AnyRecord] = list(first)
         if self._link is not None:
             self._link.driver = self
             self._link.on_driver(self.state)

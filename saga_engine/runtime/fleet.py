@@ -18,7 +18,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.growth import Growth
-from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
+from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted, StepTakenOver
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned
@@ -128,6 +128,7 @@ class Fleet:
         *,
         detach: bool = False,
         link: Link | None = None,
+        taken: Sequence[StepTakenOver] = (),
     ) -> Handle:
         """A new saga; with ``detach`` it is journalled and left to others. Raises ``SecretMissing``.
 
@@ -137,7 +138,7 @@ class Fleet:
         _require_secrets(plan)
         saga = Running(started.digest, link)
         saga.journalled = journalled
-        work = self._create_detached(started, plan) if detach else self._create(saga, started, plan)
+        work = self._create_detached(started, plan) if detach else self._create(saga, started, plan, taken)
         return self._take_on(started.saga_id, saga, work)
 
     def resume(self, saga_id: str, link: Link | None = None) -> Handle:
@@ -149,7 +150,7 @@ class Fleet:
                 raise SagaOwned(f"saga {saga_id} is in use in this process", hint="one agent a session")
             return Handle(saga_id, present.future)
         saga = Running("", link)
-        return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, None))
+        return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, ()))
 
     def _still_open(self) -> None:
         if self.closing:
@@ -161,7 +162,9 @@ class Fleet:
         saga.task = asyncio.create_task(self._see_through(saga_id, saga, work), name=f"saga {saga_id}")
         return Handle(saga_id, saga.future)
 
-    async def _create(self, saga: Running, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+    async def _create(
+        self, saga: Running, started: SagaStarted, compiled: CompiledPlan, taken: Sequence[StepTakenOver]
+    ) -> Outcome:
         met = self._performer is not None
         performer = await self._open_lease()
         if not met:  # the deadline counts on the store's clock, which is known only now
@@ -169,7 +172,11 @@ class Fleet:
         creation = Creation(digest=started.digest, owned=True)
         state = begin(started, compiled, Growth(started, self._tools))
         driver = self._driver(state, 0, performer, saga, creation)
-        return await self._drive(started.saga_id, saga, driver, started)
+        first: list[AnyRecord] = [started]
+        for record in taken:  # a fork begins with what it took over, in the same write
+            first.append(msgspec.structs.replace(record, at=started.at))
+            evolve(state, first[-1])
+        return await self._drive(started.saga_id, saga, driver, first)
 
     async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
         await self._open_lease()  # for the store's clock, on which the deadline counts
@@ -211,7 +218,9 @@ class Fleet:
             if self._running.get(saga_id) is saga:
                 del self._running[saga_id]
 
-    async def _drive(self, saga_id: str, saga: Running, driver: SagaDriver | None, first: AnyRecord | None) -> Outcome:
+    async def _drive(
+        self, saga_id: str, saga: Running, driver: SagaDriver | None, first: Sequence[AnyRecord]
+    ) -> Outcome:
         """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it."""
         take_ups = 0
         while True:
@@ -220,7 +229,8 @@ class Fleet:
                 taken = await self._take(saga_id, saga)
                 if isinstance(taken, Outcome):
                     return taken
-                driver, first = taken
+                driver, resumed = taken
+                first = [resumed]
             saga.driver = driver
             if self.closing:
                 driver.stop()

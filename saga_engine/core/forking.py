@@ -1,0 +1,132 @@
+"""Forks: a new saga that reuses what another one did, as far as nothing that it depends on has changed.
+
+A step is taken over when its fingerprint (``fingerprint``) is that of a step of the other saga which happened and still
+stands. The first step that is new, changed or failed, and everything that depends on it, runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import FORWARD
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.fingerprint import Fingerprints
+from saga_engine.core.growth import Growth
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan import graph
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep
+
+#: How a step may be known to have happened without its effect being the saga's own.
+_NOT_OWN = frozenset({"shared", "cache"})
+
+
+@dataclass(slots=True)
+class ForkPlan:
+    """What a fork would do.
+
+    ``taken``: the steps that it takes over, as they are journalled. ``runs``: those that it runs, by key. ``left``: the
+    keys of the other saga's steps that stand and stay with it.
+    """
+
+    taken: list[r.StepTakenOver] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as one JSON object."""
+        return {
+            "taken_over": [
+                {"step_id": each.step, "from": each.source, "fingerprint": each.fingerprint} for each in self.taken
+            ],
+            "runs": list(self.runs),
+            "left": list(self.left),
+        }
+
+
+def choose(
+    old: State,
+    fingerprints: Mapping[str, str],
+    started: r.SagaStarted,
+    plan: CompiledPlan,
+    growth: Growth,
+    *,
+    run_from: str | None = None,
+    elsewhere: Collection[str] = (),
+) -> ForkPlan:
+    """What a fork of ``old`` takes over; ``fingerprints`` are those of its steps, by key.
+
+    ``run_from`` is the key of a step that is run, with all that depends on it, although nothing has changed.
+    ``elsewhere`` are the keys of steps that another fork has taken over.
+    """
+    standing = _standing(old, fingerprints, started.saga_id, elsewhere)
+    state = begin(started, plan, growth)
+    prints = Fingerprints()
+    made = ForkPlan()
+    taken: set[int] = set()
+    for index in graph.sort([step.deps for step in plan.steps]):
+        step = plan.steps[index]
+        record = None
+        if step.key != run_from and taken.issuperset(step.deps):
+            record = _match(state, prints, index, standing, old)
+        if record is None:
+            made.runs.append(step.key)
+            continue
+        evolve(state, record)
+        prints.note(state, record)
+        made.taken.append(record)
+        taken.add(index)
+    used = {each.source.partition("/")[2] for each in made.taken}
+    made.left = [key for keys in standing.values() for key in keys if key not in used and _writes(old, key)]
+    return made
+
+
+def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: Collection[str]) -> dict[str, list[str]]:
+    """The steps that happened, are the saga's own and stand, by fingerprint."""
+    found: dict[str, list[str]] = {}
+    for compiled, step in zip(old.plan.steps, old.steps, strict=True):
+        own = step.via and step.via not in _NOT_OWN and step.handed_to in ("", to)
+        stands = step.status == t.SUCCEEDED and compiled.key not in elsewhere
+        if own and stands and compiled.key in fingerprints:
+            found.setdefault(fingerprints[compiled.key], []).append(compiled.key)
+    return found
+
+
+def _match(
+    state: State, prints: Fingerprints, index: int, standing: Mapping[str, list[str]], old: State
+) -> r.StepTakenOver | None:
+    step = state.plan.steps[index]
+    ways: tuple[CompiledStep | CompiledFallback, ...] = (step, *step.fallbacks)
+    for using, serving in enumerate(ways):
+        if isinstance(serving, CompiledFallback) and serving.way != "tool":
+            continue
+        state.steps[index].using = using
+        try:
+            print_ = prints.of_call(state, index, serving.params.resolve(StateScope(state)))
+        except BindingUnresolved:
+            print_ = None
+        state.steps[index].using = 0
+        # Two identical steps are two effects: each is taken over once.
+        keys = standing.get(print_ or "")
+        if print_ is None or not keys:
+            continue
+        key = keys.pop(0)
+        at = old.plan.by_key[key]
+        return r.StepTakenOver(
+            at=state.started_at,
+            step=step.key,
+            source=f"{old.saga_id}/{key}",
+            fingerprint=print_,
+            output=old.steps[at].output,
+            key=old.key(at, FORWARD),
+            fallback=using,
+        )
+    return None
+
+
+def _writes(old: State, key: str) -> bool:
+    return old.plan.steps[old.plan.by_key[key]].kind != "read"
