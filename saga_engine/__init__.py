@@ -10,55 +10,89 @@ from typing import TYPE_CHECKING, Any
 from saga_engine._version import __version__
 
 if TYPE_CHECKING:
+    from saga_engine.adapters.sync import SyncSession, sync_session
     from saga_engine.api import Coordinator, run_sync
-    from saga_engine.errors import OutcomeUnknown, PlanInvalid, SagaError, ToolError
+    from saga_engine.errors import (
+        CallBlocked,
+        CallFailed,
+        NeedsPerson,
+        OutcomeUnknown,
+        PlanInvalid,
+        SagaError,
+        ToolError,
+    )
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
-    from saga_engine.ports import Question
+    from saga_engine.ports import Escalation, Question
+    from saga_engine.runtime.calls import Undo
     from saga_engine.runtime.outcome import Handle, Outcome
+    from saga_engine.runtime.session import Savepoint, Session
     from saga_engine.tools.context import ToolContext
     from saga_engine.tools.decorator import Tool, tool
+    from saga_engine.tools.policy.rules import Policy, Rule
     from saga_engine.tools.registry import ToolRegistry
     from saga_engine.tools.selecting import select_tools
 
 _HOMES = {
     "BreakerPolicy": "saga_engine.plan.tooling",
+    "CallBlocked": "saga_engine.errors",
+    "CallFailed": "saga_engine.errors",
     "Coordinator": "saga_engine.api",
     "Handle": "saga_engine.runtime.outcome",
+    "NeedsPerson": "saga_engine.errors",
     "Outcome": "saga_engine.runtime.outcome",
     "OutcomeUnknown": "saga_engine.errors",
     "Plan": "saga_engine.plan.model",
     "PlanInvalid": "saga_engine.errors",
+    "Escalation": "saga_engine.ports",
+    "Policy": "saga_engine.tools.policy.rules",
     "Question": "saga_engine.ports",
+    "Rule": "saga_engine.tools.policy.rules",
     "RetryPolicy": "saga_engine.plan.tooling",
     "SagaError": "saga_engine.errors",
+    "Savepoint": "saga_engine.runtime.session",
+    "Session": "saga_engine.runtime.session",
+    "SyncSession": "saga_engine.adapters.sync",
     "Tool": "saga_engine.tools.decorator",
     "ToolContext": "saga_engine.tools.context",
     "ToolError": "saga_engine.errors",
     "ToolRegistry": "saga_engine.tools.registry",
+    "Undo": "saga_engine.runtime.calls",
     "run_sync": "saga_engine.api",
     "select_tools": "saga_engine.tools.selecting",
+    "sync_session": "saga_engine.adapters.sync",
     "tool": "saga_engine.tools.decorator",
 }
 
 __all__ = [
     "BreakerPolicy",
+    "CallBlocked",
+    "CallFailed",
     "Coordinator",
+    "Escalation",
     "Handle",
+    "NeedsPerson",
     "Outcome",
     "OutcomeUnknown",
     "Plan",
     "PlanInvalid",
+    "Policy",
     "Question",
     "RetryPolicy",
+    "Rule",
     "SagaError",
+    "Savepoint",
+    "Session",
+    "SyncSession",
     "Tool",
     "ToolContext",
     "ToolError",
     "ToolRegistry",
+    "Undo",
     "__version__",
     "run_sync",
     "select_tools",
+    "sync_session",
     "tool",
 ]
 

@@ -167,6 +167,27 @@ async def test_what_does_not_fit_is_refused_and_nothing_is_lost() -> None:
             await engine.amend(handle.saga_id, [{"step_id": 2, **booking("x")}])
 
 
+async def test_large_amendments_are_stored_apart_and_read_again() -> None:
+    """Steps of any size: whoever resumes or looks at the saga finds them."""
+    GATE["hotel"] = asyncio.Event()
+    FULL.add("hotel")
+    big = "x" * 40_000
+    async with Coordinator.open("memory://big", TOOLS) as engine:
+        handle = await engine.submit(plan(booking("hotel"), on_failure="pause"))
+        while "StepIntended" not in await kinds(engine, handle.saga_id):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        amended = asyncio.create_task(engine.amend(handle.saga_id, [{"step_id": "big", **booking(big)}]))
+        while not (await engine.store.head(handle.saga_id)).inbox:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        GATE["hotel"].set()
+        assert (await amended).status == "ESCALATED"
+    FULL.clear()
+    async with Coordinator.open("memory://big", TOOLS) as other:
+        assert [step["step_id"] for step in (await other.show(handle.saga_id)).body["steps"]] == [1, "big"]
+        assert (await other.decide(handle.saga_id, 1, "retry")).completed
+    assert ["book hotel", f"book {big}"] == LOG
+
+
 # --- another way ---------------------------------------------------------------------------------------------------
 
 

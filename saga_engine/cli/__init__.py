@@ -13,18 +13,25 @@ import typer
 
 from saga_engine._version import __version__
 from saga_engine.cli import exit_codes
+from saga_engine.cli.amend import amend
 from saga_engine.cli.cancel import cancel
 from saga_engine.cli.check import check
 from saga_engine.cli.command import command
 from saga_engine.cli.doctor import doctor
+from saga_engine.cli.fork import fork
 from saga_engine.cli.graph import graph
 from saga_engine.cli.history import history
+from saga_engine.cli.inbox import inbox
 from saga_engine.cli.listing import list_sagas
+from saga_engine.cli.plan import plan
 from saga_engine.cli.resolve import resolve
 from saga_engine.cli.resume import resume
 from saga_engine.cli.schema import schema
 from saga_engine.cli.show import show
+from saga_engine.cli.simulate import simulate
 from saga_engine.cli.submit import submit
+from saga_engine.cli.tools import tools
+from saga_engine.cli.trace import app as trace
 from saga_engine.cli.words import PlainCommand, PlainGroup
 
 __all__ = ["app", "main", "run"]
@@ -44,13 +51,20 @@ for _name, _body, _about in (
     ("show", show, "Show where a saga stands."),
     ("history", history, "Print a saga's journal."),
     ("cancel", cancel, "Have a saga undone."),
+    ("inbox", inbox, "List what people are asked, with the answers."),
     ("resolve", resolve, "Answer a question that a saga asks."),
+    ("amend", amend, "Add steps to a saga under way."),
+    ("fork", fork, "Do it again, and reuse what has not changed."),
     ("check", check, "Check a plan; nothing runs."),
+    ("simulate", simulate, "Play every failure of a plan; nothing runs."),
+    ("plan", plan, "Have a model write a plan for a goal."),
+    ("tools", tools, "List tools, with their guards and what to mend."),
     ("schema", schema, "Print the JSON Schema of a plan."),
     ("graph", graph, "Draw a plan or a saga."),
     ("doctor", doctor, "Look at store, tools and settings."),
 ):
     app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
+app.add_typer(trace, name="trace", short_help="Export, verify and replay what happened.")
 
 
 def _print_version(wanted: bool) -> None:

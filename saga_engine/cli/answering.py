@@ -1,4 +1,4 @@
-"""What ``cancel`` and ``resolve`` share: a message is recorded first, and then the saga goes on."""
+"""What ``cancel``, ``resolve`` and ``amend`` share: a message is recorded first, and then the saga goes on."""
 
 from __future__ import annotations
 

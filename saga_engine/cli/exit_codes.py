@@ -45,9 +45,14 @@ _OF_STATUS: Final = {
 _OF_ERROR: Final = {
     "saga-not-found": NOT_FOUND,
     "saga-exists": CONFLICT,
+    "session-diverged": CONFLICT,
+    "session-ended": CONFLICT,
     "decision-refused": CONFLICT,
     "cancel-refused": CONFLICT,
+    "amend-refused": CONFLICT,
+    "fork-refused": CONFLICT,
     "plan-invalid": PLAN_INVALID,
+    "planner-failed": PLAN_INVALID,
     "saga-owned": STILL_RUNNING,
     "interrupted": INTERRUPTED,
 }

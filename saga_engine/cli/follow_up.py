@@ -22,7 +22,7 @@ def options_line(settings: Settings) -> list[str]:
     # What the environment or saga.toml says, they will say again.
     given = sys.argv[1:]
     line: list[str] = []
-    if _named("--tools", given) or not settings.tools:
+    if _named("--tools", given) or not settings.names_tools:
         references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
         line += [part for reference in references for part in ("--tools", reference)]
     if _named("--store", given):

@@ -2,66 +2,87 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.options import DebugOption, JsonOption, SagaArgument, StoreOption
+from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
 
-_COLUMNS: Final = ("seq", "at", "k", "step", "direction", "v")
+_COLUMNS: Final = ("seq", "at", "k", "step", "direction", "v", "refs")
 _CELL_CHARS: Final = 200
+_VALUE_CHARS: Final = 80
 
 
 def history(
     saga_id: SagaArgument,
     *,
+    full: FullOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
     """Print a saga's journal, one record a line. No tools are needed.
 
-    Example:
+    A large value shows as its size, its digest and its cut form; --full fetches it, and cuts nothing.
+
+    Examples:
       saga history trip-42
+      saga history trip-42 --full --json
     """
     import asyncio
 
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import data, document, table
 
-    records = asyncio.run(_records(settings_for(store), saga_id))
+    records = asyncio.run(_records(settings_for(store), saga_id, full=full))
     if as_json:
         document({"saga_id": saga_id, "records": records})
     else:
-        data(
-            table(["SEQ", "TIME", "RECORD", "STEP", "DETAILS"], [_row(one) for one in records], limit_chars=_CELL_CHARS)
-        )
+        rows = [_row(one, sys.maxsize if full else _VALUE_CHARS) for one in records]
+        titles = ["SEQ", "TIME", "RECORD", "STEP", "DETAILS"]
+        data(table(titles, rows, limit_chars=sys.maxsize if full else _CELL_CHARS))
     return exit_codes.COMPLETED
 
 
-async def _records(settings: Settings, saga_id: str) -> list[dict[str, Any]]:
+async def _records(settings: Settings, saga_id: str, *, full: bool) -> list[dict[str, Any]]:
     from saga_engine.api import Coordinator
 
     async with Coordinator.open(
         settings.store, durability=settings.durability, patience_s=settings.patience_s
     ) as coordinator:
-        return await coordinator.history(saga_id)
+        return await coordinator.history(saga_id, full=full)
 
 
-def _row(record: dict[str, Any]) -> list[Any]:
+def _row(record: dict[str, Any], limit_chars: int) -> list[Any]:
     from saga_engine.cli import times
 
     step = record.get("step", "")
     if record.get("direction") == "compensate":
         step = f"{step} undo"
     details = {name: value for name, value in record.items() if name not in _COLUMNS}
-    said = " ".join(f"{name}={_short(value)}" for name, value in details.items())
-    return [str(record["seq"]), times.local(record["at"]), record["k"], step, said]
+    said = [_detail(name, value, limit_chars) for name, value in details.items()]
+    said += [f"{name}={_large(ref, limit_chars)}" for name, ref in record.get("refs", {}).items()]
+    return [str(record["seq"]), times.local(record["at"]), record["k"], step, " ".join(said)]
 
 
-def _short(value: Any) -> str:
+def _detail(name: str, value: Any, limit_chars: int) -> str:
+    from saga_engine.cli import times
     from saga_engine.plan.values import cut
 
-    return cut(value, 80)
+    if name in ("delay_ms", "again_ms", "age_ms") and value >= 0:
+        name, value = name.removesuffix("_ms"), times.duration(value)
+    elif name == "expires_ms":
+        name, value = "expires", times.local(value)
+    return f"{name}={cut(value, limit_chars)}"
+
+
+def _large(ref: dict[str, Any], limit_chars: int) -> str:
+    """A value that stands beside the journal."""
+    from saga_engine.cli.saga_view import size_words
+    from saga_engine.plan.values import cut
+
+    value = cut(ref.get("brief", ref.get("summary")), limit_chars)
+    return f"({size_words(ref['bytes'])}, sha256 {ref['digest'][:12]}) {value}"

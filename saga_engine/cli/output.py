@@ -33,6 +33,7 @@ _COLOURS: Final = {
     "COMPENSATED": "33",
     "IN_DOUBT": "35",
     "FAILED": "31",
+    "BLOCKED": "31",
     "COMPENSATION_FAILED": "31",
     "ESCALATED": "1;31",
     "ABANDONED": "31",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import times
 from saga_engine.cli.output import note, shown
+from saga_engine.cli.saga_view import known_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,19 +37,35 @@ _NOTE_CHARS: Final = 80
 _STATES: Final = {
     "StepIntended": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
+    "StepTakenOver": ("taken over", "taken over"),
     "StepRetryScheduled": ("waits to try again", "waits to try again"),
     "StepFailed": ("not done", "undo failed"),
+    "StepBlocked": ("blocked", "undo blocked"),
+    "FallbackChosen": ("takes another way", "takes another way"),
+    "StepParked": ("parked", "parked"),
     "StepInDoubt": ("in doubt", "undo in doubt"),
     "ProbeIntended": ("asking whether it happened", "asking whether it happened"),
     "ProbeFailed": ("still in doubt", "still in doubt"),
     "StepEscalated": ("needs a person", "undo needs a person"),
     "DecisionMade": ("decided", "decided"),
+    "ApprovalExpired": ("denied", "undo denied"),
 }
-_ENDED: Final = frozenset({"StepSucceeded", "StepFailed", "StepEscalated"})
-_ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded"})
+_ENDED: Final = frozenset(
+    {"StepSucceeded", "StepTakenOver", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"}
+)
+_ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "StepTakenOver"})
 #: Records about people being told are told by what is printed at the end.
 _UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted"})
-_STYLES: Final = {"StepSucceeded": "green", "StepFailed": "red", "StepEscalated": "bold red", "StepInDoubt": "magenta"}
+_STYLES: Final = {
+    "StepSucceeded": "green",
+    "StepTakenOver": "green",
+    "StepFailed": "red",
+    "StepBlocked": "red",
+    "ApprovalExpired": "red",
+    "StepEscalated": "bold red",
+    "StepInDoubt": "magenta",
+}
+_MAX_NAMED: Final = 10
 
 
 class _Row:
@@ -72,6 +89,7 @@ class Progress:
     def __init__(self, title: str, names: Mapping[str, str], *, many: bool = False) -> None:
         self._title = title
         self._names = names
+        self._total = len(names)
         self._many = many
         self._large = many or len(names) > _TOLD_ONE_BY_ONE
         self._active: dict[tuple[str, str], _Row] = {}
@@ -90,6 +108,7 @@ class Progress:
     def start_from(self, body: Mapping[str, Any]) -> None:
         """Take over how a saga stood before it was driven on here; ``body`` is the object of ``show``."""
         self._names = {str(step["step_id"]): step["name"] for step in body["steps"]}
+        self._total = sum(step["status"] != "SKIPPED" and "remedies" not in step for step in body["steps"])
         self._large = len(self._names) > _TOLD_ONE_BY_ONE
         self._done = sum(step["status"] == "SUCCEEDED" for step in body["steps"])
 
@@ -112,8 +131,9 @@ class Progress:
     def _step(self, saga_id: str, kind: str, record: Any) -> None:
         if self._many and kind in _ROUTINE:
             return
-        backward = record.direction != "forward"
-        place = (record.step, record.direction)
+        direction = getattr(record, "direction", "forward")  # another way, or none for now, is only there forward
+        backward = direction != "forward"
+        place = (record.step, direction)
         row = self._active.get(place)
         if row is None:
             row = self._active[place] = _Row(self._label(record.step, backward=backward))
@@ -128,7 +148,7 @@ class Progress:
         if kind in _ENDED or decided:
             del self._active[place]
             self._ended.append(row)
-            if kind == "StepSucceeded" or (decided and record.decision in ("happened", "undone")):
+            if kind in ("StepSucceeded", "StepTakenOver") or (decided and record.decision in ("happened", "undone")):
                 self._done += not backward
                 self._undone += backward
         if self._many:
@@ -138,7 +158,7 @@ class Progress:
 
     def _tell_step(self, saga_id: str, row: _Row, kind: str, at_ms: int) -> None:
         if self._large and kind in _ROUTINE:
-            every = max(len(self._names) // 20, 1)
+            every = max(self._total // 20, 1)
             count = self._undone or self._done
             if kind == "StepSucceeded" and count % every == 0:
                 note(f"{times.clock(at_ms)}  {self._counts()}")
@@ -149,11 +169,23 @@ class Progress:
     def _saga(self, saga_id: str, kind: str, record: Any) -> None:
         words = _saga_words(kind, record)
         self._status = words
+        if kind in ("StepsAdded", "RemedyProposed", "CallAdded") and not self._many:
+            self._learn(kind, record)
         line = f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}"
         if self._live is not None:
             self._live.console.print(line)
         else:
             note(line)
+
+    def _learn(self, kind: str, record: Any) -> None:
+        """Names of steps that were added. What makes up for a step is none of those that the saga still has to do."""
+        if kind == "CallAdded":
+            added = {record.step: record.tool}
+        else:
+            added = {key: str(step.get("name", "")) for key, step in _keyed(record.steps)}
+        self._names = {**self._names, **added}
+        if kind != "RemedyProposed":
+            self._total += len(added) - len(getattr(record, "dropped", ()))
 
     def _label(self, step: str, *, backward: bool) -> str:
         name = self._names.get(step, "")
@@ -161,7 +193,7 @@ class Progress:
         return f"{'undo' if backward else 'step'} {shown(step)}{about}"
 
     def _counts(self) -> str:
-        total = f" of {len(self._names)}" if self._names else ""
+        total = f" of {self._total}" if self._total else ""
         undone = f", {self._undone} undone" if self._undone else ""
         return f"{self._done}{total} done{undone}, {len(self._active)} under way"
 
@@ -263,15 +295,57 @@ def _remark(kind: str, record: Any) -> str:
     if kind == "DecisionMade":
         return f"{shown(record.decision, 30)}{f' by {shown(record.by, 40)}' if record.by else ''}"
     if kind == "StepEscalated":
-        return shown(record.kind, _NOTE_CHARS)
+        return shown(record.kind, _NOTE_CHARS) + (f", rule {shown(record.rule, 40)}" if record.rule else "")
     if kind == "StepSucceeded" and record.via != "call":
-        return f"known by {shown(record.via, 20)}"
+        return known_by(record.via, record.source, record.age_ms)
+    if kind == "StepTakenOver":
+        return f"what {shown(record.source, _NOTE_CHARS)} did"
+    if kind == "ApprovalExpired":
+        return "nobody answered in time"
     error = getattr(record, "error", None)
     if error is None:
         return ""
+    which = f"fallback {record.fallback}; " if kind == "FallbackChosen" else ""
+    rule = f"rule {shown(record.rule, 40)}; " if kind == "StepBlocked" and record.rule else ""
     delay = getattr(record, "delay_ms", 0)
     wait = f"; next in {times.duration(delay)}" if delay else ""
-    return f"{shown(error.error_code, 40)}: {shown(error.message, _NOTE_CHARS)}{wait}"
+    return f"{which}{rule}{shown(error.error_code, 40)}: {shown(error.message, _NOTE_CHARS)}{wait}"
+
+
+def _keyed(steps: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The steps of a record with their keys. What was too large for the record is not at hand."""
+    for step in steps or ():
+        if isinstance(step, Mapping) and "step_id" in step:
+            yield str(step["step_id"]), step
+
+
+def _named(steps: Any) -> str:
+    keys = [key for key, _ in _keyed(steps)]
+    more = f" and {len(keys) - _MAX_NAMED} more" if len(keys) > _MAX_NAMED else ""
+    return f"step{'' if len(keys) == 1 else 's'} {', '.join(shown(key, 64) for key in keys[:_MAX_NAMED])}{more}"
+
+
+def _planner_words(kind: str, record: Any) -> str:
+    """What a model is asked, and what came of it."""
+    step = shown(record.step, 64)
+    if kind == "PlannerAsked":
+        if record.purpose == "replan":
+            return f"asking the planner for another way than step {step}"
+        return f"asking the planner how to make up for step {step}"
+    if kind == "PlannerGaveUp":
+        said = f"{shown(record.error.error_code, 40)}: {shown(record.error.message, _NOTE_CHARS)}"
+        return f"the planner has no way for step {step} ({said})"
+    what = "makes up" if record.auto else "proposes to make up"
+    return f"the planner {what} for step {step} by {_named(record.steps)}"
+
+
+def _session_words(kind: str, record: Any) -> str:
+    """What an agent without a plan does."""
+    if kind == "CallAdded":
+        return f"the agent calls {shown(record.tool, 80)} as step {shown(record.step, 64)}"
+    if kind == "RolledBack":
+        return f"the agent wants {_named([{'step_id': step} for step in record.steps])} undone"
+    return f"the agent is done{f' ({shown(record.reason, 40)})' if record.reason else ''}"
 
 
 def _saga_words(kind: str, record: Any) -> str:
@@ -282,6 +356,17 @@ def _saga_words(kind: str, record: Any) -> str:
         return "resumed from its journal"
     if kind == "CancelRequested":
         return f"cancel requested{f' by {shown(record.by, 40)}' if record.by else ''}"
+    if kind in ("PlannerAsked", "PlannerGaveUp", "RemedyProposed"):
+        return _planner_words(kind, record)
+    if kind in ("CallAdded", "RolledBack", "SessionClosed"):
+        return _session_words(kind, record)
+    if kind == "HandedOver":
+        steps = _named([{"step_id": step} for step in record.steps])
+        return f"saga {shown(record.to, 128)} takes over what {steps} did"
+    if kind == "StepsAdded":
+        by = f" by {shown(record.by, 40)}" if record.by else ""
+        dropped = f"; {len(record.dropped)} will not run any more" if record.dropped else ""
+        return f"{_named(record.steps)} added{by}{dropped}"
     if kind == "MessageRefused":
         return f"a message was refused: {shown(record.reason, 200)}"
     return {

@@ -30,6 +30,8 @@ class Decision(StrEnum):
     RETRY = "retry"
     UNDONE = "undone"
     LEAVE = "leave"
+    APPROVE = "approve"
+    DENY = "deny"
 
 
 def resolve(
@@ -39,7 +41,8 @@ def resolve(
         Decision,
         typer.Argument(
             metavar="DECISION",
-            help="happened | not-happened | retry | undone (I undid it by hand) | leave (accept what is left)",
+            help="happened | not-happened | retry | undone (I undid it by hand) | leave (accept what is left) | "
+            "approve | deny",
             case_sensitive=False,
         ),
     ],
@@ -62,6 +65,7 @@ def resolve(
     Examples:
       saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py
       saga resolve trip-42 2 undone --by ada --note "refunded in the bank's portal" --tools tools.py
+      saga resolve trip-42 3 approve --by ada --tools tools.py
     """
     from saga_engine.cli.answering import answer
     from saga_engine.cli.inputs import output_value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.options import DebugOption, FullOption, JsonOption, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -25,6 +25,7 @@ def resume(
     ] = False,
     tools: ToolsOption = None,
     store: StoreOption = None,
+    full: FullOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -44,11 +45,11 @@ def resume(
     settings = settings_for(store, tools)
     registry = registry_for(settings)
     if saga_id is None:
-        return _resume_all(settings, registry, as_json=as_json)
-    return resume_one(saga_id, settings, registry, as_json=as_json)
+        return _resume_all(settings, registry, as_json=as_json, full=full)
+    return resume_one(saga_id, settings, registry, as_json=as_json, full=full)
 
 
-def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_json: bool) -> int:
+def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool = False) -> int:
     """Drive one saga on and print where it then stands."""
     from saga_engine.cli.progress import Progress
     from saga_engine.cli.running import drive, driven, finish, stands
@@ -58,23 +59,23 @@ def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_j
 
     async def work(coordinator: Coordinator) -> Driven:
         progress.start_from((await coordinator.show(saga_id)).body)
-        return await driven(coordinator, saga_id, coordinator.resume(saga_id))
+        return await driven(coordinator, saga_id, coordinator.resume(saga_id), full=full)
 
     try:
         found = drive(settings, registry, work, progress)
     except Interrupted as error:
         raise stands(error, settings) from error
-    return finish(found, settings, as_json=as_json)
+    return finish(found, settings, as_json=as_json, full=full)
 
 
-def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool) -> int:
+def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
     from saga_engine.cli.output import data, document, note, table
     from saga_engine.cli.progress import Progress
     from saga_engine.cli.running import drive
 
     async def work(coordinator: Coordinator) -> list[tuple[dict[str, Any], int]]:
         results = await coordinator.resume_all()
-        return [await _entry(coordinator, saga_id, result) for saga_id, result in results.items()]
+        return [await _entry(coordinator, saga_id, result, full=full) for saga_id, result in results.items()]
 
     entries = drive(settings, registry, work, Progress.of_many())
     if as_json:
@@ -88,17 +89,17 @@ def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool) ->
     return exit_codes.gravest(code for _, code in entries)
 
 
-async def _entry(coordinator: Coordinator, saga_id: str, result: Any) -> tuple[dict[str, Any], int]:
+async def _entry(coordinator: Coordinator, saga_id: str, result: Any, *, full: bool) -> tuple[dict[str, Any], int]:
     """One saga's part of the document, and its exit code. An entry without ``status`` could not be resumed."""
     from saga_engine.errors import SagaError, SagaOwned
 
     if isinstance(result, SagaOwned):
-        body = (await coordinator.show(saga_id)).to_dict()
+        body = (await coordinator.show(saga_id, full=full)).to_dict()
         return body, exit_codes.STILL_RUNNING
     if isinstance(result, SagaError):
         error: SagaError = result
         return {"saga_id": saga_id, "error": error.to_dict()}, exit_codes.of_error(error)
-    return result.to_dict(), exit_codes.of_status(result.status)
+    return result.to_dict(full=full), exit_codes.of_status(result.status)
 
 
 def _row(body: dict[str, Any]) -> list[Any]:

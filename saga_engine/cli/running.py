@@ -44,12 +44,12 @@ class Driven:
         return exit_codes.STILL_RUNNING if self.elsewhere else exit_codes.of_status(self.outcome.status)
 
 
-async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome]) -> Driven:
-    """The end of ``work``; for a saga that a live process drives elsewhere, where it stands now."""
+async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome], *, full: bool = False) -> Driven:
+    """The end of ``work``; for a saga that a live process drives elsewhere, what ``show`` says of it now."""
     try:
         outcome = await work
     except SagaOwned:
-        outcome = await coordinator.show(saga_id)
+        outcome = await coordinator.show(saga_id, full=full)
     if outcome.ended:
         return Driven(outcome, elsewhere=False)
     # What was driven here has been released; an owner that is still alive is somebody else.
@@ -65,10 +65,30 @@ def drive(
 ) -> _T:
     """Run ``work`` with a coordinator, to its end or to Ctrl-C.
 
-    Raises what ``work`` raises, and ``Interrupted``.
+    Raises what ``work`` raises, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for what is set up of
+    policy, people and planner: without what was asked for, nothing is begun.
     """
+    guards = _configured(settings)
     with stdout_kept_clean(), progress.reported_logs():
-        return asyncio.run(_drive(settings, tools, work, progress))
+        return asyncio.run(_drive(settings, tools, work, progress, guards))
+
+
+def _configured(settings: Settings) -> dict[str, Any]:
+    """What the tables of ``saga.toml`` set up for the coordinator; a table that is not there sets up nothing."""
+    found: dict[str, Any] = {}
+    if settings.policy:
+        from saga_engine.tools.policy.rules import Policy
+
+        found["policy"] = Policy.parse(settings.policy, base=settings.file_base, source=settings.file_name)
+    if settings.escalation:
+        from saga_engine.hooks.building import hooks_from
+
+        found["on_escalation"] = hooks_from(settings.escalation, source=settings.file_name)
+    if settings.planner or os.environ.get("SAGA_MODEL"):
+        from saga_engine.planner.configuring import planner_settings
+
+        found["planner"] = planner_settings(settings.planner, base=settings.file_base)
+    return found
 
 
 async def _drive(
@@ -76,6 +96,7 @@ async def _drive(
     tools: ToolRegistry,
     work: Callable[[Coordinator], Awaitable[_T]],
     progress: Progress,
+    guards: dict[str, Any],
 ) -> _T:
     from saga_engine.api import Coordinator
 
@@ -91,6 +112,7 @@ async def _drive(
             keep_finished_s=settings.keep_finished_s,
             observers=[progress.observe],
             on_wait=progress.waiting_for_owner,
+            **guards,
         ) as coordinator:
             opened.append(coordinator)
             return await work(coordinator)
@@ -146,11 +168,11 @@ def stands(error: Interrupted, settings: Settings) -> Interrupted:
     )
 
 
-def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None) -> int:
-    """Print where the saga stands; returns the exit code."""
+def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None, full: bool = False) -> int:
+    """Print where the saga stands, as ``show`` prints it; returns the exit code."""
     from saga_engine.cli.saga_view import summary_lines
 
-    body: dict[str, Any] = found.outcome.to_dict()
+    body: dict[str, Any] = found.outcome.to_dict(full=full)
     if as_json:
         document(body)
     else:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.cli import times
 from saga_engine.cli.follow_up import options_line
 from saga_engine.cli.output import paint, shown, table
+from saga_engine.hooks.wording import answer_line, asks
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
@@ -18,14 +20,21 @@ _LISTS = (
     ("failed", "undo failed"),
     ("unresolved", "unresolved"),
     ("left_in_place", "left in place"),
+    ("semantic", "not undone by their own undo, but made up for"),
 )
 _MAX_LISTED = 40
+_OUTPUT_CHARS = 160
 
 
-def whole_lines(body: Mapping[str, Any], settings: Settings) -> list[str]:
-    """All that ``show`` knows: the header, the steps, the report, the open questions."""
+def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = False) -> list[str]:
+    """All that ``show`` knows: the header, the steps, their outputs, the report, the open questions.
+
+    With ``full`` no output is left out or cut; the body must have been made so.
+    """
     lines = _header(body)
     lines += ["", table(_STEP_TITLES, [row for step in body["steps"] for row in _step_rows(step)])]
+    lines += _circumstances(body)
+    lines += _outputs(body, full=full)
     report = _report(body)
     return [*lines, *([""] if report else []), *report, *_questions(body, settings)]
 
@@ -72,13 +81,93 @@ def _row(call: Mapping[str, Any], name: str) -> list[Any]:
     return [name, call["name"], call["tool"], call["status"], str(call["attempts"]), took, said]
 
 
+def _circumstances(body: Mapping[str, Any]) -> list[str]:
+    """One line for whatever was out of the ordinary about a step and is not in the table."""
+    made_up: dict[Any, list[Any]] = {}
+    for step in body["steps"]:
+        if "remedies" in step:
+            made_up.setdefault(step["remedies"], []).append(step["step_id"])
+    found = [
+        f"  step {shown(step['step_id'])}: {words}"
+        for step in body["steps"]
+        for words in _remarks(step, made_up.get(step["step_id"], ()))
+    ]
+    more = [f"  and {len(found) - _MAX_LISTED} more; --json has them all"] if len(found) > _MAX_LISTED else []
+    return ["", "notes:", *found[:_MAX_LISTED], *more] if found else []
+
+
+def _remarks(step: Mapping[str, Any], remedies: Sequence[Any]) -> Iterator[str]:
+    if "fallback" in step:
+        yield f"its fallback {step['fallback']['number']} was taken: {shown(step['fallback']['tool'], 80)}"
+    if "parked" in step:
+        often = "once" if step["parked"] == 1 else f"{step['parked']} times"
+        yield f"parked {often}, because its tool could not be reached"
+    if step["status"] == "BLOCKED":
+        yield "blocked, which is not failed: nothing was called"
+    if "via" in step:
+        yield known_by(step["via"], step.get("source", ""), step.get("age_ms"))
+    if "handed_to" in step:
+        yield f"what it did belongs to saga {shown(step['handed_to'], 128)}"
+    if "remedies" in step:
+        yield f"added to make up for step {shown(step['remedies'])}"
+    if remedies:
+        outcome = "made up for" if step.get("remedied") else "to be made up for"
+        yield f"{outcome} by step {', '.join(shown(other) for other in remedies[:_MAX_LISTED])}"
+
+
+def known_by(via: str, source: str, age_ms: int | None) -> str:
+    """How a result is known that is not the answer to the step's own call."""
+    age = "" if age_ms is None else f", {times.duration(age_ms)} old"
+    if via == "shared":
+        # The key of the call that had the effect begins with its saga and its step.
+        saga_id, _, rest = source.partition(":")
+        step = rest.partition(":")[0]
+        return f"the result of an identical call by saga {shown(saga_id, 128)}, step {shown(step, 64)}{age}"
+    if via == "fork":
+        return f"taken over from {shown(source, 200)}: what it did belongs to this saga"
+    if via == "cache":
+        return f"the last good result{age}"
+    if via == "decision":
+        return "happened, as a person says"
+    return f"happened, as its {shown(via, 20)} says"
+
+
+def _outputs(body: Mapping[str, Any], *, full: bool) -> list[str]:
+    """One line for each output, as JSON."""
+    found = [(name, call) for name, call in _calls(body) if call["output"] is not None]
+    listed = found if full else found[:_MAX_LISTED]
+    lines = ["", "outputs:"] if found else []
+    for name, call in listed:
+        text = json.dumps(call["output"], ensure_ascii=False, separators=(",", ":"))
+        ref = call.get("output_ref")
+        size = f" ({size_words(ref['bytes'])}; --full shows the whole)" if ref else ""
+        lines.append(f"  {shown(name)}: {shown(text, sys.maxsize if full else _OUTPUT_CHARS)}{size}")
+    if len(found) > len(listed):
+        lines.append(f"  and {len(found) - len(listed)} more; --full or --json has them all")
+    return lines
+
+
+def _calls(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for step in body["steps"]:
+        yield f"step {step['step_id']}", step
+        if step["compensation"] is not None:
+            yield f"undo of step {step['step_id']}", step["compensation"]
+
+
+def size_words(size_bytes: int) -> str:
+    """A size as people read it."""
+    if size_bytes < 1_000_000:
+        return f"{size_bytes / 1000:.1f} kB"
+    return f"{size_bytes / 1_000_000:.1f} MB"
+
+
 def _report(body: Mapping[str, Any]) -> list[str]:
     report = body["report"]
     if body["status"] in ("PENDING", "RUNNING") and report["clean"]:
         return []  # it goes forward: there is nothing to be clean of yet
     lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
     for name, words in _LISTS:
-        steps = report[name]
+        steps = report.get(name)
         if steps:
             more = f" and {len(steps) - _MAX_LISTED} more" if len(steps) > _MAX_LISTED else ""
             lines.append(f"  {words}: {', '.join(shown(step) for step in steps[:_MAX_LISTED])}{more}")
@@ -89,28 +178,58 @@ def _questions(body: Mapping[str, Any], settings: Settings) -> list[str]:
     questions = body["questions"]
     lines: list[str] = []
     for question in questions[:_MAX_LISTED]:
-        step = shown(question["step_id"])
-        direction = "undo of step" if question["direction"] == "compensate" else "step"
-        subject = f"{direction} {step} ({shown(question['tool'])})"
-        lines += ["", f"{paint('ESCALATED', 'question')} about {subject}: {shown(question['kind'])}"]
-        if question["error"]:
-            lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
-        lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
-        lines.append("  answer with one of:")
-        lines += [f"    {_answer(body['saga_id'], question, option, settings)}" for option in question["options"]]
+        lines += ["", *question_lines(body["saga_id"], question, settings)]
     if len(questions) > _MAX_LISTED:
         lines += ["", f"and {len(questions) - _MAX_LISTED} more questions; --json has them all"]
     return lines
 
 
-def _answer(saga_id: str, question: Mapping[str, Any], option: str, settings: Settings) -> str:
+def question_lines(
+    saga_id: str, question: Mapping[str, Any], settings: Settings, *, more: Sequence[str] = ()
+) -> list[str]:
+    """An open question with what is known and the command lines that answer it; ``more`` stands before those."""
+    step = shown(question["step_id"])
+    direction = "undo of step" if question["direction"] == "compensate" else "step"
+    subject = f"{direction} {step} ({shown(question['tool'])})"
+    kind = question["kind"]
+    lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {asks(kind)}"]
+    if question["error"]:
+        lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
+    if kind == "approval":
+        lines += _asked(question)
+    if kind == "remedy":
+        lines += _proposed(question)
+    lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
+    lines += [*more, "  answer with one of:"]
+    return [*lines, *(f"    {answer_of(saga_id, question, option, settings)}" for option in question["options"])]
+
+
+def _asked(question: Mapping[str, Any]) -> list[str]:
+    """The exact call that a person is asked to approve."""
+    params = question["params"]
+    said = "cannot be shown now" if params is None else shown(json.dumps(params, ensure_ascii=False))
+    lines = [f"  params of the call: {said}", f"  digest of the call: {shown(question['call'])}"]
+    if question["rule"]:
+        lines.append(f"  asked by the rule: {shown(question['rule'], 300)}")
+    return [*lines, *_expiry(question)]
+
+
+def _proposed(question: Mapping[str, Any]) -> list[str]:
+    """The exact steps that a person is asked to approve."""
+    steps = question["steps"] or []
+    lines = ["  the proposed steps:" if steps else "  the proposed steps cannot be shown now"]
+    for step in steps:
+        params = json.dumps(step.get("params", {}), ensure_ascii=False)
+        lines.append(f"    step {shown(step.get('step_id', ''))} {shown(step.get('tool', ''))}: {shown(params)}")
+    return [*lines, f"  digest of the steps: {shown(question['call'])}", *_expiry(question)]
+
+
+def _expiry(question: Mapping[str, Any]) -> list[str]:
+    if not question["expires_ms"]:
+        return []
+    return [f"  denied unless answered before {times.local(question['expires_ms'])}"]
+
+
+def answer_of(saga_id: str, question: Mapping[str, Any], option: str, settings: Settings) -> str:
     """The command line to type."""
-    step = str(question["step_id"])
-    words = ["saga", "resolve", shlex.quote(shown(saga_id))]
-    extra = options_line(settings)
-    if option == "happened" and question["direction"] == "forward":
-        extra = ["--output", "'{…}'", *extra]
-    if step.startswith("-"):
-        # A step may be called --help: what follows a bare -- is never an option.
-        return " ".join([*words, *extra, "--", shlex.quote(shown(step)), shown(option)])
-    return " ".join([*words, shlex.quote(shown(step)), shown(option), *extra])
+    return answer_line(saga_id, str(question["step_id"]), question["direction"], option, options_line(settings))

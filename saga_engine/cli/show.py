@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.options import DebugOption, JsonOption, SagaArgument, StoreOption
+from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
     from saga_engine.runtime.outcome import Outcome
     from saga_engine.settings import Settings
 
+_MAX_NAMED = 20
+
 
 def show(
     saga_id: SagaArgument,
     *,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="STEP", help="Print the output of this step alone, as JSON.")
+    ] = None,
+    full: FullOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -26,6 +34,7 @@ def show(
     Examples:
       saga show trip-42
       saga show trip-42 --json
+      saga show trip-42 --step 2 --full
     """
     import asyncio
 
@@ -33,20 +42,41 @@ def show(
     from saga_engine.cli.output import data, document
 
     settings = settings_for(store)
-    outcome = asyncio.run(_outcome(settings, saga_id))
-    if as_json:
-        document(outcome.to_dict())
+    outcome = asyncio.run(_outcome(settings, saga_id, full=full))
+    body = outcome.to_dict(full=full)
+    if step is not None:
+        _print_output(body, step)
+    elif as_json:
+        document(body)
     else:
         from saga_engine.cli.saga_view import whole_lines
 
-        data("\n".join(whole_lines(outcome.body, settings)))
+        data("\n".join(whole_lines(body, settings, full=full)))
     return exit_codes.of_status(outcome.status)
 
 
-async def _outcome(settings: Settings, saga_id: str) -> Outcome:
+async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> Outcome:
     from saga_engine.api import Coordinator
 
     async with Coordinator.open(
         settings.store, durability=settings.durability, patience_s=settings.patience_s
     ) as coordinator:
-        return await coordinator.show(saga_id)
+        return await coordinator.show(saga_id, full=full)
+
+
+def _print_output(body: dict[str, Any], step_id: str) -> None:
+    """The output as one JSON document; null where there is none, and stderr says why."""
+    from saga_engine.cli.output import document, note, shown
+    from saga_engine.cli.saga_view import size_words
+
+    found = next((step for step in body["steps"] if str(step["step_id"]) == step_id), None)
+    if found is None:
+        names = [shown(step["step_id"]) for step in body["steps"]]
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        known = f"{', '.join(names[:_MAX_NAMED])}{more}"
+        raise typer.BadParameter(f"the saga has no step {shown(step_id)}; it has {known}", param_hint="--step")
+    document(found["output"])
+    if found["output"] is None:
+        note(f"hint: no output, or null: the step is {found['status']}")
+    elif "output_ref" in found:
+        note(f"hint: this is the cut form of {size_words(found['output_ref']['bytes'])}; --full prints the whole")

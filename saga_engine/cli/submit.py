@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, StoreOption, ToolsOption
+from saga_engine.cli.options import DebugOption, FullOption, JsonOption, PlanArgument, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -31,6 +31,7 @@ def submit(
     detach: Annotated[
         bool, typer.Option("--detach", help="Only journal the plan; `saga resume` drives it later.")
     ] = False,
+    full: FullOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -67,14 +68,14 @@ def submit(
         return await handle.wait()
 
     async def work(coordinator: Coordinator) -> Driven:
-        return await driven(coordinator, chosen, submitted(coordinator))
+        return await driven(coordinator, chosen, submitted(coordinator), full=full)
 
     progress = Progress.of_plan(chosen, loaded)
     try:
         found = drive(settings, registry, work, progress)
     except Interrupted as error:
         raise stands(error, settings) from error
-    code = finish(found, settings, as_json=as_json, code=0 if detach else None)
+    code = finish(found, settings, as_json=as_json, code=0 if detach else None, full=full)
     if detach and not found.outcome.ended:
         note(f"hint: it is journalled and nobody drives it yet: {resume_line(chosen, settings)}")
     return code

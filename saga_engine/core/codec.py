@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from saga_engine.core.records import AnyRecord, Record, ValueRef
+from saga_engine.core.records import AnyRecord, CallAdded, Record, ValueRef
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.brief import brief
 
@@ -51,8 +51,15 @@ def _offload(record: Record, values: dict[str, bytes]) -> Record:
         if len(data) > INLINE_LIMIT // 8:
             ref = refs[name] = _ref(value, data)
             values[ref.digest] = data
-            changes[name] = None
+            changes[name] = _placeholder(record, name)
     return msgspec.structs.replace(record, refs=refs, **changes) if refs else record
+
+
+def _placeholder(record: Record, name: str) -> Any:
+    """What stands in the field of a value that is stored apart: something that a reader can decode."""
+    if name == "steps":
+        return []
+    return {} if isinstance(record, CallAdded) else None
 
 
 def _ref(value: Any, data: bytes) -> ValueRef:

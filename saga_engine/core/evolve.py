@@ -54,6 +54,9 @@ def evolve(state: State, record: r.AnyRecord) -> State:
 def _resumed(state: State, record: r.SagaResumed) -> None:
     state.epoch = record.epoch
     for index, direction in list(state.in_flight):
+        call = state.steps[index].call(direction)
+        if call.phase == "probing":
+            call.probes -= 1  # nobody heard what it said
         settling.doubt(state, index, direction, None, None)
     for question, alert in list(state.alerts.items()):
         state.alerts[question] = alert._replace(due=record.at, in_flight=False)

@@ -12,6 +12,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -74,6 +75,7 @@ class SagaDriver:
         "_clock",
         "_creation",
         "_decided_at",
+        "_head_asked",
         "_head_status",
         "_keep_ms",
         "_link",
@@ -114,6 +116,7 @@ class SagaDriver:
         self._creation = creation
         self._decided_at = 0
         self._head_status = "" if creation else state.status
+        self._head_asked: tuple[Any, ...] | None = None
         self._store = store
         self._writer = writer
         self._performer = performer
@@ -226,6 +229,7 @@ class SagaDriver:
         values: dict[str, bytes] = {}
         data = [encode(record, values) for record in records]
         status = state.status if state.status != self._head_status else None
+        asked = self._asked()
         final = state.status in t.SAGA_FINAL
         resting = state.status == t.ESCALATED and not state.alerts_pending(alerting=self._performer.means.alerting)
         release = final or (resting and not self._tasks)
@@ -235,7 +239,7 @@ class SagaDriver:
             state.epoch,
             data,
             status,
-            None if status is None else msgspec.json.encode(summary(state)),
+            None if status is None and asked == self._head_asked else msgspec.json.encode(summary(state)),
             release,
             consumed,
             self._keep_ms if final else 0,
@@ -249,6 +253,7 @@ class SagaDriver:
         self._seq += len(data)
         if status is not None:
             self._head_status = status
+        self._head_asked = asked
         if ack.inbox and not final:
             self._mail = True
         self._released = ack.released or final  # mail that came in time keeps a saga here that only rests
@@ -259,6 +264,13 @@ class SagaDriver:
             self._link.on_durable(records)
         if self._observers:
             self._observe(records)
+
+    def _asked(self) -> tuple[Any, ...] | None:
+        """What the head says about open questions: whoever lists them reads no journal."""
+        state = self.state
+        if not (state.questions or state.expiring or state.reminders):
+            return None
+        return (tuple(state.questions), state.next_overdue())
 
     def _refusal(self, verdict: str, digest: str) -> Exception:
         saga_id = self.state.saga_id

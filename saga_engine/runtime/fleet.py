@@ -270,9 +270,11 @@ class Fleet:
     def _wake_later(self, state: State) -> None:
         """Take a resting saga up again when an approval expires or people are to be reminded, if this process lives."""
         due_ms, now_ms = state.next_overdue(), self.clock.now_ms()
-        if due_ms is None or due_ms <= now_ms or self.closing:
+        if due_ms is None or self.closing:
             return
-        delay_s = (due_ms - now_ms) / 1000 + 0.001
+        if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._means.alerting):
+            return  # a reminder, and nobody here to remind
+        delay_s = max(due_ms - now_ms, 0) / 1000 + 0.001
         alarm = self._alarms.pop(state.saga_id, None)
         if alarm is not None:
             alarm.cancel()

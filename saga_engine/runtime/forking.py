@@ -1,7 +1,7 @@
 """Forks: which effects of a saga a new one takes over, and how they change hands.
 
 An effect has one owner, whatever dies in between: it is claimed for the fork first; then a saga that might still undo
-it hands it over; only then does the fork begin. Asked again with the same id, a fork goes on where it was.
+it hands it over, by a record of its own; only then does the fork begin. Asked again, the same fork goes on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -18,9 +18,9 @@ from saga_engine.core.fingerprint import folded
 from saga_engine.core.forking import ForkPlan, choose
 from saga_engine.core.growth import Growth
 from saga_engine.core.messages import check_fork
-from saga_engine.core.records import AnyRecord, SagaStarted
+from saga_engine.core.records import AnyRecord, HandedOver, SagaStarted, StepTakenOver
 from saga_engine.core.states import SAGA_FINAL
-from saga_engine.errors import ForkRefused, JournalUnreadable
+from saga_engine.errors import ForkRefused, JournalUnreadable, SagaExists, SagaNotFound
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
@@ -30,6 +30,8 @@ from saga_engine.ports import Store
 from saga_engine.runtime.ids import check_saga_id
 from saga_engine.runtime.journal import compile_journalled, read_records
 
+Handover = Literal["none", "due", "done"]
+
 _CLAIMS: Final = "saga.fork"
 #: As long as a finished saga can be looked at, and longer.
 _CLAIM_MS: Final = 366 * 24 * 3600 * 1000
@@ -37,18 +39,29 @@ _CLAIM_MS: Final = 366 * 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A fork as it would be: its id, the saga ``of`` which it is one, what it takes over and what it runs."""
+    """A fork as it would be: its id, the saga ``of`` which it is one, what it takes over and what it runs.
+
+    ``begun``: it exists; what it took over and what it runs are settled, and nothing is claimed any more. ``handover``:
+    the saga that it is a fork of rests (``due``: it has to hand over what is taken), did so and has not been undone to
+    its end (``done``), or has ended (``none``).
+    """
 
     saga_id: str
     of: str
     plan: ForkPlan
     started: SagaStarted
     compiled: CompiledPlan
-    hands_over: bool
+    handover: Handover
+    begun: bool = False
+
+    @property
+    def steps(self) -> list[str]:
+        """The keys of the other saga's steps that are taken over."""
+        return [each.source.partition("/")[2] for each in self.plan.taken]
 
     def to_dict(self) -> dict[str, Any]:
         """The fork as one JSON object."""
-        return {"saga_id": self.saga_id, "fork_of": self.of, **self.plan.to_dict()}
+        return {"saga_id": self.saga_id, "fork_of": self.of, "begun": self.begun, **self.plan.to_dict()}
 
 
 class Forking:
@@ -58,20 +71,26 @@ class Forking:
         started = records[0] if records else None
         if not isinstance(started, SagaStarted):
             raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+        self._store = store
         self._guards = store.guard_store()
         self._catalog = catalog
         self._now_ms = now_ms
         self._first = started
         self._old, self._prints = folded(records, compile_journalled(records, catalog), Growth(started, catalog))
-        check_fork(self._old)
+        self._handed_to = next((record.to for record in records if isinstance(record, HandedOver)), None)
 
     @classmethod
     async def of(cls, store: Store, catalog: ToolCatalog, saga_id: str, now_ms: int) -> Forking:
-        """From a saga's journal. Raises ``SagaNotFound`` and ``ForkRefused``."""
+        """From a saga's journal. Raises ``SagaNotFound``."""
         return cls(store, catalog, await read_records(store, saga_id), now_ms)
 
     async def look(self, plan: Plan | None, saga_id: str | None, run_from: str | None) -> Fork:
-        """What a fork would do now. Raises ``PlanInvalid`` and ``ForkRefused``; nothing is changed."""
+        """What a fork would do now; nothing is changed.
+
+        Raises ``PlanInvalid``, ``ForkRefused``, and ``SagaExists`` if the id is another saga's.
+        """
+        if self._handed_to is None:
+            check_fork(self._old)
         given = plan if plan is not None else self._whole_plan()
         compiled = compile_plan(given, self._catalog, input=self._first.input)
         if run_from is not None and run_from not in compiled.by_key:
@@ -94,24 +113,63 @@ class Forking:
             engine=__version__,
             fork_of=self._old.saga_id,
         )
+        if await self._begun(name, identity):
+            return await self._as_begun(started, compiled)
+        if self._handed_to != name:
+            check_fork(self._old)
         return await self._chosen(name, started, compiled, run_from)
 
     async def claim(self, fork: Fork, run_from: str | None) -> Fork:
-        """Make the fork the owner of what it takes over; what another fork was faster to take, it runs itself."""
+        """Make the fork the owner of what it takes over; what another fork was faster to take, it runs itself.
+
+        Raises ``SagaExists`` if another fork goes by the same id.
+        """
         while True:
-            lost = False
-            for each in fork.plan.taken:
-                step = each.source.partition("/")[2]
-                claim = await self._guards.claim(
-                    _CLAIMS, digest([fork.of, step]), f"{fork.saga_id}:{step}:f:fork", _CLAIM_MS
-                )
-                mine = claim.verdict in ("new", "ours")
-                owner = fork.saga_id if mine else claim.owner.partition(":")[0]
-                await self._guards.tally_set(self._tally(), step, owner, _CLAIM_MS)
-                lost = lost or not mine
-            if not lost:
+            lost = await self._claimed_elsewhere(fork)
+            if lost is None:
                 return fork
+            step, owner = lost
+            if owner == fork.saga_id:
+                raise _other_fork(owner)
+            await self._guards.tally_set(self._tally(), step, owner, _CLAIM_MS)
             fork = await self._chosen(fork.saga_id, fork.started, fork.compiled, run_from)
+
+    async def _claimed_elsewhere(self, fork: Fork) -> tuple[str, str] | None:
+        """Claim step by step, each after those it depends on, up to one that another fork has: that one, and whose.
+
+        So whoever has a step has all that it rests on, and two forks do not each take a half that neither can use.
+        """
+        for step in fork.steps:
+            # The fork's identity is part of its name here: another plan under the same id is another owner.
+            owner = f"{fork.saga_id}:{step}:f:{fork.started.digest}"
+            claim = await self._guards.claim(_CLAIMS, digest([fork.of, step]), owner, _CLAIM_MS)
+            if claim.verdict not in ("new", "ours"):
+                return step, claim.owner.partition(":")[0]
+            await self._guards.tally_set(self._tally(), step, fork.saga_id, _CLAIM_MS)
+        return None
+
+    async def handed_over(self, fork: Fork) -> bool:
+        """Whether the other saga has handed over what is taken, as its journal says now."""
+        records = await read_records(self._store, fork.of, whole=False)
+        given = [record for record in records if isinstance(record, HandedOver) and record.to == fork.saga_id]
+        return any(set(fork.steps) <= set(record.steps) for record in given)
+
+    async def _begun(self, name: str, identity: str) -> bool:
+        """Whether this fork exists. Raises ``SagaExists`` if the id is another saga's."""
+        try:
+            head = await self._store.head(name)
+        except SagaNotFound:
+            return False
+        if head.digest != identity:
+            raise _other_fork(name)
+        return True
+
+    async def _as_begun(self, started: SagaStarted, compiled: CompiledPlan) -> Fork:
+        records = await read_records(self._store, started.saga_id)
+        taken = [record for record in records if isinstance(record, StepTakenOver)]
+        keys = {record.step for record in taken}
+        plan = ForkPlan(taken, [step.key for step in compiled.steps if step.key not in keys])
+        return Fork(started.saga_id, self._old.saga_id, plan, started, compiled, "none", begun=True)
 
     async def _chosen(self, name: str, started: SagaStarted, compiled: CompiledPlan, run_from: str | None) -> Fork:
         owners: Mapping[str, str] = await self._guards.tally(self._tally())
@@ -124,7 +182,10 @@ class Forking:
             run_from=run_from,
             elsewhere={step for step, owner in owners.items() if owner != name},
         )
-        return Fork(name, self._old.saga_id, plan, started, compiled, self._old.status not in SAGA_FINAL)
+        handover: Handover = "done" if self._handed_to == name else "due"
+        if self._old.status in SAGA_FINAL:
+            handover = "none"
+        return Fork(name, self._old.saga_id, plan, started, compiled, handover)
 
     def _tally(self) -> str:
         return f"fork\n{self._old.saga_id}"
@@ -137,3 +198,11 @@ class Forking:
         steps = [*body["steps"], *(dict(step) for addition in added for step in addition.steps)]
         kept = [step for step in steps if str(step["step_id"]) not in dropped]
         return load_plan({**{name: value for name, value in body.items() if name != "task_id"}, "steps": kept})
+
+
+def _other_fork(saga_id: str) -> SagaExists:
+    return SagaExists(
+        f"saga {saga_id} is another saga, or another fork",
+        hint="choose another id, or leave the id out: the same fork gets the same one",
+        saga_id=saga_id,
+    )

@@ -62,8 +62,10 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     if full:
         return state_of(await read_records(store, saga_id))
     records = await read_records(store, saga_id, whole=False)
-    plan_and_input = await _inflated(store, saga_id, records[:1])
-    state = state_of([*plan_and_input, *map(abridge, records[1:])])
+    # Steps are part of the plan, wherever they came in.
+    planned = [record for record in records if "steps" in refs_of(record) or record is records[0]]
+    whole = {id(old): new for old, new in zip(planned, await _inflated(store, saga_id, planned), strict=True)}
+    state = state_of([whole.get(id(record)) or abridge(record) for record in records])
     if any(question.kind == "approval" for question in state.questions.values()):
         # A person is asked about the exact call, and what its params bind to may be in a large output.
         try:

@@ -65,6 +65,7 @@ class Lease:
         self._on_wake = on_wake
         self._on_lost: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     async def open(self) -> None:
         """Start the lease and its renewal."""
@@ -75,6 +76,7 @@ class Lease:
 
     async def close(self) -> None:
         """End the lease at once, so that others need not wait for it."""
+        self._closing = True  # a client may swallow the one cancellation that is sent
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -114,7 +116,7 @@ class Lease:
             callback()
 
     async def _keep(self) -> None:
-        while not self.lost:
+        while not self.lost and not self._closing:
             await asyncio.sleep(self._every_s)
             sent = lease_clock_s()
             if sent >= self._valid_until_s:

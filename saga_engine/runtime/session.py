@@ -10,24 +10,21 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+import msgspec
+
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
-from saga_engine.core.growth import Growth
-from saga_engine.core.state import MAX_PARALLEL, State
+from saga_engine.core.effects import COMPENSATE, FORWARD
+from saga_engine.core.state import State
 from saga_engine.errors import (
-    CallBlocked,
-    CallFailed,
     Interrupted,
     JournalConflict,
     LeaseLost,
     NeedsPerson,
-    PlanInvalid,
-    Problem,
     SagaExists,
     SagaOwned,
     SessionDiverged,
@@ -37,8 +34,8 @@ from saga_engine.errors import (
     StoreUnavailable,
     ToolMissing,
 )
-from saga_engine.plan.tooling import ToolCatalog, ToolSpec
-from saga_engine.plan.values import cut, digest, json_path, plain
+from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.runtime.calls import Undo, call_record, difference, name_of, needs_person, refusal
 from saga_engine.runtime.driver import Link
 from saga_engine.runtime.outcome import Handle, Outcome
 
@@ -66,20 +63,9 @@ _LEAVES_OPEN: Final = (
 
 
 class Savepoint(NamedTuple):
-    """A place in a session to roll back to: how many calls had been recorded."""
+    """A place in a session to roll back to: how many calls the agent had made."""
 
     calls: int
-
-
-class Undo(NamedTuple):
-    """How a call is taken back: a tool, and its params.
-
-    In the params a whole text that is ``$output`` with a path, such as ``"$output.order_id"``, is the call's own
-    output.
-    """
-
-    tool: str
-    params: Mapping[str, Any] | None = None
 
 
 class Session:
@@ -95,19 +81,37 @@ class Session:
         #: What a resumed agent did otherwise than before, in words.
         self.divergence: str | None = None
         self.link = Link(self._on_durable, self._on_driver)
-        self._catalog = catalog
+        #: The tools that can be called.
+        self.catalog = catalog
         self._diverging = diverging
         self._handle: Handle | None = None
         self._state: State | None = None
-        self._calls = 0  # made by the agent so far, in this life
-        self._keys: list[str] = []  # the steps that they are
+        self._calls = 0  # the number of the agent's last call in this life; it is the key of its step
         self._begun = False  # and durable
-        self._live = False  # past what is recorded, or apart from it
+        self._live = False  # apart from what was recorded
+        self._turned_away: SessionDiverged | None = None  # there is no going on after it in this life
+        # What was recorded of another life: after how many calls which of them were rolled back.
+        self._rollbacks: list[tuple[int, frozenset[str]]] = []
+        # What the agent wants recorded and is not durable; asked for again if it is lost with a lease.
+        self._wanted: dict[int, r.CallAdded] = {}
+        self._rolling: list[str] = []
+        self._closing: tuple[str, str] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         # What is known to be durable: calls that are settled, that are undone, and that a person is asked about.
         self._settled: set[str] = set()
         self._undone: set[str] = set()
         self._asked: set[str] = set()
+        # The calls that have happened and before which none has to be undone; None: to be found anew.
+        self._latest: set[int] | None = None
+
+    def recall(self, records: Sequence[r.AnyRecord]) -> None:
+        """Be told what is in the journal, before the session begins: where an agent rolled back is in no state."""
+        made = 0
+        for record in records:
+            if isinstance(record, r.CallAdded):
+                made += 1
+            elif isinstance(record, r.RolledBack):
+                self._rollbacks.append((made, frozenset(record.steps)))
 
     async def begin(self, handle: Handle) -> None:
         """Wait until somebody drives the saga. Raises what keeps it from that, ``SessionEnded``, ``NeedsPerson``."""
@@ -136,35 +140,23 @@ class Session:
         ``SessionDiverged``, ``SessionEnded``, ``ToolMissing`` or ``ValueNotJson``.
         """
         record = call_record(
-            self._catalog,
-            _name_of(tool),
+            self.catalog,
+            name_of(tool),
             {**(params or {}), **named},
             undo,
             irreversible=irreversible,
             timeout_s=timeout_s,
         )
-        self._calls += 1
+        await self._number(record)
         key = str(self._calls)
-        if not self._live and key in self._here().plan.by_key:
-            why = self._difference(key, record)
-            if why is None:
-                self._keys.append(key)
-                return await self._result(key, record)
-            await self._diverge(f"call {key}: {why}")
-        while True:
-            # Its number is settled when it is recorded: calls side by side are numbered in the order of their making.
-            mine: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self.link.request(functools.partial(self._add, record, mine))
-            key = await self._reached(mine)
-            self._keys.append(key)
-            try:
-                return await self._result(key, record)
-            except _NotRecordedError:
-                self._keys.remove(key)
+        if key not in self._here().plan.by_key:
+            self._wanted[self._calls] = record
+            self.link.request(self._add_next)
+        return await self._result(key, record)
 
     def tool(self, function: _F) -> _F:
         """Wrap a registered tool's function: calling it calls the tool in this session."""
-        name = _name_of(function)
+        name = name_of(function)
         signature = inspect.signature(getattr(function, "function", function))
 
         @functools.wraps(getattr(function, "function", function))
@@ -176,30 +168,32 @@ class Session:
 
     def savepoint(self) -> Savepoint:
         """The place to which ``rollback`` can return."""
-        return Savepoint(len(self._keys))
+        return Savepoint(self._calls)
 
     async def rollback(self, to: Savepoint | None = None) -> Outcome | None:
         """Undo, in reverse, everything since the savepoint, and go on; without one everything, which ends the session.
 
-        Raises ``NeedsPerson`` if an undo fails for good, ``SessionEnded``, and ``RuntimeError`` if calls are in flight.
+        Raises ``NeedsPerson`` if an undo fails for good, ``SessionDiverged``, ``SessionEnded``, and ``RuntimeError`` if
+        calls are in flight.
         """
         state = self._here()
         if to is None:
             return await self.close(reason="rolled-back")
-        if any(place[1] == FORWARD for place in state.in_flight):
-            raise RuntimeError("a call is in flight: await it before rolling back")
-        since = self._keys[to.calls :]
-        chosen = [key for key in since if state.steps[state.plan.by_key[key]].status == t.SUCCEEDED]
-        if chosen:
-            done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self.link.request(functools.partial(_roll_back, chosen, done))
-            await self._reached(done)
-        open_keys = [key for key in since if _can_be_undone(state, state.plan.by_key[key])]
-        while any(key not in self._undone for key in open_keys):
-            asked = next((key for key in open_keys if key in self._asked), None)
-            if asked is not None:
-                raise _needs_person(self.saga_id, asked, "undo-failed")
+        waits = [str(number) for number in range(1, self._calls + 1) if str(number) not in self._settled]
+        if waits:
+            self._require_unasked(waits)
+            raise RuntimeError(f"call {waits[0]} is in flight: await it before rolling back")
+        await self._repeat_rollback(to)
+        since = [str(number) for number in range(to.calls + 1, self._calls + 1)]
+        chosen = [key for key in since if _stands(state, key)]
+        if any(_to_undo(state, state.plan.by_key[key]) for key in chosen):
+            self._rolling = chosen
+            self.link.request(functools.partial(_roll_back, chosen))
+        open_keys = {key for key in since if _has_undo(state, state.plan.by_key[key])}
+        while not open_keys <= self._undone:
+            self._require_unasked(open_keys)
             await self._changes()
+        self._rolling = []
         return None
 
     async def close(self, *, reason: str = "", note: str = "") -> Outcome:
@@ -207,80 +201,140 @@ class Session:
         if self._handle is None:
             raise SessionEnded(f"session {self.saga_id} has not begun")
         if not self._handle.done():
+            self._closing = (reason, note)
             self.link.request(functools.partial(_close, reason, note))
         return await self._handle.wait()
 
+    async def finish(self) -> Outcome:
+        """End the session at the end of its block. Raises ``SessionDiverged`` if it went further before."""
+        state = self._here()
+        assert self._handle is not None
+        if not self._live and not self._handle.done():
+            if self._turned_away is not None:
+                raise self._turned_away
+            recorded = len(state.plan.steps)
+            if self._calls < recorded or self._rollbacks:
+                what = f"{recorded} calls" if self._calls < recorded else "a rollback"
+                await self._diverge(f"it made {what} before, and now ends after call {self._calls}")
+        return await self.close()
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether the agent was refused because it diverged; whatever error it then ends with changes nothing."""
+        return self._turned_away is not None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the agent itself had everything undone."""
+        return self._closing is not None and self._closing[0] == "rolled-back"
+
     # --- what a call is ------------------------------------------------------------------------------------------
 
-    def _add(self, record: r.CallAdded, mine: asyncio.Future[str], state: State, now: int) -> r.AnyRecord | None:
-        """The call as it is recorded: it comes after everything that has happened by now."""
-        if mine.cancelled() or not state.open:
+    def _add_next(self, state: State, now: int) -> r.AnyRecord | None:
+        """The next call as it is recorded, in the order of their making, even after some were lost with a lease."""
+        number = len(state.plan.steps) + 1
+        record = self._wanted.get(number)
+        if record is None or not state.open:
             return None
-        key = str(len(state.plan.steps) + 1)
-        made = r.CallAdded(
-            at=now,
-            step=key,
-            tool=record.tool,
-            params=record.params,
-            after=_latest(state),
-            undo=record.undo,
-            undo_params=record.undo_params,
-            irreversible=record.irreversible,
-            read=record.read,
-            timeout_s=record.timeout_s,
-            tool_digest=record.tool_digest,
-        )
-        mine.set_result(key)
-        return made
+        after = [state.plan.steps[index].key for index in self._latest_of(state)]
+        return msgspec.structs.replace(record, at=now, step=str(number), after=after)
 
-    def _difference(self, key: str, record: r.CallAdded) -> str | None:
-        """What the agent does otherwise than what is recorded at the same position."""
+    def _latest_of(self, state: State) -> list[int]:
+        """The calls that are known to have happened and that stand, but for those that come before another of these."""
+        if self._latest is None:
+            covered: set[int] = set()
+            self._latest = set()
+            for compiled in reversed(state.plan.steps):
+                if _stands(state, compiled.key) and compiled.key in self._settled and compiled.index not in covered:
+                    self._latest.add(compiled.index)
+                if compiled.index in covered or compiled.index in self._latest:
+                    covered.update(compiled.deps)
+        return sorted(self._latest)
+
+    async def _number(self, record: r.CallAdded) -> None:
+        """Count the call: its place is settled when it is made. Raises ``SessionDiverged``."""
+        if self._turned_away is not None:
+            raise self._turned_away
         state = self._here()
-        step = state.plan.steps[state.plan.by_key[key]]
-        if step.tool != record.tool:
-            return f"it called {step.tool} before, and now {record.tool}"
-        if digest(step.params.raw) != digest(record.params):
-            return f"the params of {step.tool} were {cut(step.params.raw, 200)}, and now {cut(record.params, 200)}"
-        undo = step.rollback.tool if step.rollback is not None else None
-        if undo != record.undo:
-            return f"{step.tool} was to be undone by {undo}, and now by {record.undo}"
-        return None
+        self._calls += 1
+        if self._live:
+            return
+        key = str(self._calls)
+        if self._rollbacks and self._rollbacks[0][0] < self._calls:
+            await self._diverge(f"it rolled back after call {self._rollbacks[0][0]} before, and now makes call {key}")
+        elif key in state.plan.by_key:
+            why = difference(state, key, record)
+            if why is None:
+                return
+            await self._diverge(f"call {key}: {why}")
+        else:
+            return
+        self._calls = len(state.plan.steps) + 1
+
+    async def _repeat_rollback(self, to: Savepoint) -> None:
+        """See whether a rollback at this place is what is recorded. Raises ``SessionDiverged``."""
+        if self._turned_away is not None:
+            raise self._turned_away
+        if self._live:
+            return
+        state = self._here()
+        since = range(to.calls + 1, self._calls + 1)
+        keys = {str(number) for number in since}
+        here = [chosen for made, chosen in self._rollbacks if made == self._calls]
+        went_on = len(state.plan.steps) > self._calls
+        if (went_on and any(_to_undo(state, number - 1) for number in since)) or (here and not here[0] <= keys):
+            await self._diverge(f"it rolls back to call {to.calls} after call {self._calls}, where it did not before")
+            self._calls = len(state.plan.steps)
+        while self._rollbacks and self._rollbacks[0][0] == self._calls and self._rollbacks[0][1] <= keys:
+            self._rollbacks.pop(0)
 
     async def _diverge(self, why: str) -> None:
+        """Do as the policy says. After ``continue`` the agent is apart from what was recorded, and comes after it."""
         self.divergence = why
-        if self._diverging == "strict":
-            raise SessionDiverged(f"session {self.saga_id} does not go as it went before: {why}", saga_id=self.saga_id)
+        if self._diverging == "continue":
+            self._live = True
+            self._rollbacks.clear()
+            return
+        # Set before anything is awaited: an agent that swallows it, or makes another call meanwhile, gets no further.
+        self._turned_away = SessionDiverged(
+            f"session {self.saga_id} does not go as it went before: {why}", saga_id=self.saga_id
+        )
         if self._diverging == "rollback":
             outcome = await self.close(reason="diverged", note=why)
-            raise SessionDiverged(
+            self._turned_away = SessionDiverged(
                 f"session {self.saga_id} went another way and was undone ({outcome.status}): {why}",
                 saga_id=self.saga_id,
             )
-        self._live = True
+        raise self._turned_away
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
     async def _result(self, key: str, record: r.CallAdded) -> Any:
-        """What came of a call, once that is durable. Raises ``_NotRecordedError`` if the call was lost with a lease."""
+        """What came of a call, once that is durable."""
         while True:
             state = self._here()
             index = state.plan.by_key.get(key)
-            if index is None or state.plan.steps[index].tool != record.tool:
-                raise _NotRecordedError
-            if key in self._settled:
-                step = state.steps[index]
-                if step.via:
-                    return step.output
-                raise _refusal(state, index)
-            if key in self._asked:
-                kind = next((q.kind for q in state.questions.values() if q.step == index), "?")
-                raise _needs_person(self.saga_id, key, kind)
+            if index is not None and key in self._settled:
+                if difference(state, key, record) is not None:
+                    # The lease was lost, and another life of the agent was faster with a call of this number.
+                    raise SessionDiverged(
+                        f"session {self.saga_id} went on in another process: {difference(state, key, record)}",
+                        saga_id=self.saga_id,
+                    )
+                if state.steps[index].via:
+                    return state.steps[index].output
+                raise refusal(state, index)
+            self._require_unasked((key,))
             await self._changes()
 
-    async def _reached(self, mine: asyncio.Future[str]) -> str:
-        while not mine.done():
-            await self._changes()
-        return mine.result()
+    def _require_unasked(self, keys: Iterable[str]) -> None:
+        """Raises ``NeedsPerson`` if a person is asked about one of these calls."""
+        asked = next((key for key in keys if key in self._asked), None)
+        if asked is not None:
+            state = self._here()
+            index = state.plan.by_key[asked]
+            kind = next((question.kind for question in state.questions.values() if question.step == index), "?")
+            raise needs_person(self.saga_id, asked, kind)
 
     async def _changes(self) -> None:
         """Until something more is durable. Raises what ended the saga."""
@@ -297,7 +351,7 @@ class Session:
         """Why no more calls can be made, once the saga has ended or rests."""
         if outcome.status == t.ESCALATED:
             question = next(iter(outcome.body["questions"]), {"step_id": "?", "kind": "?"})
-            return _needs_person(self.saga_id, str(question["step_id"]), str(question["kind"]))
+            return needs_person(self.saga_id, str(question["step_id"]), str(question["kind"]))
         return SessionEnded(
             f"session {self.saga_id} has ended: {outcome.status}", hint="see `saga show`", saga_id=self.saga_id
         )
@@ -317,16 +371,28 @@ class Session:
         self._settled = {key for key, step in known if step.via or step.status in (t.FAILED, t.BLOCKED)}
         self._undone = {key for key, step in known if step.status in (t.COMPENSATED, t.RESOLVED)}
         self._asked = {state.plan.steps[question.step].key for question in state.questions.values()}
+        self._latest = None
+        self._wanted = {number: call for number, call in self._wanted.items() if number > len(known)}
+        for _ in self._wanted:
+            self.link.request(self._add_next)
+        if self._rolling:
+            self.link.request(functools.partial(_roll_back, self._rolling))
+        if self._closing is not None:
+            self.link.request(functools.partial(_close, *self._closing))
         self._wake()
 
     def _on_durable(self, records: Sequence[r.AnyRecord]) -> None:
         self._begun = True
         for record in records:
-            if isinstance(record, r.StepSucceeded | r.StepFailed | r.StepBlocked):
+            if isinstance(record, r.CallAdded):
+                self._wanted.pop(int(record.step), None)
+            elif isinstance(record, r.StepSucceeded | r.StepFailed | r.StepBlocked):
                 if record.direction == FORWARD:
-                    self._settled.add(record.step)
+                    self._settle(record.step)
                 elif isinstance(record, r.StepSucceeded):
                     self._undone.add(record.step)
+            elif isinstance(record, r.RolledBack):
+                self._latest = None
             elif isinstance(record, r.StepEscalated):
                 self._asked.add(record.step)
             elif isinstance(record, r.DecisionMade | r.ApprovalExpired):
@@ -341,7 +407,16 @@ class Session:
         if direction == COMPENSATE and step.status == t.RESOLVED:
             self._undone.add(key)
         elif direction == FORWARD and (step.via or step.status in (t.FAILED, t.BLOCKED)):
-            self._settled.add(key)
+            self._settle(key)
+
+    def _settle(self, key: str) -> None:
+        """It is durable what came of a call."""
+        self._settled.add(key)
+        state = self._here()
+        compiled = state.plan.steps[state.plan.by_key[key]]
+        if self._latest is not None and state.steps[compiled.index].via:
+            self._latest.difference_update(compiled.deps)
+            self._latest.add(compiled.index)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -350,9 +425,24 @@ class Session:
                 waiter.set_result(None)
 
 
-def _can_be_undone(state: State, index: int) -> bool:
-    step = state.steps[index]
-    return bool(step.via) and state.undoing(index) is not None
+def _stands(state: State, key: str) -> bool:
+    return state.steps[state.plan.by_key[key]].status == t.SUCCEEDED
+
+
+def _has_undo(state: State, index: int) -> bool:
+    undo = state.undoing(index) is not None or state.plan.steps[index].semantic
+    return bool(state.steps[index].via) and undo
+
+
+def _to_undo(state: State, index: int) -> bool:
+    return state.steps[index].status == t.SUCCEEDED and _has_undo(state, index)
+
+
+def _leaves_open(error: BaseException) -> bool:
+    """Whether it says nothing about the agent's work; a group of errors does not if none in it does."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_leaves_open(inner) for inner in error.exceptions)
+    return isinstance(error, _LEAVES_OPEN)
 
 
 @asynccontextmanager
@@ -364,123 +454,28 @@ async def opened(
     try:
         await session.begin(await begin(session, body))
         yield session
-    except _LEAVES_OPEN:
-        raise
     except BaseException as error:
+        if session.turned_away or _leaves_open(error):
+            raise
         note = f"{type(error).__name__}: {error}"
         outcome = await asyncio.shield(session.close(reason="session-failed", note=note))
         if outcome.status != t.COMPENSATED:
             error.add_note(f"session {name} was not undone in full ({outcome.status}): see `saga show {name}`")
         raise
     else:
-        outcome = await session.close()
+        outcome = await session.finish()
         if outcome.status == t.ESCALATED:
             raise session.ended(outcome)
-        if not outcome.completed:
+        if not outcome.completed and not session.given_up:
             raise SessionEnded(f"session {name} did not complete: {outcome.status}", hint="see `saga show`")
     finally:
         session.link.leave()
-
-
-class _NotRecordedError(Exception):
-    """A call was asked for and its record never became durable: the lease was lost at that moment."""
 
 
 def _close(reason: str, note: str, state: State, now: int) -> r.AnyRecord | None:
     return r.SessionClosed(at=now, reason=reason, note=note[:1000]) if state.open else None
 
 
-def _roll_back(chosen: list[str], done: asyncio.Future[str], state: State, now: int) -> r.AnyRecord | None:
-    if not done.done():
-        done.set_result("")
-    standing = [key for key in chosen if state.steps[state.plan.by_key[key]].status == t.SUCCEEDED]
+def _roll_back(chosen: list[str], state: State, now: int) -> r.AnyRecord | None:
+    standing = [key for key in chosen if _stands(state, key)]
     return r.RolledBack(at=now, steps=standing) if standing and state.open else None
-
-
-def _latest(state: State) -> list[str]:
-    """The steps that have happened and on which none that has happened depends: what comes now comes after these."""
-    # No more than this many can have been side by side: whatever is older has something that came after it.
-    recent = [step for step in state.plan.steps[-2 * MAX_PARALLEL :] if state.steps[step.index].via]
-    covered = {other for step in recent for other in step.deps}
-    return [step.key for step in recent if step.index not in covered]
-
-
-def _refusal(state: State, index: int) -> CallFailed:
-    error = state.steps[index].forward.error or ErrorInfo("tool_error", "it was not done")
-    tool = state.acting(index).tool
-    kind = CallBlocked if state.steps[index].status == t.BLOCKED else CallFailed
-    return kind(
-        f"{tool}: {error.message}",
-        hint=error.suggestion,
-        error_code=error.error_code,
-        tool=tool,
-        step=state.plan.steps[index].key,
-        retryable=error.retryable,
-    )
-
-
-def _needs_person(saga_id: str, key: str, kind: str) -> NeedsPerson:
-    return NeedsPerson(
-        f"session {saga_id} waits for a person: {kind} about call {key}",
-        hint=f"answer with `saga resolve {saga_id} {key} …`, then run the agent again with the same id",
-        saga_id=saga_id,
-        step=key,
-        kind=kind,
-    )
-
-
-def call_record(
-    catalog: ToolCatalog,
-    name: str,
-    params: Mapping[str, Any],
-    undo: Any,
-    *,
-    irreversible: bool,
-    timeout_s: float | None,
-) -> r.CallAdded:
-    """A call as it is recorded, but for its place. Raises ``ToolMissing``, ``PlanInvalid``, ``ValueNotJson``."""
-    spec = catalog.spec(name)
-    if spec is None:
-        raise ToolMissing(f"no tool is called {name!r} here", hint="register it with the coordinator", tool=name)
-    values: dict[str, Any] = plain(dict(params))
-    problems = [
-        Problem("params-invalid", json_path(("params", *path)), message) for path, message in spec.check_params(values)
-    ]
-    undo_tool, undo_params = _undo_of(undo, spec)
-    if undo_tool is not None and catalog.spec(undo_tool) is None:
-        problems.append(Problem("tool-unknown", "$.undo", f"there is no tool {cut(undo_tool, 80)}"))
-    if undo_tool is None and spec.effect == "write" and not irreversible and spec.semantic in (None, "never"):
-        hint = "give undo=…, register an undo for the tool, or say irreversible=True"
-        problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))
-    if problems:
-        raise PlanInvalid(problems)
-    made = r.CallAdded(
-        at=0,
-        step="0",
-        tool=name,
-        params=values,
-        undo=undo_tool,
-        undo_params=undo_params,
-        irreversible=irreversible and undo_tool is None,
-        read=spec.effect == "read",
-        timeout_s=timeout_s,
-        tool_digest=spec.digest,
-    )
-    # Compiled once for its faults: a path in the undo's params that is none must not be recorded.
-    Growth.call_of(made, 0, {}, catalog)
-    return made
-
-
-def _undo_of(undo: Any, spec: ToolSpec) -> tuple[str | None, dict[str, Any] | None]:
-    if spec.effect == "read":
-        return None, None
-    if undo is None:
-        return spec.undo, None
-    if isinstance(undo, tuple):  # Undo is one as well
-        tool, params = undo
-        return _name_of(tool), None if params is None else plain(dict(params))
-    return _name_of(undo), None
-
-
-def _name_of(tool: Any) -> str:
-    return tool if isinstance(tool, str) else str(getattr(tool, "name", "") or getattr(tool, "__name__", repr(tool)))

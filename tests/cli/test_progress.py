@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 from contextlib import redirect_stderr
 
-from saga_engine.cli.progress import Progress
+import msgspec
+
+from saga_engine.cli.progress import _STATES, _UNTOLD, Progress
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.plan.model import load_plan
@@ -86,3 +88,108 @@ def test_the_window_shows_what_is_under_way():
     assert "1 of 500 done, 399 under way" in window
     assert "step 399 n399: running" in window
     assert window.count("\n") <= 20
+
+
+def test_what_is_not_routine_has_its_line():
+    """Blocks, other ways, waiting, approvals that ran out, added steps and a planner: each is told, and nothing breaks."""
+    error = ErrorInfo("down", "nobody is there")
+    written = r.Written(model="m")
+    records = [
+        r.StepIntended(at=1000, step="0"),
+        r.FallbackChosen(at=1005, step="0", fallback=1, error=error, unavailable=True),
+        r.StepParked(at=1010, step="0", error=error, delay_ms=60_000, notice="0:parked"),
+        r.StepIntended(at=61_010, step="0", attempt=2),
+        r.StepSucceeded(at=61_020, step="0", via="cache", age_ms=90_000),
+        r.StepEscalated(at=61_030, step="1", question="1:f:1", kind="approval", options=["approve"], rule="boss"),
+        r.DecisionMade(at=61_040, question="1:f:1", step="1", decision="approve", by="kim"),
+        r.StepIntended(at=61_050, step="1"),
+        r.StepBlocked(at=61_060, step="1", error=ErrorInfo("policy_denied", "no"), rule="never"),
+        r.ApprovalExpired(at=61_070, question="1:f:2", step="1"),
+        r.PlannerAsked(at=61_080, step="1", purpose="replan"),
+        r.StepsAdded(
+            at=61_090, steps=[{"step_id": 7, "name": "by rail"}], dropped=["1"], by="planner", written=written
+        ),
+        r.StepIntended(at=61_100, step="7"),
+        r.PlannerAsked(at=61_110, step="0", purpose="compensate"),
+        r.PlannerGaveUp(at=61_120, step="0", purpose="compensate", error=error),
+        r.RemedyProposed(at=61_130, step="0", steps=[{"step_id": "m", "name": "voucher"}]),
+        r.StepIntended(at=61_140, step="m"),
+    ]
+
+    lines = [line.split("  ", 1)[1] for line in told(progress_of(2), records)]
+
+    assert lines == [
+        "step 0 n0: running",
+        "step 0 n0: takes another way, 5 ms (fallback 1; down: nobody is there)",
+        "step 0 n0: parked, 10 ms (down: nobody is there; next in 1 min 0 s)",
+        "step 0 n0: running, try 2",
+        "step 0 n0: done, try 2, 10 ms (the last good result, 1 min 30 s old)",
+        "step 1 n1: needs a person (approval, rule boss)",
+        "step 1 n1: decided (approve by kim)",
+        "step 1 n1: running",
+        "step 1 n1: blocked, 10 ms (rule never; policy_denied: no)",
+        "step 1 n1: denied (nobody answered in time)",
+        "saga s: asking the planner for another way than step 1",
+        "saga s: step 7 added by planner; 1 will not run any more",
+        "step 7 by rail: running",
+        "saga s: asking the planner how to make up for step 0",
+        "saga s: the planner has no way for step 0 (down: nobody is there)",
+        "saga s: the planner proposes to make up for step 0 by step m",
+        "step m voucher: running",
+    ]
+
+
+def test_added_steps_count_and_remedies_do_not():
+    """The total grows by added steps and shrinks by those that will not run; what makes up for a step is none of them."""
+    progress = progress_of(3)
+    told(progress, [*forward(0), r.StepsAdded(at=5, steps=[{"step_id": 8}, {"step_id": 9}], dropped=["2"])])
+    told(progress, [r.RemedyProposed(at=6, step="0", steps=[{"step_id": "m"}], auto=True)])
+
+    assert "1 of 4 done, 0 under way" in str(progress._window())
+
+
+def test_an_agent_without_a_plan_is_followed():
+    """A session's calls count as they are added; rolling back, taking over and the end are told."""
+    progress = progress_of(1)
+    records = [
+        r.CallAdded(at=1000, step="c1", tool="search", params={}),
+        r.StepIntended(at=1001, step="c1"),
+        r.StepTakenOver(at=1002, step="0", source="other:1", fingerprint="f"),
+        r.RolledBack(at=1003, steps=["c1"]),
+        r.SessionClosed(at=1004, reason="cancelled"),
+    ]
+
+    lines = [line.split("  ", 1)[1] for line in told(progress, records)]
+
+    assert lines == [
+        "saga s: the agent calls search as step c1",
+        "step c1 search: running",
+        "step 0 n0: taken over (what other:1 did)",
+        "saga s: the agent wants step c1 undone",
+        "saga s: the agent is done (cancelled)",
+    ]
+    assert "1 of 2 done, 1 under way" in str(progress._window())
+
+
+def test_every_record_is_told_or_passed_over_on_purpose():
+    """No kind of record shows as its bare name: whoever adds one decides what people are told."""
+    for kind in r.AnyRecord.__args__:
+        name = kind.__name__
+        if name in _STATES or name in _UNTOLD:
+            continue
+        given = {
+            "at": 1,
+            "step": "0",
+            "to": "x",
+            "source": "s/1",
+            "fingerprint": "f",
+            "tool": "t",
+            "error": ErrorInfo("a", "b"),
+            "steps": [],
+            "params": {},
+            "epoch": 1,
+        }
+        needed = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+        record = kind(**{field: given.get(field, "x") for field in needed})
+        line = told(progress_of(1), [record])[0]
+        assert name not in line

@@ -94,13 +94,11 @@ MUTANTS: dict[str, Patch] = {
         settling, "refused", ('move(step, "undo_failed")', 'move(step, "undo"); move(step, "undone")')
     ),
     "a block settles an earlier doubt": rewrite(settling, "refused", ("if call.doubtful:", "if False:")),
-    "undo what another saga made": rewrite(
-        state.State, "undoing", ('None if self.steps[index].via == "shared" else self.acting', "self.acting")
-    ),
+    "undo what another saga made": rewrite(state.State, "undoing", ('step.via == "shared" or', "")),
     "undo a fallback by the step's own undo": both(
         rewrite(state.State, "rollback", ("self.acting(index).rollback", "self.plan.steps[index].rollback")),
     ),
-    "a fallback under the step's own key": rewrite(state.State, "key", ("self.steps[index].using)", "0)")),
+    "a fallback under the step's own key": rewrite(state.State, "key", ("self.seed, step.using)", "self.seed, 0)")),
     "fall back while the step is in doubt": rewrite(
         judge, "judge", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
     ),

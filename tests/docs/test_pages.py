@@ -88,44 +88,71 @@ def test_an_errors_row_says_what_the_program_does(kind: type[errors.SagaError]) 
 def test_the_kinds_of_questions_and_their_answers_are_explained() -> None:
     """Every kind of question, and every decision, has its row."""
     assert sorted(_rows("What a person is asked")) == sorted(decide.OPTIONS)
-    section = CONCEPTS.read_text(encoding="utf-8").split("## Decisions\n")[1]
+    section = CONCEPTS.read_text(encoding="utf-8").split("## Decisions\n")[1].split("\n## ")[0]
     assert sorted(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == sorted(DECISIONS)
 
 
 def test_the_reasons_of_a_turn_are_explained() -> None:
     """Every value that ``State.failing`` is given has its row."""
-    source = (ROOT / "saga_engine" / "core" / "evolve.py").read_text(encoding="utf-8")
-    given = set(re.findall(r'failing = "([a-z-]+)"', source)) | set(re.findall(r'_stopping\("([a-z-]+)"\)', source))
-    assert given == set(_rows("Why a saga turned around"))
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "saga_engine" / "core").glob("*.py"))
+    ways = (r'failing = "([a-z-]+)"', r'_stopping\("([a-z-]+)"\)', r'\breason(?:: str)? ?= ?"([a-z-]+)"')
+    assert {reason for way in ways for reason in re.findall(way, source)} == set(_rows("Why a saga turned around"))
 
 
-#: Who takes an error code of a call, and at which place.
-_TAKERS = {"ErrorInfo": 0, "_cannot_call": 4, "_bad_params": 1, "_refusal": 0}
+#: Who takes an error code of a call, and at which place; all take it as ``error_code``, too.
+_TAKERS = {
+    "ErrorInfo": 0,
+    "Lost": 0,
+    "NeverSent": 0,
+    "OutcomeUnknown": None,
+    "ToolError": None,
+    "_cannot_call": 4,
+    "_refusal": 0,
+    "_this_time": 1,
+    "_unknown": 1,
+    "_unreadable": 2,
+    "gave_up": 0,
+}
 
 
 def _call_codes() -> set[str]:
     found: set[str] = set()
     for room in ("core", "runtime", "tools"):
-        for path in (ROOT / "saga_engine" / room).glob("*.py"):
+        for path in (ROOT / "saga_engine" / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef) and node.name in _TAKERS:
                     found |= _texts(node.args.defaults)
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _TAKERS:
-                    place = _TAKERS[node.func.id]  # type: ignore[attr-defined]
-                    found |= _texts(
-                        [*node.args[place : place + 1], *(k.value for k in node.keywords if k.arg == "error_code")]
-                    )
-    return found | {errors.ToolError("m").error_code}
+                if isinstance(node, ast.Call):
+                    found |= _texts(_code_of(node))
+    return found | {errors.ToolError("m").error_code, errors.OutcomeUnknown("m").error_code}
+
+
+def _code_of(call: ast.Call) -> list[ast.expr]:
+    """Where a call gives an error code, if it is one that takes one."""
+    name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+    if name not in _TAKERS:
+        return []
+    place = _TAKERS[name]
+    by_place = [] if place is None else call.args[place : place + 1]
+    return [*by_place, *(given.value for given in call.keywords if given.arg == "error_code")]
 
 
 def _texts(nodes: list[ast.expr]) -> set[str]:
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    return {value for value in found if isinstance(value, str) and value}
+
+
+#: Codes on the page that stand nowhere in the program: they are made of a status, an exception's name, or the code of
+#: one of the engine's own errors.
+_MADE = {
+    "http_404", "http_503", "read_timeout", "value_error", "connect_error", "connect_timeout", "read_error",
+    "store_unavailable", "store_refused", "model_unreachable", "planner_failed", "goal_impossible",
+}  # fmt: skip
 
 
 def test_the_error_codes_of_calls_are_explained() -> None:
     """Every code that the engine itself gives a call has its row; the rows for whole families are extra."""
-    families = {"http_404", "http_503", "read_timeout", "value_error"}
-    assert set(_rows("Error codes of a call")) - families == _call_codes()
+    assert set(_rows("Error codes of a call")) - _MADE == _call_codes()
 
 
 # --- guarantees ----------------------------------------------------------------------------------------------------

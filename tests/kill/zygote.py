@@ -18,7 +18,10 @@ import tempfile
 import traceback
 from typing import IO, Any, NamedTuple
 
-from tests.kill import child
+from tests.kill import child, growing_child
+
+#: Who plays a case: the engine's core cases, or those about guards and growing plans.
+_PLAYERS = {"core": child.main, "growing": growing_child.main}
 
 
 class _Child(NamedTuple):
@@ -91,7 +94,7 @@ def _be_child(case: dict[str, Any], paper: IO[str]) -> None:
     try:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        paper.write(json.dumps(child.main(case)))
+        paper.write(json.dumps(_PLAYERS[case.get("player", "core")](case)))
         paper.flush()
         code = 0
     except BaseException:

@@ -79,7 +79,7 @@ class Memory:
     async def _once(self, entry: Entry, params: Mapping[str, Any], call: Call) -> Outcome:
         name, owner = entry.tool, call.idempotency_key
         try:
-            claim = await self._memories.store.claim(name, entry.digest, owner, entry.ttl_ms)
+            claim = await self._memories.claim(entry, owner)
         except SagaError as error:
             return store_trouble(error, f"whether this call of {name!r} was made before")
         if claim.owner and claim.owner != owner and saga_of(claim.owner) == call.saga_id:
@@ -154,6 +154,21 @@ class Memories:
         return None if tool is None or tool.dedupe_ttl_s is None else round(tool.dedupe_ttl_s * 1000)
 
     # --- results -------------------------------------------------------------------------------------------------
+
+    async def claim(self, entry: Entry, owner: str) -> Claim:
+        """Claim a call, past what a saga left behind that has been undone. Raises ``SagaError``.
+
+        Whatever such a saga claimed does not stand, and nothing tells the memory: a person said that its call did not
+        happen, or undid it by hand. (One that was abandoned or is gone may have left its effect.)
+        """
+        claim = await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
+        other = saga_of(claim.owner)
+        if other in ("", saga_of(owner)) or await self.store.saga_status(other) != COMPENSATED:
+            return claim
+        await self.store.unrely(entry.tool, claim.owner, owner)
+        if await self.store.forget(entry.tool, claim.owner):
+            return claim  # others rely on it still: what was undone behind their backs is theirs to settle
+        return await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
 
     async def remember(self, entry: Entry, done: Done, params: Mapping[str, Any], call: Call) -> None:
         """Write down a result. If that fails the call has happened all the same: the claim stays, without result."""

@@ -339,6 +339,35 @@ async def test_sagas_that_are_over_or_gone_rely_on_nothing(whole_store, status):
     await tools.close()
 
 
+@pytest.mark.parametrize("how", ["unknown", "fine"])
+@pytest.mark.parametrize(
+    ("status", "served"),
+    [("COMPENSATED", True), ("ESCALATED", False), ("COMPLETED", False), ("ABANDONED", False), (None, False)],
+)
+async def test_what_an_undone_saga_left_in_the_memory_stands_in_nobodys_way(whole_store, status, served, how):
+    """Law: a person said that its call did not happen, or undid it by hand, so the next identical call is made.
+
+    Any other saga may have left its effect in the world.
+    """
+    desk = Desk()
+    desk.how = how
+    tools = guard(whole_store.guard_store(), desk.tools)
+    await tools.call("act", {"n": 1}, step("s1"))
+    desk.how = "fine"
+    if status is not None:
+        await saga(whole_store, "s1", status)
+    outcome = await tools.call("act", {"n": 1}, step("s2"))
+    assert desk.made == [1] * (2 if served else 1)
+    if served:
+        assert outcome == Done(result(2))
+        assert (await tools.call("act", {"n": 1}, step("s3"))).source == step("s2").idempotency_key
+    elif how == "unknown":
+        assert code(outcome)[0] == "duplicate_in_flight"
+    else:
+        assert outcome.via == "shared"
+    await tools.close()
+
+
 async def test_two_identical_steps_of_one_saga_are_two_calls_and_do_not_rely_on_each_other(whole_store):
     """What one plan says twice is meant twice, and neither step keeps the other from being undone."""
     desk = Desk()

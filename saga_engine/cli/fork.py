@@ -1,0 +1,133 @@
+"""``saga fork``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.cli.running import Driven
+    from saga_engine.plan.model import Plan
+    from saga_engine.runtime.forking import Fork
+    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+
+def fork(
+    saga_id: SagaArgument,
+    *,
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="PLAN", help="The mended plan (JSON), or -. Default: the plan as it was."),
+    ] = None,
+    run_from: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STEP", help="Run this step and all that depends on it, changed or not."),
+    ] = None,
+    new_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="NEW", help="The new saga's id. Default: the same one for the same fork."),
+    ] = None,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over and run.")] = False,
+    full: FullOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Make a new saga that reuses what another one did, as far as nothing that it depends on has changed.
+
+    What is taken over is shown first; it is not called again, and the new saga undoes it if it fails. The other saga
+    must have ended, or wait for an answer; then it hands over what is taken and undoes the rest. Repeating the same
+    command goes on with the same fork.
+
+    Examples:
+      saga fork trip-42 --plan mended.json --tools tools.py --dry-run
+      saga fork trip-42 --plan mended.json --tools tools.py
+      saga fork trip-42 --from pay --tools tools.py
+    """
+    from saga_engine.cli.options import plan_source, registry_for, settings_for
+    from saga_engine.plan.model import load_plan
+
+    settings = settings_for(store, tools)
+    wanted = Wanted(saga_id, None if plan is None else load_plan(plan_source(plan)), run_from, new_id)
+    registry = registry_for(settings)
+    if dry_run:
+        return _look(wanted, settings, registry, as_json=as_json)
+    return _run(wanted, settings, registry, as_json=as_json, full=full)
+
+
+class Wanted(NamedTuple):
+    """The fork that is asked for."""
+
+    of: str
+    plan: Plan | None
+    run_from: str | None
+    new_id: str | None
+
+
+def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool) -> int:
+    from saga_engine.cli.fork_view import fork_lines
+    from saga_engine.cli.output import data, document
+    from saga_engine.cli.progress import Progress
+    from saga_engine.cli.running import drive
+    from saga_engine.runtime.forking import Fork
+
+    async def look(coordinator: Coordinator) -> Fork:
+        found = await coordinator.fork(
+            wanted.of, plan=wanted.plan, run_from=wanted.run_from, new_id=wanted.new_id, dry_run=True
+        )
+        assert isinstance(found, Fork), "a dry run returns what it would do"
+        return found
+
+    found = drive(settings, registry, look, Progress(f"fork of saga {wanted.of}", {}))
+    if as_json:
+        document(found.to_dict())
+    else:
+        data("\n".join(fork_lines(found)))
+    return exit_codes.COMPLETED
+
+
+def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
+    from saga_engine.cli.fork_view import ForkProgress
+    from saga_engine.cli.running import drive, driven, finish, stands
+    from saga_engine.errors import Interrupted, SagaOwned
+    from saga_engine.runtime.outcome import Outcome
+
+    progress = ForkProgress(wanted.of)
+
+    async def forked(coordinator: Coordinator) -> Outcome:
+        outcome = await coordinator.fork(
+            wanted.of,
+            plan=wanted.plan,
+            run_from=wanted.run_from,
+            new_id=wanted.new_id,
+            on_chosen=progress.chosen,
+        )
+        assert isinstance(outcome, Outcome), "only a dry run returns a fork"
+        return outcome
+
+    async def work(coordinator: Coordinator) -> Driven:
+        try:
+            outcome = await forked(coordinator)
+        except SagaOwned as error:
+            if error.context.get("saga_id") != progress.fork_id:
+                raise  # the other saga is in somebody's hands: the fork has not begun
+            outcome = await coordinator.show(progress.fork_id, full=full)
+        return await driven(coordinator, outcome.saga_id, _done(outcome), full=full)
+
+    try:
+        found = drive(settings, registry, work, progress)
+    except Interrupted as error:
+        raise stands(error, settings) from error
+    return finish(found, settings, as_json=as_json, full=full)
+
+
+async def _done(outcome: Outcome) -> Outcome:
+    return outcome

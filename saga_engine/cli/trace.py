@@ -1,0 +1,393 @@
+"""``saga trace export``, ``saga trace verify`` and ``saga trace replay``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.command import command
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.words import PlainCommand, PlainGroup
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.core.replay import Changed, Divergence, Moment, Replay
+    from saga_engine.core.trace import Export
+    from saga_engine.core.trace_file import Trace
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+_MAX_SAGAS: Final = 1_000_000
+#: A longer line is none that was exported: it ends the reading instead of the memory.
+_MAX_LINE_BYTES: Final = 1 << 30
+_DETAIL_CHARS: Final = 120
+#: What a replayed line says of itself elsewhere.
+_SAID: Final = frozenset({"k", "at", "step", "direction", "v", "refs", "params", "output", "plan", "steps", "options"})
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A trace, or - to read it from stdin.")]
+
+app = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Record of a run: export it, verify it, replay it offline.",
+)
+
+
+def export(
+    saga_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The saga's id.")] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All sagas of the store, in one file.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to a file, whole or not at all.")
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--redact",
+            metavar="RULE",
+            help="Leave a field out, such as params.card, output.*.ssn or **.ssn. Repeatable; adds to [trace] redact.",
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Values over 31 KiB whole, not in their cut form.")] = False,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Write what happened in a saga as lines of JSON that need no store: each step's calls, decisions, and its end.
+
+    Without -o the lines go to stdout. Where tools are given, their declarations go along, so that the trace can be
+    replayed without them; none is called.
+
+    Examples:
+      saga trace export trip-42 -o trip-42.jsonl
+      saga trace export trip-42 --redact params.card --redact '**.ssn'
+      saga trace export --all -o all.jsonl
+    """
+    import asyncio
+
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import document, note
+    from saga_engine.core.redaction import Redaction
+    from saga_engine.core.trace import Export
+
+    if (saga_id is None) != every:
+        raise typer.BadParameter("give the id of a saga, or --all", param_hint="ID")
+    if as_json and out is None:
+        raise typer.BadParameter("the trace itself goes to stdout: --json goes with -o", param_hint="--json")
+    settings = settings_for(store, tools)
+    made = Export(Redaction([*_rules(settings), *(redact or [])]), full=full)
+    registry = _declaring(settings, asked=bool(tools))
+    with _target(out) as target:
+        failed = asyncio.run(_export(settings, registry, made, [] if saga_id is None else [saga_id], target))
+    if as_json:
+        document({"file": str(out), "sagas": made.sagas, "lines": made.lines, "hash": made.last})
+    else:
+        note(f"{made.sagas} saga{'' if made.sagas == 1 else 's'}, {made.lines} lines; hash of the last: {made.last}")
+    return exit_codes.ERROR if failed else exit_codes.COMPLETED
+
+
+def _rules(settings: Settings) -> list[str]:
+    """``redact`` of ``[trace]``. A rule that is not understood must not let a value through."""
+    from saga_engine.errors import SettingInvalid
+
+    unknown = sorted(set(settings.trace) - {"redact"})
+    if unknown:
+        raise SettingInvalid(f"[trace] in {settings.file_name} has {unknown[0]!r}, which nobody reads", hint="redact")
+    rules = settings.trace.get("redact", [])
+    if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
+        raise SettingInvalid(
+            f"redact of [trace] in {settings.file_name} must be a list of texts", hint='redact = ["params.card"]'
+        )
+    return rules
+
+
+def _declaring(settings: Settings, *, asked: bool) -> ToolRegistry | None:
+    """The tools whose declarations go along. A journal can be exported although its tools cannot be loaded."""
+    from saga_engine.cli.options import registry_for
+    from saga_engine.cli.output import note, shown
+    from saga_engine.errors import SagaError
+
+    if not settings.names_tools:
+        note("hint: no tools are configured: whoever replays the trace has to give them")
+        return None
+    try:
+        return registry_for(settings)
+    except SagaError as error:
+        if asked:
+            raise
+        note(f"warning: the tools' declarations are left out: {shown(error.message)}")
+        return None
+
+
+async def _export(
+    settings: Settings, registry: ToolRegistry | None, made: Export, saga_ids: Sequence[str], target: BinaryIO
+) -> bool:
+    """Write the lines; returns whether a saga could not be told. One that was named must be."""
+    from saga_engine.api import Coordinator
+    from saga_engine.cli.output import note, shown
+    from saga_engine.errors import JournalUnreadable, SagaNotFound
+
+    failed = False
+    async with Coordinator.open(
+        settings.store,
+        registry or (),
+        durability=settings.durability,
+        patience_s=settings.patience_s,
+    ) as coordinator:
+        for saga_id in saga_ids or await _all(coordinator):
+            try:
+                lines = await coordinator.trace(saga_id, into=made)
+            except (SagaNotFound, JournalUnreadable) as error:
+                if saga_ids:
+                    raise
+                if isinstance(error, SagaNotFound):
+                    continue  # purged since it was listed
+                failed = True
+                note(f"error: saga {shown(saga_id)} is left out: {shown(error.message)}")
+                continue
+            _write(target, lines)
+        _write(target, [made.end()])
+    return failed
+
+
+async def _all(coordinator: Coordinator) -> list[str]:
+    heads = await coordinator.list(limit=_MAX_SAGAS)
+    return [head.saga_id for head in sorted(heads, key=lambda head: (head.created_ms, head.saga_id))]
+
+
+def _write(target: BinaryIO, lines: Iterable[str]) -> None:
+    target.writelines(line.encode() + b"\n" for line in lines)
+    target.flush()
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[BinaryIO]:
+    """Where the lines go. A file appears when it is whole: half a trace would look like one that was cut."""
+    from saga_engine.errors import SettingInvalid
+
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    import os
+    from tempfile import NamedTemporaryFile
+
+    try:
+        # Readable by its owner alone: a trace tells as much as the journal.
+        with NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False) as part:
+            try:
+                yield part  # type: ignore[misc]
+                part.flush()
+                os.fsync(part.fileno())
+                Path(part.name).replace(out)
+            except BaseException:
+                Path(part.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise SettingInvalid(f"{out} cannot be written: {error.strerror or error}") from error
+
+
+def verify(
+    file: FileArgument,
+    *,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Check that a trace is as it was written: no line changed, dropped, added or moved. Exit code 1 if it is not.
+
+    The chain has no key: keep the hash that is printed elsewhere, if somebody could rewrite the whole file.
+
+    Examples:
+      saga trace verify trip-42.jsonl
+    """
+    from saga_engine.cli.output import data, document, note, paint, shown
+    from saga_engine.core.trace_file import verify as verified
+
+    with _lines(file) as lines:
+        found = verified(lines)
+    broken = found.broken
+    if as_json:
+        document(
+            {
+                "whole": broken is None,
+                "lines": found.lines,
+                "sagas": [{"saga_id": each[0], "status": each[1], "complete": each[2]} for each in found.sagas],
+                "hash": found.last,
+                "broken": None if broken is None else {"line": broken.context["line"], "message": broken.message},
+            }
+        )
+    elif broken is None:
+        data(f"{paint('ok')}: {found.lines} lines, {len(found.sagas)} sagas; hash of the last line: {found.last}")
+        for saga_id, status, complete in found.sagas:
+            data(f"  {shown(saga_id)}: {shown(status)}{'' if complete else ', exported before its end'}")
+    else:
+        data(f"{paint('error', 'broken')}: {shown(broken.message)}")
+        note(f"{found.lines} lines before it are as they were written")
+    return exit_codes.COMPLETED if broken is None else exit_codes.ERROR
+
+
+@contextmanager
+def _lines(file: str) -> Iterator[Iterator[bytes]]:
+    from saga_engine.errors import SettingInvalid
+
+    if file == "-":
+        yield _bounded(sys.stdin.buffer)
+        return
+    try:
+        stream = Path(file).open("rb")  # noqa: SIM115 - only its opening is judged here
+    except OSError as error:
+        raise SettingInvalid(f"{file} cannot be read: {error.strerror}", hint="saga trace export ID -o FILE") from error
+    with stream:
+        yield _bounded(stream)
+
+
+def _bounded(stream: BinaryIO) -> Iterator[bytes]:
+    while line := stream.readline(_MAX_LINE_BYTES):
+        yield line
+
+
+def replay(
+    file: FileArgument,
+    *,
+    tools: ToolsOption = None,
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="FILE", help="Another plan in the place of the trace's own.")
+    ] = None,
+    step: Annotated[bool, typer.Option("--step", help="Wait for Enter before each decision.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Run a trace again, offline: today's engine gets the recorded answers and must decide what was decided.
+
+    No tool is called and no store is opened. Tools that are not given are taken as the trace declares them. Exit code 0
+    if all decisions are the same, 6 where the first is another; both sides are shown.
+
+    Examples:
+      saga trace replay trip-42.jsonl
+      saga trace replay trip-42.jsonl --tools tools.py --step
+      saga trace replay trip-42.jsonl --plan better.json --tools tools.py
+    """
+    from saga_engine.cli.options import plan_source, registry_for, settings_for
+    from saga_engine.cli.output import document
+    from saga_engine.core.trace_file import read
+    from saga_engine.plan.model import load_plan
+
+    if step and (as_json or file == "-" or not sys.stdin.isatty()):
+        raise typer.BadParameter("it waits for Enter: stdin must be a terminal, without --json", param_hint="--step")
+    settings = settings_for(None, tools)
+    registry = registry_for(settings) if settings.names_tools else None
+    changed_plan = None if plan is None else load_plan(plan_source(plan))
+    told: list[dict[str, Any]] = []
+    diverged = False
+    with _lines(file) as lines:
+        for trace in read(lines):
+            body = _replayed(trace, registry, changed_plan, step=step, aloud=not as_json)
+            diverged = diverged or body["divergence"] is not None
+            told.append(body)
+    if as_json:
+        document({"same": not diverged, "sagas": told})
+    return exit_codes.CONFLICT if diverged else exit_codes.COMPLETED
+
+
+def _replayed(trace: Trace, registry: ToolRegistry | None, plan: Any, *, step: bool, aloud: bool) -> dict[str, Any]:
+    """One saga of the file, run again; told as it goes, or as one object."""
+    from saga_engine.core.recorded import told
+    from saga_engine.core.replay import Replay, changed_tools
+    from saga_engine.core.trace import DeclaredTools
+    from saga_engine.tools.checking import SchemaCheck
+
+    catalog = DeclaredTools(trace.header, registry, SchemaCheck)
+    again = Replay(trace, catalog, plan)
+    changed = changed_tools(trace, catalog)
+    if aloud:
+        _tell_header(trace, changed, catalog.as_declared())
+    moments: list[dict[str, Any]] = []
+    for moment in again.run():
+        if step and moment.sort == "decided" and not _waited():
+            step = False
+        if aloud:
+            _tell(moment)
+        else:
+            moments.append({"line": moment.line, "sort": moment.sort, "record": told(moment.record)})
+    divergence = again.divergence
+    if aloud:
+        _tell_end(trace, again, divergence)
+    return {
+        "saga_id": trace.saga_id,
+        "status": trace.status,
+        "complete": trace.complete,
+        "changed_tools": [each.to_dict() for each in changed],
+        "moments": moments,
+        "divergence": None if divergence is None else divergence.to_dict(),
+    }
+
+
+def _waited() -> bool:
+    """Wait for Enter; False if nobody types any more."""
+    sys.stderr.write("[Enter] ")
+    sys.stderr.flush()
+    return bool(sys.stdin.readline())
+
+
+def _tell_header(trace: Trace, changed: Sequence[Changed], as_declared: Sequence[str]) -> None:
+    from saga_engine._version import __version__
+    from saga_engine.cli.output import data, note, shown
+
+    engine = str(trace.header.get("engine") or "an unknown version")
+    data(f"saga {shown(trace.saga_id)}, recorded by {shown(engine, 40)}, replayed by {__version__}")
+    for each in changed:
+        recorded, today = shown(each.recorded[:12] or "unknown"), shown(each.today[:12])
+        facts = f" ({', '.join(each.facts)})" if each.facts else ""
+        data(f"  the tool {shown(each.tool)} has changed: {recorded} then, {today} now{facts}")
+    if as_declared:
+        note(f"hint: as the trace declares them: {shown(', '.join(as_declared), 500)}")
+
+
+def _tell(moment: Moment) -> None:
+    from saga_engine.cli import times
+    from saga_engine.cli.output import data, shown
+
+    record = _fields(moment)
+    about = f" step {record['step']}" if "step" in record else ""
+    undo = " undo" if record.get("direction") == "compensate" else ""
+    tool = moment.body.get("tool", "")
+    said = [f"{name}={shown(value, _DETAIL_CHARS)}" for name, value in record.items() if name not in _SAID]
+    text = " ".join([f"{record['k']}{about}{undo}", *([str(tool)] if tool else []), *said])
+    arrow = "=>" if moment.sort == "decided" else "  "
+    data(f"{moment.line:>5}  {times.local(record['at'])}  {moment.sort:<8}  {arrow} {shown(text)}")
+
+
+def _fields(moment: Moment) -> dict[str, Any]:
+    from saga_engine.core.recorded import told
+
+    return told(moment.record)
+
+
+def _tell_end(trace: Trace, again: Replay, divergence: Divergence | None) -> None:
+    from saga_engine.cli.output import data, paint, shown
+
+    if divergence is None:
+        data(f"{paint('ok', 'same')}: every decision is what it was; {shown(again.state.status)}")
+        return
+    data(f"{paint('error', 'another way')} at line {divergence.line}: {shown(divergence.what)}")
+    for side, records in (("then", divergence.recorded), ("now", divergence.today)):
+        data(f"  {side}: {'nothing' if not records else ''}".rstrip())
+        for record in records:
+            data(f"    {shown(record)}")
+    if not trace.complete:
+        data("  (the saga had not ended when it was exported)")
+
+
+for _name, _body, _about in (
+    ("export", export, "Write a saga's run as lines of JSON."),
+    ("verify", verify, "Check that a trace was not changed."),
+    ("replay", replay, "Run a trace again, offline."),
+):
+    app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
