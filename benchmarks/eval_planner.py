@@ -1,7 +1,7 @@
 """Scores a model's plans: goals with tool catalogues from ``planner_prompts/evals``, judged by machine.
 
     make eval-planner MODEL=openai:gpt-5
-    python benchmarks/eval_planner.py --model ollama:qwen3 --only travel --json figures.json
+    python benchmarks/eval_planner.py --model ollama:qwen3 --only travel,files-02 --json figures.json
 
 Each goal is planned as ``saga plan`` would, with its tools and nothing else, and each of these is right or wrong:
 
@@ -11,6 +11,7 @@ Each goal is planned as ``saga plan`` would, with its tools and nothing else, an
 ``bindings``  what one step learns goes into the next by a binding, not by a guess; so do the values of the input
 ``order``     what must come first comes first, and what need not wait does not
 ``undo``      the pivot is the step that cannot be undone, and undos are those that the goal asks for
+``clean``     rehearsed as ``saga simulate`` does: it completes, and no single failure leaves what nothing can undo
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from saga_engine.core.rehearsal import rehearse
 from saga_engine.errors import GoalImpossible, PlannerFailed, SagaError
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan
@@ -37,7 +39,7 @@ from saga_engine.ports import Planner
 from saga_engine.tools.decorator import Tool
 from saga_engine.tools.registry import ToolRegistry
 
-CRITERIA = ("valid", "writes", "tools", "bindings", "order", "undo")
+CRITERIA = ("valid", "writes", "tools", "bindings", "order", "undo", "clean")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Score:
 
 
 def load_cases(only: str = "") -> list[Case]:
-    """All goals, or those whose id begins with ``only``."""
+    """All goals, or those whose id begins with ``only``: one beginning or several, with commas between them."""
     cases: list[Case] = []
     for path in sorted((folder() / "evals").glob("*.json")):
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -88,7 +90,7 @@ def load_cases(only: str = "") -> list[Case]:
                 name: goal[name] for name in ("id", "lang", "kind", "goal", "expect", "input", "ideal") if name in goal
             }
             cases.append(Case(domain=data["domain"], tools=tools, **kept))
-    return [case for case in cases if case.id.startswith(only)]
+    return [case for case in cases if case.id.startswith(tuple(only.split(",")))]
 
 
 def registry(declared: Sequence[Mapping[str, Any]]) -> ToolRegistry:
@@ -128,6 +130,7 @@ def judge(case: Case, plan: Plan | None, *, refused: bool = False) -> dict[str, 
         "bindings": _bindings(plan, expect),
         "order": _order(case, plan),
         "undo": _undo(plan, expect),
+        "clean": rehearse(compile_plan(plan, case.tools)).clean,
     }
 
 
@@ -261,7 +264,7 @@ def main() -> int:
     """Ask, print, and write the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", default="", help="provider:name; default: SAGA_MODEL")
-    parser.add_argument("--only", default="", help="only goals whose id begins so")
+    parser.add_argument("--only", default="", help="only goals whose id begins so; several with commas")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     try:

@@ -142,6 +142,8 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
     if step.parked:
         body["parked"] = step.parked
+    if any(compiled.key in each.addition.dropped for each in state.added):
+        body["dropped"] = True
     if compiled.remedies is not None:
         body["remedies"] = state.plan.steps[compiled.remedies].step_id
     if step.remedied:

@@ -9,7 +9,8 @@ A fault is a short text, so that a child process can be told through its environ
     SAGA_FAULT=append:2:before,call:1:after    several, separated by commas
 
 ``POINT:N:WHEN[:ACTION[:ARGUMENT]]``. Points are the verbs of a store (``append``, ``acquire``, ``renew``, …), which
-``FaultyStore`` counts, those of its guards (``guard_claim``, …), and whatever a tool counts with ``Faults.at``; the custom is ``call``, around the effect::
+``FaultyStore`` counts, those of its guards (``guard_claim``, …), and whatever a tool counts with ``Faults.at``; the
+custom is ``call``, around the effect::
 
     faults = Faults.from_environment()
 

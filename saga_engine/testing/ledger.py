@@ -241,8 +241,10 @@ def _requests(step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
             yield f"attempt {max(numbers)} ({direction}) was sent, the report knows {attempts}"
         for number in sorted({number for number in numbers if numbers.count(number) > 1}):
             yield f"attempt {number} ({direction}) was sent {numbers.count(number)} times"
-        if len({line.key for line in sent}) > 1:
-            yield f"its attempts ({direction}) went out under {len({line.key for line in sent})} different keys"
+        for tool in sorted({line.tool for line in sent}):  # a fallback is another call, with a key of its own
+            keys = {line.key for line in sent if line.tool == tool}
+            if len(keys) > 1:
+                yield f"its attempts ({direction}, {tool}) went out under {len(keys)} different keys"
 
 
 def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
@@ -264,6 +266,8 @@ def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[L
         if standing or undone:
             yield "it is said to read only, and changed something"
         return
+    if step.get("via") in ("shared", "fork") or step.get("handed_to"):
+        return  # the effect was made, or will be undone, in the name of another saga
     yield from _verdict(body, step, stands=standing > 0, lines=lines)
 
 
@@ -273,7 +277,11 @@ def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, 
     if len(listed) > 1:
         yield f"it is in more than one list of the report: {', '.join(listed)}"
     ended = body["status"] in t.SAGA_FINAL
-    if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED):
+    if step.get("remedied") or "remedies" in step:
+        if (status == t.SUCCEEDED or step.get("remedied")) and not stands:
+            yield "it is said to stand, or to have made up for another, and does not"
+        return  # what was made up for stands although it counts as compensated, and so does what made up for it
+    if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED) and not step.get("dropped"):
         yield f"the saga is said to be completed, the step is {status}"
     if status == t.SUCCEEDED and not stands:
         yield "it is said to have happened, and does not stand"
