@@ -68,28 +68,34 @@ def choose(
     prints = Fingerprints()
     made = ForkPlan()
     taken: set[int] = set()
-    for index in graph.sort([step.deps for step in plan.steps]):
-        step = plan.steps[index]
-        record = None
-        if step.key != run_from and taken.issuperset(step.deps):
-            record = _match(state, prints, index, standing, old)
-        if record is None:
-            made.runs.append(step.key)
-            continue
-        evolve(state, record)
-        prints.note(state, record)
-        made.taken.append(record)
-        taken.add(index)
-    used = {each.source.partition("/")[2] for each in made.taken}
-    made.left = [key for keys in standing.values() for key in keys if key not in used and _writes(old, key)]
+    order = graph.sort([step.deps for step in plan.steps])
+    # What has kept its id is served first: of identical steps each gets its own effect, as does what followed it.
+    for own_only in (True, False):
+        for index in order:
+            step = plan.steps[index]
+            if index in taken or step.key == run_from or not taken.issuperset(step.deps):
+                continue
+            record = _match(state, prints, index, standing, old, own_only=own_only)
+            if record is not None:
+                evolve(state, record)
+                prints.note(state, record)
+                made.taken.append(record)
+                taken.add(index)
+    made.runs = [plan.steps[index].key for index in order if index not in taken]
+    made.left = [key for keys in standing.values() for key in keys if _writes(old, key)]
     return made
 
 
 def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: Collection[str]) -> dict[str, list[str]]:
-    """The steps that happened, are the saga's own and stand, by fingerprint."""
+    """The steps that happened, are the saga's own and stand, by fingerprint, in the order of the plan."""
     found: dict[str, list[str]] = {}
+    turned = old.failing is not None and old.status not in t.SAGA_FINAL
     for compiled, step in zip(old.plan.steps, old.steps, strict=True):
         own = step.via and step.via not in _NOT_OWN and step.handed_to in ("", to)
+        if turned and step.handed_to != to:
+            continue  # it is about to be undone
+        if compiled.remedies is not None:
+            continue  # it belongs to what it makes up for
         stands = step.status == t.SUCCEEDED and compiled.key not in elsewhere
         if own and stands and compiled.key in fingerprints:
             found.setdefault(fingerprints[compiled.key], []).append(compiled.key)
@@ -97,7 +103,7 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
 
 
 def _match(
-    state: State, prints: Fingerprints, index: int, standing: Mapping[str, list[str]], old: State
+    state: State, prints: Fingerprints, index: int, standing: Mapping[str, list[str]], old: State, *, own_only: bool
 ) -> r.StepTakenOver | None:
     step = state.plan.steps[index]
     ways: tuple[CompiledStep | CompiledFallback, ...] = (step, *step.fallbacks)
@@ -110,11 +116,11 @@ def _match(
         except BindingUnresolved:
             print_ = None
         state.steps[index].using = 0
-        # Two identical steps are two effects: each is taken over once.
         keys = standing.get(print_ or "")
-        if print_ is None or not keys:
+        if print_ is None or not keys or (own_only and step.key not in keys):
             continue
-        key = keys.pop(0)
+        key = step.key if own_only else keys[0]
+        keys.remove(key)  # two identical steps are two effects: each is taken over once
         at = old.plan.by_key[key]
         return r.StepTakenOver(
             at=state.started_at,

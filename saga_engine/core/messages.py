@@ -137,10 +137,12 @@ def check_fork(state: State) -> None:
         )
     if state.status in t.SAGA_FINAL:
         return
-    if state.status != t.ESCALATED or state.in_flight or state.backward:
+    if state.status != t.ESCALATED or state.in_flight or state.backward or state.failing is not None:
         raise ForkRefused(f"{saga} is under way ({state.status})", hint="wait until it ends or rests, or cancel it")
-    if state.past_pivot:
-        raise ForkRefused(f"{saga} has passed its pivot: it can only go forward", hint="answer its open questions")
+    pivot = state.plan.pivot
+    if pivot is not None and (state.past_pivot or state.steps[pivot].forward.doubtful):
+        passed = "has passed" if state.past_pivot else "may have passed"
+        raise ForkRefused(f"{saga} {passed} its pivot: it can only go forward", hint="answer its open questions")
 
 
 def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:

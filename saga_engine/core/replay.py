@@ -2,7 +2,7 @@
 
 A journal holds two sorts of records. Some were *given*: the answers of tools, of hooks and of a model, messages, and
 what a session's agent asked for. The others were *decided*. The pure engine folds the journal; wherever something was
-decided it is asked at the recorded time, and wherever an outcome was judged it is asked whether it could have judged so.
+decided it is asked at the recorded time, and wherever an outcome was judged, whether it could have judged so.
 No tool is called, no clock is read. The first difference ends the replay: what comes after it did not happen.
 
 What a journal does not tell is left open, and only what no choice of it explains is a difference:
@@ -16,43 +16,38 @@ What a journal does not tell is left open, and only what no choice of it explain
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from saga_engine.core import decide as deciding
+from saga_engine.core import evolve as evolving
+from saga_engine.core import judge as judging
+from saga_engine.core import messages
 from saga_engine.core import records as r
-from saga_engine.core import transitions as t
-from saga_engine.core.codec import Stored, abridge
-from saga_engine.core.decide import Means, decide
-from saga_engine.core.effects import (
-    FORWARD,
-    Ask,
-    AskPlanner,
-    Blocked,
-    CallTool,
-    Direction,
-    Done,
-    ErrorInfo,
-    NotDone,
-    Outcome,
-    Probe,
-    Unknown,
-)
-from saga_engine.core.evolve import evolve
+from saga_engine.core.codec import abridge
+from saga_engine.core.decide import Means
+from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Probe
 from saga_engine.core.fingerprint import intended_params
-from saga_engine.core.growth import Added, Growth
-from saga_engine.core.judge import Advice, judge, judge_advice, judge_alert
-from saga_engine.core.messages import Message, answer
-from saga_engine.core.redaction import REDACTED
-from saga_engine.core.state import State, StateScope
-from saga_engine.core.trace import plan_of, serving_of, state_at_start
+from saga_engine.core.messages import Message
+from saga_engine.core.recorded import (
+    ReplayedGrowth,
+    Sort,
+    Templates,
+    alike,
+    answers,
+    comparable,
+    plain_record,
+    sorts,
+    told,
+)
+from saga_engine.core.state import State
+from saga_engine.core.trace import declared, plan_of, serving_of, state_at_start
 from saga_engine.core.trace_file import Entry, Trace
-from saga_engine.errors import BindingUnresolved, JournalUnreadable, PlanInvalid, SagaError, ToolMissing
-from saga_engine.plan.brief import brief
-from saga_engine.plan.compiled import CompiledPlan, CompiledRollback, CompiledStep, Params, Scope
+from saga_engine.errors import JournalUnreadable, SagaError, SettingInvalid, ToolMissing
 from saga_engine.plan.compiling import compile_plan
-from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+from saga_engine.plan.model import load_plan
+from saga_engine.plan.tooling import ToolCatalog
 
 #: Outcomes that are not further apart than this may have been looked at together.
 TOGETHER_MS: Final = 1000
@@ -61,28 +56,6 @@ _MEANS: Final = tuple(
     for alerting in (True, False)
     for planner in (False, True)
     for semantic in ("approve", "auto", "never")
-)
-#: ``owner``: another process took over. ``message``: from the inbox, or from a session's agent.
-Sort = Literal["decided", "outcome", "message", "owner"]
-_SETTLING: Final = (
-    r.StepSucceeded,
-    r.StepRetryScheduled,
-    r.StepFailed,
-    r.StepBlocked,
-    r.StepInDoubt,
-    r.StepEscalated,
-    r.FallbackChosen,
-    r.StepParked,
-    r.ProbeFailed,
-)
-_MESSAGES: Final = (
-    r.CancelRequested,
-    r.DecisionMade,
-    r.MessageRefused,
-    r.CallAdded,
-    r.RolledBack,
-    r.SessionClosed,
-    r.StepTakenOver,
 )
 
 
@@ -128,22 +101,17 @@ class Replay:
     Raises ``PlanInvalid`` (a new plan is checked in full), ``ToolMissing``, ``JournalUnreadable``.
     """
 
-    def __init__(
-        self, trace: Trace, catalog: ToolCatalog, plan: Any = None, *, together_ms: int = TOGETHER_MS
-    ) -> None:
+    def __init__(self, trace: Trace, catalog: ToolCatalog, plan: Any = None, *, together_ms: int = TOGETHER_MS) -> None:
         self.divergence: Divergence | None = None
         self._trace = trace
-        self._entries = trace.entries
+        self._entries = [entry._replace(record=abridge(entry.record)) for entry in trace.entries]
         self._catalog = catalog
         self._together_ms = together_ms
         self._means: Sequence[Means] = _MEANS
-        self._require_tools(plan)
-        started, state = _begun(trace, catalog, plan)
-        self._templates = _Templates(trace)
-        self._templates.wrap(state.plan.steps)
-        state.growth = _Growth(started, catalog, self._templates)
-        self._state = state
-        self._sorts = list(_sorts(self._entries))
+        if plan is None:  # else compiling the new plan tells
+            self._require_tools()
+        self._state = _begun(trace, self._entries, catalog, plan)
+        self._sorts: list[Sort] = list(sorts(entry.record for entry in self._entries))
         self._last_decided = [False] * (len(self._entries) + 1)
         for at in range(len(self._entries) - 1, -1, -1):
             later = self._last_decided[at + 1] and self._sorts[at] != "owner"
@@ -153,6 +121,11 @@ class Replay:
     def state(self) -> State:
         """The saga as far as it was run again."""
         return self._state
+
+    @property
+    def records(self) -> list[r.AnyRecord]:
+        """The trace's records; values that it does not have whole are ``codec.Stored``."""
+        return [entry.record for entry in self._entries]
 
     def run(self) -> Iterator[Moment]:
         """Every record that today's engine agrees with, in order; afterwards ``divergence`` says why it ended early."""
@@ -177,8 +150,8 @@ class Replay:
             line=entry.line,
             at=entry.record.at,
             what=differs.what,
-            recorded=[_told(entry.record)] if differs.recorded else [],
-            today=[_told(record) for record in differs.today],
+            recorded=[told(entry.record)] if differs.recorded else [],
+            today=[told(record) for record in differs.today],
         )
 
     # --- what was decided ------------------------------------------------------------------------------------------
@@ -198,7 +171,7 @@ class Replay:
         count = max(agreed)
         self._means = agreed[count]
         for entry in self._entries[at : at + count]:
-            evolve(self._state, abridge(entry.record))
+            evolving.evolve(self._state, entry.record)
         after = at + count
         more = after < len(self._entries) and self._sorts[after] == "decided" and self._entries[after].record.at == now
         if not more:
@@ -210,9 +183,9 @@ class Replay:
         state = self._state
         asks = state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
         if not asks:  # then it makes no difference
-            found = decide(state, now, self._means[0])
+            found = deciding.decide(state, now, self._means[0])
             return [(means, found) for means in self._means]
-        return [(means, decide(state, now, means)) for means in self._means]
+        return [(means, deciding.decide(state, now, means)) for means in self._means]
 
     def _matches(self, at: int, found: Sequence[r.AnyRecord]) -> bool:
         entries = self._entries[at : at + len(found)]
@@ -251,14 +224,14 @@ class Replay:
             self._judge(entry)
         elif sort == "message":
             self._answer(entry)
-        evolve(self._state, abridge(entry.record))
+        evolving.evolve(self._state, entry.record)
         return 1
 
     def _judge(self, entry: Entry) -> None:
         record = entry.record
         if isinstance(record, r.AlertSent | r.AlertFailed):
             error = record.error if isinstance(record, r.AlertFailed) else None
-            today = judge_alert(self._state, record.question, error, record.at, 0.5, record.again_ms)
+            today = judging.judge_alert(self._state, record.question, error, record.at, 0.5, record.again_ms)
             self._require_same(entry, [today])
         elif isinstance(record, r.StepsAdded | r.RemedyProposed | r.PlannerGaveUp):
             self._judge_advice(entry, record)
@@ -269,10 +242,13 @@ class Replay:
         """All that today's engine could make of answers like the one that was recorded."""
         state = self._state
         index = state.plan.by_key[record.step]
-        call = state.steps[index].call(record.direction)
+        direction = getattr(record, "direction", FORWARD)
+        call = state.steps[index].call(direction)
         kind = Probe if call.phase == "probing" else CallTool
-        effect = kind(index, record.direction, call.attempt)
-        return [judge(state, effect, outcome, record.at, 0.5) for outcome in _answers(abridge(record), kind is Probe)]
+        effect = kind(index, direction, call.attempt)
+        return [
+            judging.judge(state, effect, outcome, record.at, 0.5) for outcome in answers(record, probe=kind is Probe)
+        ]
 
     def _judge_advice(self, entry: Entry, record: r.StepsAdded | r.RemedyProposed | r.PlannerGaveUp) -> None:
         if self._trace.redacted or isinstance(record, r.PlannerGaveUp):
@@ -281,9 +257,10 @@ class Replay:
         step = self._state.to_replan if isinstance(record, r.StepsAdded) else self._state.plan.by_key[record.step]
         effect = AskPlanner(-1 if step is None else step, purpose)
         assert record.written is not None or isinstance(record, r.RemedyProposed)
-        advice = Advice(record.steps, record.written or r.Written(""))
+        advice = judging.Advice(record.steps, record.written or r.Written(""))
         rounds = [
-            (means, judge_advice(self._state, effect, advice, self._catalog, means, record.at)) for means in self._means
+            (means, judging.judge_advice(self._state, effect, advice, self._catalog, means, record.at))
+            for means in self._means
         ]
         agreed = [means for means, today in rounds if self._same(entry, today)]
         if not agreed:
@@ -308,28 +285,30 @@ class Replay:
             )
             if "output" in record.refs or self._trace.redacted:
                 return
+        elif isinstance(record, r.HandedOver):
+            message = Message(id=record.message, kind="hand_over", steps=list(record.steps), to=record.to)
         elif isinstance(record, r.StepsAdded) and not self._trace.redacted:
             steps = list(record.steps)
             message = Message(id=record.message, kind="amend", by=record.by, note=record.note, steps=steps)
         else:
             return  # of a refused message only the refusal is there; a session's agent is always heard
-        self._require_same(entry, [answer(self._state, message, record.at)])
+        self._require_same(entry, [messages.answer(self._state, message, record.at)])
 
     # --- comparing -------------------------------------------------------------------------------------------------
 
     def _require_same(self, entry: Entry, today: Sequence[r.AnyRecord]) -> None:
         if not any(self._same(entry, each) for each in today):
-            raise _Differs("today's engine settles it otherwise", dict.fromkeys(map(_Once, today)) and _distinct(today))
+            raise _Differs("today's engine settles it otherwise", _distinct(today))
 
     def _same(self, entry: Entry, today: r.AnyRecord) -> bool:
         if type(entry.record) is not type(today):
             return False
         if isinstance(today, r.StepIntended) and not self._same_call(entry, today):
             return False
-        recorded, now = _comparable(abridge(entry.record)), _comparable(today)
+        recorded, now = comparable(entry.record), comparable(today)
         if recorded == now:
             return True
-        return self._trace.redacted and _alike(_plain(recorded), _plain(now))
+        return self._trace.redacted and alike(plain_record(recorded), plain_record(now))
 
     def _same_call(self, entry: Entry, today: r.StepIntended) -> bool:
         """The tool and the params, also where the journal has none because nothing in them binds."""
@@ -340,21 +319,11 @@ class Replay:
         recorded, params = entry.body.get("params"), intended_params(state, today)
         if "params_ref" in entry.body or recorded == params:
             return True
-        return self._trace.redacted and _alike(recorded, params)
+        return self._trace.redacted and alike(recorded, params)
 
-    def _require_tools(self, plan: Any) -> None:
+    def _require_tools(self) -> None:
         """Raises ``ToolMissing`` for a tool that the saga may need and the catalog has not."""
-        if plan is not None:
-            return  # compiling it tells
-        state = state_at_start(_started(self._trace), None)
-        for entry in self._entries[1:]:
-            evolve(state, abridge(entry.record))
-        needed: set[str] = set()
-        for call in state.plan.calls():
-            needed.add(call.tool)
-            if call.rollback is not None:
-                needed.add(call.rollback.tool)
-        missing = sorted(name for name in needed if self._catalog.spec(name) is None)
+        missing = sorted(name for name in tools_of(self._trace) if self._catalog.spec(name) is None)
         if missing:
             raise ToolMissing(
                 f"the trace of saga {self._trace.saga_id} does not declare the tools {', '.join(missing)}",
@@ -362,3 +331,106 @@ class Replay:
                 saga_id=self._trace.saga_id,
                 tools=missing,
             )
+
+
+def tools_of(trace: Trace) -> set[str]:
+    """The names of all tools that the trace's saga may call, with whatever was added to it."""
+    state = state_at_start(_started(trace), None)
+    names: set[str] = set()
+    for call in state.plan.calls():
+        names.add(call.tool)
+        if call.rollback is not None:
+            names.add(call.rollback.tool)
+    for entry in trace.entries:
+        record = entry.record
+        if isinstance(record, r.CallAdded):
+            names |= {record.tool} | ({record.undo} if record.undo is not None else set())
+        elif isinstance(record, r.StepsAdded | r.RemedyProposed):
+            names.update(record.tools, record.undos.values())
+            for step in record.steps:
+                names |= _tools_of_step(step)
+    return names
+
+
+class Changed(NamedTuple):
+    """A tool whose declaration is another one than on the day.
+
+    ``facts`` names what differs from what the trace declares; digests are empty where none is known.
+    """
+
+    tool: str
+    recorded: str
+    today: str
+    facts: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return self._asdict()
+
+
+def changed_tools(trace: Trace, catalog: ToolCatalog) -> list[Changed]:
+    """The tools of a trace whose declarations have changed since it was recorded or exported."""
+    digests: dict[str, str] = {}
+    for entry in trace.entries:
+        if isinstance(entry.record, r.SagaStarted | r.StepsAdded | r.RemedyProposed):
+            digests |= entry.record.tools
+        elif isinstance(entry.record, r.CallAdded) and entry.record.tool_digest:
+            digests[entry.record.tool] = entry.record.tool_digest
+    said = trace.header.get("declared")
+    found: list[Changed] = []
+    for name in sorted(tools_of(trace)):
+        spec = catalog.spec(name)
+        if spec is None:
+            continue
+        recorded = digests.get(name, "")
+        before = said.get(name) if isinstance(said, dict) else None
+        now = declared({name: ""}, catalog)[name]
+        facts = [fact for fact, value in now.items() if isinstance(before, dict) and before.get(fact) != value]
+        if facts or (recorded and recorded != spec.digest):
+            found.append(Changed(name, recorded, spec.digest, facts))
+    return found
+
+
+def _tools_of_step(step: Any) -> set[str]:
+    if not isinstance(step, dict):
+        return set()
+    fallback = step.get("fallback", ())
+    below = [step.get("rollback"), *(fallback if isinstance(fallback, list) else [fallback])]
+    found = {step["tool"]} if isinstance(step.get("tool"), str) else set()
+    return found.union(*map(_tools_of_step, below))
+
+
+def _started(trace: Trace) -> r.SagaStarted:
+    record = trace.entries[0].record
+    if not isinstance(record, r.SagaStarted):
+        raise JournalUnreadable("a trace must begin with SagaStarted", hint="export it again")
+    return record
+
+
+def _begun(trace: Trace, entries: Sequence[Entry], catalog: ToolCatalog, plan: Any) -> State:
+    """The state after the first record, with the trace's plan or with another one, and with the replay's templates."""
+    started = _started(trace)
+    if plan is None:
+        loaded = load_plan(plan_of(started), session=started.session)
+        reads = frozenset(started.reads)
+        compiled = compile_plan(loaded, catalog, input=started.input, undos=started.undos, reads=reads)
+    else:
+        if started.session:
+            raise SettingInvalid(
+                f"saga {started.saga_id} is a session: it has no plan to change", hint="leave --plan out"
+            )
+        loaded = load_plan(plan)
+        compiled = compile_plan(loaded, catalog, input=started.input)
+        started = msgspec.structs.replace(started, undos=compiled.undos, reads=sorted(compiled.reads))
+    templates = Templates(entries, redacted=trace.redacted)
+    templates.wrap(compiled.steps)
+    return evolving.begin(started, compiled, ReplayedGrowth(started, catalog, loaded, templates))
+
+
+def _distinct(records: Sequence[r.AnyRecord]) -> list[r.AnyRecord]:
+    """Each once: many answers may come to the same."""
+    found: list[r.AnyRecord] = []
+    for record in records:
+        if comparable(record) not in map(comparable, found):
+            found.append(record)
+    return found

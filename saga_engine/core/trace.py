@@ -7,7 +7,8 @@ Same journal, same rules, same tools: the same bytes. docs/trace.md is the forma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -64,25 +65,37 @@ class Export:
         self._complete = True
 
     @property
+    def sagas(self) -> int:
+        """How many sagas have been written."""
+        return self._sagas
+
+    @property
+    def lines(self) -> int:
+        """How many lines have been made."""
+        return self._chain.lines
+
+    @property
+    def last(self) -> str:
+        """The hash of the last line."""
+        return self._chain.last
+
+    @property
     def needs_outputs(self) -> bool:
         """Whether large outputs have to be at hand: to be shown whole, or to be redacted before they are cut."""
         return self._full or bool(self._redaction)
 
-    def saga(self, records: Sequence[r.AnyRecord], catalog: ToolCatalog | None = None) -> Iterator[str]:
-        """The lines of one saga.
+    def saga(self, records: Sequence[r.AnyRecord], catalog: ToolCatalog | None = None) -> list[str]:
+        """The lines of one saga; all of them, or none if it cannot be told.
 
         ``records`` have all their large values in place, but for outputs where ``needs_outputs`` is False. ``catalog``:
         the tools whose declarations the header takes along, so that the trace can be replayed without them. Raises
-        ``JournalUnreadable``, before the first line if the journal does not begin as one.
+        ``JournalUnreadable``.
         """
         walk = _Walk(records, self._redaction, full=self._full)
+        bodies = [walk.header(catalog), *map(walk.line, records[1:]), walk.end(len(records))]
         self._sagas += 1
-        yield self._chain.line(walk.header(catalog))
-        for record in records[1:]:
-            yield self._chain.line(walk.line(record))
-        end = walk.end(len(records))
-        self._complete = self._complete and end["complete"]
-        yield self._chain.line(end)
+        self._complete = self._complete and bodies[-1]["complete"]
+        return [self._chain.line(body) for body in bodies]
 
     def end(self) -> str:
         """The last line of the file; without it the file was cut short."""
@@ -131,25 +144,22 @@ class _Walk:
         given = started.input
         shown = None if given is None else redaction.fields("input", given)
         changed = bool(redaction) and (plan != plan_of(started) or shown != given)
-        tools = self._tools()
+        fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(started, plan=None, input=None, refs={}))
+        for name in ("k", "refs"):
+            fields.pop(name, None)
         return {
             "type": "saga",
             "format": FORMAT,
             "record": "SagaStarted",
             "saga_id": started.saga_id,
             "goal": plan.get("goal", ""),
-            "at": started.at,
             "started_ms": started.at,
-            "engine": started.engine,
-            "seed": started.seed,
+            **fields,
             "digest": REDACTED if changed else started.digest,
-            "session": started.session,
             "plan": plan,
             "input": shown,
-            "undos": started.undos,
-            "reads": started.reads,
             "tools": started.tools,
-            "declared": declared(tools, catalog),
+            "declared": declared(self._tools(), catalog),
             "full": self._full,
             "redacted": list(redaction.rules),
         }
@@ -211,7 +221,7 @@ class _Walk:
         state = self._state
         place = index, direction = self._place(record)
         params = intended_params(state, record)
-        shown = self._redaction.value("params", params)
+        shown = self._redaction.fields("params", params)
         steps = state.plan.steps
         if direction == FORWARD:
             if shown is not params or any(other in self._tainted for other in steps[index].deps):
@@ -369,18 +379,55 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
     return found
 
 
-def declaration(name: str, said: Mapping[str, Any], check: ParamsCheck | None = None) -> ToolSpec:
-    """A tool's declaration from a trace. Raises ``JournalUnreadable``."""
+def _declaration(
+    name: str, said: Mapping[str, Any], check: Callable[[str, dict[str, Any]], ParamsCheck] | None
+) -> ToolSpec:
     try:
-        made = msgspec.convert({"name": name, **{fact: said[fact] for fact in DECLARED if fact in said}}, _Said)
+        made = msgspec.convert({**{fact: said[fact] for fact in DECLARED if fact in said}, "name": name}, _Said)
         retry = msgspec.convert(said.get("retry", {}), RetryPolicy)
     except msgspec.ValidationError as error:
         raise JournalUnreadable(
-            f"the trace's declaration of the tool {name[:80]} cannot be read: {error}",
+            f"what the trace declares of the tool {name[:80]!r} cannot be read: {error}",
             hint="give the tools with --tools",
         ) from error
-    facts = msgspec.structs.asdict(made)
-    return ToolSpec(**facts, retry=retry) if check is None else ToolSpec(**facts, retry=retry, check_params=check)
+    spec = ToolSpec(**msgspec.structs.asdict(made), retry=retry)
+    return spec if check is None else replace(spec, check_params=check(name, spec.input_schema))
+
+
+class DeclaredTools:
+    """The tools of a replay: today's, and for those that are not at hand, what the trace says of them.
+
+    ``check`` makes the judge of params from a tool's name and schema; without it any params will do. Raises
+    ``JournalUnreadable`` for a declaration that is none.
+    """
+
+    __slots__ = ("_specs", "_today")
+
+    def __init__(
+        self,
+        header: Mapping[str, Any],
+        today: ToolCatalog | None = None,
+        check: Callable[[str, dict[str, Any]], ParamsCheck] | None = None,
+    ) -> None:
+        self._today = today
+        self._specs: dict[str, ToolSpec] = {}
+        said = header.get("declared")
+        for name, facts in said.items() if isinstance(said, dict) else ():
+            if isinstance(facts, dict) and (today is None or today.spec(name) is None):
+                self._specs[name] = _declaration(name, facts, check)
+
+    def spec(self, name: str) -> ToolSpec | None:
+        """The declaration of a tool; None if neither side has one."""
+        found = self._today.spec(name) if self._today is not None else None
+        return found or self._specs.get(name)
+
+    def names(self) -> list[str]:
+        """All names, today's first."""
+        return [*(self._today.names() if self._today is not None else ()), *self._specs]
+
+    def as_declared(self) -> list[str]:
+        """The names of those that are only as the trace declares them."""
+        return list(self._specs)
 
 
 class _Said(msgspec.Struct):
@@ -398,6 +445,6 @@ class _Said(msgspec.Struct):
     remembers: bool = False
     last_good_s: float | None = None
     semantic: Semantic | None = None
-    input_schema: dict[str, Any] = {"type": "object"}
+    input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
     digest: str = ""

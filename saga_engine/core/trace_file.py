@@ -26,7 +26,7 @@ _TAIL: Final = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n?\Z')
 _TAIL_BYTES: Final = len(',"hash":""}') + 64
 #: Of a line's kinds, those that stand inside a saga.
 _INSIDE: Final = frozenset({"fact", "intent", "call", "probe"})
-_STRUCTS: Final[dict[str, Any]] = {kind.__name__: kind for kind in AnyRecord.__args__}  # type: ignore[attr-defined]
+_STRUCTS: Final[dict[str, Any]] = {kind.__name__: kind for kind in AnyRecord.__args__}
 _LARGE: Final = ("output", "params", "plan", "input", "steps")
 
 _encode = msgspec.json.Encoder().encode
