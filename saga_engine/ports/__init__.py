@@ -1,0 +1,71 @@
+"""The doors of the engine: what the runtime asks of a store, of tools, of listeners, of people and of models.
+
+Everything here is a protocol or a plain message; the rooms behind the doors never import each other.
+"""
+
+from __future__ import annotations
+
+from saga_engine.ports.guards import BreakerState, Claim, GuardStore
+from saga_engine.ports.people import Escalation, EscalationHook, Observer, Question
+from saga_engine.ports.planner import (
+    Advisor,
+    Allowance,
+    CompensationRequest,
+    PastStep,
+    Planner,
+    PlannerAnswer,
+    PlannerUsage,
+    PlanRequest,
+    Repair,
+    ReplanRequest,
+    StepsCheck,
+)
+from saga_engine.ports.store import (
+    Ack,
+    AckVerdict,
+    Acquired,
+    AppendReply,
+    Creation,
+    Entry,
+    Head,
+    Held,
+    Renewal,
+    Store,
+    StorePromise,
+)
+from saga_engine.ports.tools import Call, Clock, Tools
+
+__all__ = [
+    "Ack",
+    "AckVerdict",
+    "Acquired",
+    "Advisor",
+    "Allowance",
+    "AppendReply",
+    "BreakerState",
+    "Call",
+    "Claim",
+    "Clock",
+    "CompensationRequest",
+    "Creation",
+    "Entry",
+    "Escalation",
+    "EscalationHook",
+    "GuardStore",
+    "Head",
+    "Held",
+    "Observer",
+    "PastStep",
+    "PlanRequest",
+    "Planner",
+    "PlannerAnswer",
+    "PlannerUsage",
+    "Question",
+    "Renewal",
+    "Repair",
+    "ReplanRequest",
+    "StepsCheck",
+    "Store",
+    "StorePromise",
+    "Tools",
+]

@@ -1,0 +1,119 @@
+"""What the guards of all processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+
+class Claim(NamedTuple):
+    """What the engine's memory of a tool says about a call.
+
+    ``new``: nobody has made it; it is claimed for us now. ``ours``: we claimed it before and no result is known.
+    ``done``: ``owner`` made it, ``age_ms`` ago, with ``result`` (JSON). ``busy``: ``owner`` claimed it and has not said
+    what came of it.
+    """
+
+    verdict: Literal["new", "ours", "done", "busy"]
+    owner: str = ""
+    result: bytes = b""
+    age_ms: int = 0
+
+
+class BreakerState(NamedTuple):
+    """A circuit breaker as all processes see it.
+
+    ``failures`` in a row so far; ``opens_ms`` is how much longer it stays open (0: it is closed, or the time for a
+    trial has come); ``tripped``: it is open or waits for its trial.
+    """
+
+    failures: int = 0
+    tripped: bool = False
+    opens_ms: int = 0
+
+
+class GuardStore(Protocol):
+    """Shared, durable state of guards. Every verb is atomic, judged on the server's clock, and safe to repeat.
+
+    All methods raise ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``. An ``owner`` is an idempotency
+    key: the same for every attempt of one step in one direction. ``memory`` is a digest of a call's params.
+    """
+
+    async def claim(self, tool: str, memory: str, owner: str, ttl_ms: int) -> Claim:
+        """Claim a call before it is made, unless it has been made (or claimed) by another owner within its time.
+
+        Who gets another owner's result is written down as relying on it.
+        """
+        ...
+
+    async def remember(self, tool: str, memory: str, owner: str, result: bytes, ttl_ms: int) -> None:
+        """The claimed call happened, with this result; kept for ``ttl_ms`` from now. Only for the claim's owner."""
+
+    async def forget(self, tool: str, owner: str) -> Sequence[str]:
+        """Drop what ``owner`` claimed or made, because it did not happen or is going to be undone.
+
+        Returns the owners that rely on its result; if there are any, nothing is dropped.
+        """
+        ...
+
+    async def recollect(self, tool: str, owner: str) -> bytes | None:
+        """The result of the call that ``owner`` made; None if it is not known."""
+        ...
+
+    async def unrely(self, tool: str, owner: str, relying: str) -> None:
+        """``relying`` no longer relies on the result of ``owner``."""
+
+    async def saga_status(self, saga_id: str) -> str | None:
+        """The status of a saga in this store; None if there is no such saga."""
+        ...
+
+    async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
+        """Put tickets in the queue for a resource, in this order, or keep those that are in it alive for ``ttl_ms``.
+
+        Returns the ticket whose turn it is: the oldest that is still alive. A ticket that is not kept alive is dropped.
+        """
+        ...
+
+    async def give(self, resource: str, ticket: str) -> str:
+        """Leave the queue, as holder or not; returns the ticket whose turn it is then, or an empty text."""
+        ...
+
+    async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
+        """Reserve the next free moment of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now.
+
+        -1: the wait would be longer than ``max_wait_ms``, and nothing is reserved.
+        """
+        ...
+
+    async def breakers(self, tools: Sequence[str]) -> Mapping[str, BreakerState]:
+        """The breakers of these tools, in one round trip."""
+        ...
+
+    async def breaker_trial(self, tool: str, trial_ms: int) -> bool:
+        """Be the one call that is let through; nobody else is for ``trial_ms`` or until its outcome is known."""
+        ...
+
+    async def breaker_outcome(self, tool: str, *, failed: bool, failures: int, open_ms: int) -> BreakerState:
+        """Count an outcome: ``failures`` failures in a row open the breaker for ``open_ms``, a success closes it."""
+        ...
+
+    async def count(self, tool: str, counters: Mapping[str, int]) -> None:
+        """Add to the statistics of a tool. It is not idempotent, and nothing depends on it."""
+
+    async def counters(self, tools: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """The statistics of tools, by name of counter."""
+        ...
+
+    async def tally(self, name: str) -> Mapping[str, str]:
+        """The entries of a tally: texts by owner."""
+        ...
+
+    async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int) -> None:
+        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now."""
+
+    async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
+        """Keep the last good result of a read."""
+
+    async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
+        """The last good result of a read and its age in ms."""
+        ...

@@ -1,0 +1,74 @@
+"""Those who are asked, and those who listen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from saga_engine.core.effects import Direction
+from saga_engine.core.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An escalation: what a person is asked, and which answers are legal.
+
+    ``kind`` ``parked`` asks nothing (no options): it tells that a step waits until its tool is available again. For
+    ``approval``, ``params`` are those of the exact call, secrets as markers, and the answer is wanted until
+    ``expires_ms``. It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the
+    reminders: 0 is the first time that people are told. For ``remedy``, ``steps`` are those that a model proposes.
+    """
+
+    saga_id: str
+    question_id: str
+    step_id: str
+    step_name: str
+    tool: str
+    direction: Direction
+    kind: str
+    options: tuple[str, ...]
+    error: Mapping[str, Any] | None
+    goal: str
+    params: Mapping[str, Any] | None = None
+    expires_ms: int | None = None
+    round: int = 0
+    asked_ms: int | None = None
+    steps: Sequence[Mapping[str, Any]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The question as one JSON object, without the fields that are empty."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found["options"] = list(self.options)
+        return {name: value for name, value in found.items() if value is not None and value not in ("", [])}
+
+
+class EscalationHook(Protocol):
+    """Told about each open question at least once.
+
+    ``saga_id``, ``question_id`` and ``round`` together are stable, for de-duplication.
+    """
+
+    async def __call__(self, question: Question) -> None:
+        """Deliver the question; raising means it was not delivered, and it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """Who is told about open questions, and when again.
+
+    ``hooks`` are told at once, and again every ``remind_s`` seconds while nobody answers. ``further`` are told, too,
+    when a question has been open for ``further_after_s`` seconds. 0 seconds: never.
+    """
+
+    hooks: Sequence[EscalationHook] = ()
+    further: Sequence[EscalationHook] = ()
+    remind_s: float = 3600.0
+    further_after_s: float = 86400.0
+
+
+class Observer(Protocol):
+    """Listens to records after they are durable. It must not block; what it raises is logged, never passed on."""
+
+    def __call__(self, saga_id: str, record: Record) -> None:
+        """Called for each record, in the order of the journal."""

@@ -1,0 +1,193 @@
+"""Where journals are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from saga_engine.ports.guards import GuardStore
+
+
+class Creation(NamedTuple):
+    """What the head of a new saga starts with. ``owned``: the creator's session becomes its owner at epoch 1."""
+
+    digest: str
+    owned: bool
+
+
+class Entry(NamedTuple):
+    """One saga's share of a group commit: records to add, on condition of ``epoch`` and of ``seq``.
+
+    ``seq`` is the length that the journal must have before. ``status`` and ``summary`` (JSON) replace those of the
+    head when given. ``release`` gives up ownership in the same write, unless mail
+    is waiting and the saga has not ended. ``consumed`` messages leave the front of the inbox.
+    ``keep_ms`` (with a final status) is how long the finished saga is kept; 0 is for ever. ``values`` are stored once,
+    by digest, before the records that refer to them.
+    """
+
+    saga_id: str
+    seq: int
+    epoch: int
+    records: Sequence[bytes]
+    status: str | None = None
+    summary: bytes | None = None
+    release: bool = False
+    consumed: int = 0
+    keep_ms: int = 0
+    values: Mapping[str, bytes] | None = None
+    creation: Creation | None = None
+
+
+AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing"]
+
+
+class Ack(NamedTuple):
+    """What came of one entry.
+
+    ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
+    head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the
+    id to create is taken (``digest`` tells by which plan). ``missing``: no such saga. Whatever is not ``ok`` changed
+    nothing. ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga now; a saga with
+    mail is given up only if it has ended.
+    """
+
+    verdict: AckVerdict
+    inbox: int = 0
+    digest: str = ""
+    released: bool = False
+
+
+class AppendReply(NamedTuple):
+    """The store's answer to a group commit: its clock in Unix milliseconds and one ack for each entry, in order."""
+
+    now_ms: int
+    acks: Sequence[Ack]
+
+
+class Head(NamedTuple):
+    """A saga's summary, readable without its journal. Times are Unix milliseconds of the store's clock."""
+
+    saga_id: str
+    status: str
+    epoch: int
+    owner: str
+    owner_ttl_ms: int  # what is left of the owner's session; 0: it has ended or there is no owner
+    digest: str
+    created_ms: int
+    changed_ms: int
+    length: int
+    inbox: int
+    summary: bytes
+
+
+class Acquired(NamedTuple):
+    """The saga is ours: its new epoch, the length of its journal, and the messages waiting in its inbox."""
+
+    epoch: int
+    seq: int
+    inbox: Sequence[bytes]
+
+
+class Held(NamedTuple):
+    """Another session owns the saga for at least ``ttl_ms`` more."""
+
+    owner: str
+    ttl_ms: int
+
+
+class Renewal(NamedTuple):
+    """``alive`` is False when the session had already ended. ``wakes`` are owned sagas with a message waiting."""
+
+    now_ms: int
+    alive: bool
+    wakes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StorePromise:
+    """What a store says about its own durability, for the start-up check and for ``saga doctor``.
+
+    ``level`` is what it keeps: ``fsync`` (acknowledged means on disk) or ``relaxed`` (it may lose the last writes, or
+    everything). ``findings`` are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
+    """
+
+    url: str
+    server: str
+    level: Literal["fsync", "relaxed"]
+    findings: Sequence[tuple[str, str, str]] = field(default_factory=tuple)
+
+
+class Store(Protocol):
+    """Where journals are written. A write is atomic for each saga, and durable (at the store's level) when it returns.
+
+    All methods raise ``StoreUnavailable`` when the server cannot be reached within the store's patience, and
+    ``StoreRefused`` when it answers with an error. A call that raised ``StoreUnavailable`` may or may not have been
+    applied; repeating it with the same arguments is always safe. Leases are judged on the server's clock only.
+    """
+
+    url: str
+
+    async def open(self) -> None:
+        """Connect, check the format version, and refuse a server that keeps less than the configured level."""
+
+    async def close(self) -> None:
+        """Give back connections. Sessions are not ended by this."""
+
+    async def promise(self) -> StorePromise:
+        """What the server promises, read from the server now."""
+        ...
+
+    async def open_session(self, owner: str, ttl_ms: int) -> int:
+        """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms. Idempotent."""
+        ...
+
+    async def renew(self, owner: str, ttl_ms: int) -> Renewal:
+        """Extend the lease, unless it has ended in any partition. One round trip."""
+        ...
+
+    async def close_session(self, owner: str) -> None:
+        """End the lease now: others may take over at once. Idempotent."""
+
+    async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
+        """Take the saga if nobody with a live session has it; each success makes a new, greater epoch.
+
+        ``dead_owner`` names an owner that is provably dead: its live session is no obstacle. Asked again by the owner
+        itself, it succeeds (with a new epoch). Raises ``SagaNotFound``.
+        """
+        ...
+
+    async def release(self, saga_id: str, epoch: int) -> None:
+        """Give the saga up, if ``epoch`` is still its epoch. Idempotent."""
+
+    async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
+        """Group commit: every entry stands or falls by itself, in one round trip and one fsync."""
+        ...
+
+    async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
+        """The records from ``start`` on, in order. Raises ``SagaNotFound``."""
+        ...
+
+    async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """The large values of a saga by digest; a missing one raises ``JournalUnreadable``."""
+        ...
+
+    async def head(self, saga_id: str) -> Head:
+        """The summary of one saga. Raises ``SagaNotFound``."""
+        ...
+
+    async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
+        """Summaries, the one that changed last first; ``status`` None is all."""
+        ...
+
+    async def post(self, saga_id: str, message: bytes) -> Head:
+        """Put a message into the inbox and wake the owner; returns the head as it then was. Raises ``SagaNotFound``."""
+        ...
+
+    async def inbox(self, saga_id: str) -> Sequence[bytes]:
+        """The messages waiting, oldest first."""
+        ...
+
+    def guard_store(self) -> GuardStore:
+        """What the guards of all processes share, in the same place as the journals."""
+        ...

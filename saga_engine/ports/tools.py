@@ -1,0 +1,65 @@
+"""Time and tools, as whoever drives a saga sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from saga_engine.core.effects import Direction, Outcome
+from saga_engine.plan.tooling import ToolCatalog
+
+
+class Clock(Protocol):
+    """The store's clock as this process knows it."""
+
+    def now_ms(self) -> int:
+        """Unix milliseconds on the store's clock, never going back."""
+        ...
+
+
+class Call(NamedTuple):
+    """All that a tool, and the guards before it, may know of the call it serves.
+
+    ``deadline_ms`` is on the store's clock; it is None backward, where nothing is given up for lack of time.
+    ``masked`` are the params with a marker for each secret, None where they hold none: the form that may be remembered
+    and shown. ``approved`` is the digest of the exact call that a person approved, as long as that is valid.
+    ``resources`` are those that the plan names for the step. Backward, ``undoes`` is the forward call: the name of its
+    tool and its idempotency key. ``permit`` is asked right before the call by whoever made it wait: it raises
+    ``LeaseLost`` if this process may not begin a call any more.
+    """
+
+    saga_id: str
+    step_id: str
+    direction: Direction | Literal["probe"]
+    attempt: int
+    idempotency_key: str
+    epoch: int
+    deadline_ms: int | None
+    timeout_s: float
+    masked: Mapping[str, Any] | None = None
+    approved: str = ""
+    resources: tuple[str, ...] = ()
+    undoes: tuple[str, str] | None = None
+    permit: Callable[[], None] | None = None
+
+
+class Tools(ToolCatalog, Protocol):
+    """The tools of a process: their declarations, and a way to call them."""
+
+    async def call(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make one call, bounded by ``call.timeout_s``; waiting for its turn does not count.
+
+        Every failure is an outcome; only cancellation and the refusal of ``call.permit`` are raised.
+        """
+        ...
+
+    async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Ask whether the call of tool ``name`` with this key and these params happened.
+
+        ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: the probe cannot tell.
+        """
+        ...
+
+    async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
+        """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
+        ...
