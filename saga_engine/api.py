@@ -28,6 +28,7 @@ from saga_engine.errors import (
     SagaError,
     SagaExists,
     SagaNotFound,
+    SagaOwned,
     SettingInvalid,
 )
 from saga_engine.plan.compiled import CompiledPlan
@@ -53,6 +54,7 @@ from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.selecting import select_tools
 
 if TYPE_CHECKING:
+    from saga_engine.core.trace import Export
     from saga_engine.plan.tooling import ToolCatalog, ToolSpec
     from saga_engine.planner.configuring import PlannerSettings
     from saga_engine.planner.planning import Planning
@@ -371,6 +373,7 @@ class Coordinator:
         first = records[0]
         if not isinstance(first, SagaStarted) or not first.session:
             raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
+        session.recall(records)
         return self._fleet.resume(name, session.link)
 
     # --- forks ---------------------------------------------------------------------------------------------------
@@ -393,24 +396,46 @@ class Coordinator:
         that rests hands over what is taken and undoes the rest. ``dry_run`` returns the ``Fork`` and changes nothing;
         ``on_chosen`` is told of it before anything runs. The same fork has the same id: repeating it goes on with it.
 
-        Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``.
+        Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``, ``ToolMissing``, and ``SagaOwned``
+        (another process has the fork, or has not handed over yet: the same call goes on where this one was).
         """
         forking = await Forking.of(self.store, self.tools, saga_id, self._fleet.clock.now_ms())
         step = None if run_from is None else str(run_from)
         fork = await forking.look(None if plan is None else load_plan(plan), new_id, step)
         if dry_run:
             return fork
-        fork = await forking.claim(fork, step)
+        if not fork.begun:
+            fork = await forking.claim(fork, step)
         if on_chosen is not None:
             on_chosen(fork)
-        if fork.hands_over:
-            taken = [each.source.partition("/")[2] for each in fork.plan.taken]
-            message = Message(id=secrets.token_hex(8), kind="hand_over", steps=taken, to=fork.saga_id)
-            await self._deliver(saga_id, message)
+        await self._hand_over(forking, fork)
         present = self._fleet.find(fork.saga_id)
         if present is not None:
             return await Handle(fork.saga_id, present.future).wait()
         return await self._fleet.begin(fork.started, fork.compiled, taken=fork.plan.taken).wait()
+
+    async def _hand_over(self, forking: Forking, fork: Fork) -> None:
+        """Have the saga that is forked give away what is taken, and undo the rest. A crash in between loses nothing."""
+        if fork.handover == "done":  # an earlier attempt died of it
+            try:
+                await self.resume(fork.of)
+            except SagaOwned:
+                return  # it goes on elsewhere; what is taken is given away
+        elif fork.handover == "due":
+            message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
+            try:
+                await self._deliver(fork.of, message)
+            except ForkRefused:
+                # An earlier attempt, which died, may have been heard in its place.
+                if not await forking.handed_over(fork):
+                    raise
+                return
+            if not await forking.handed_over(fork):
+                raise SagaOwned(
+                    f"saga {fork.of} is driven by a live process, which has not handed over yet",
+                    hint="try the same fork again: it goes on where this one was",
+                    saga_id=fork.of,
+                )
 
     # --- resuming ------------------------------------------------------------------------------------------------
 
@@ -522,6 +547,8 @@ class Coordinator:
         if present is not None:
             self._fleet.notify(saga_id)
             outcome = await Handle(saga_id, present.future).wait()
+            if outcome.status == t.RUNNING:  # a session whose agent has just gone: it was given up before it read this
+                outcome = await self.resume(saga_id)
         elif head.owner_ttl_ms > 0 and not provably_dead(head.owner):
             outcome = await self.show(saga_id)
         else:
@@ -560,6 +587,23 @@ class Coordinator:
         """
         records = await read_records(self.store, saga_id, whole=full)
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
+
+    async def trace(
+        self, saga_id: str, *, redact: Sequence[str] = (), full: bool = False, into: Export | None = None
+    ) -> list[str]:
+        """The run of a saga as lines of JSON that need no store: to audit elsewhere, and to replay (docs/trace.md).
+
+        ``redact``: rules such as ``params.card`` and ``**.ssn``. Without ``full``, values over 31 KiB are in their cut
+        form. ``into`` goes on with a file that has begun, by its own rules and without an end. Raises ``SagaNotFound``,
+        ``SettingInvalid`` (a rule), ``JournalUnreadable`` or ``StoreUnavailable``.
+        """
+        from saga_engine.core.redaction import Redaction
+        from saga_engine.core.trace import Export
+        from saga_engine.runtime.tracing import trace_lines
+
+        export = Export(Redaction(redact), full=full) if into is None else into
+        lines = await trace_lines(self.store, saga_id, export, self.tools)
+        return [*lines, export.end()] if into is None else lines
 
     async def list(self, status: str | None = None, *, limit: int = 1000) -> list[Head]:
         """Summaries of sagas, the one that changed last first; no journal is read."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.errors import ForkRefused
+from saga_engine.errors import ForkRefused, SagaExists
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []
@@ -237,3 +237,70 @@ async def test_a_fallback_that_was_used_is_taken_over_as_what_it_was() -> None:
         new = await engine.fork(old.saga_id, plan=plan(step, booking("c")))
         assert new.status == "COMPENSATED"
     assert LOG == ["other a", "unbook o-a"]
+
+
+@tool(retry=ONCE)
+async def vanish(what: str) -> dict:
+    LOG.append(f"vanish {what}")
+    raise ConnectionError("the line is dead")
+
+
+async def test_a_saga_that_may_have_passed_its_pivot_is_not_forked() -> None:
+    """It cannot give away what it may need to go forward with."""
+    doubtful = plan(booking("a"), {"tool": "vanish", "params": {"what": "x"}, "kind": "pivot"})
+    async with Coordinator.open("memory://", [*TOOLS, vanish]) as engine:
+        rests = await engine.run(doubtful)
+        assert rests.status == "ESCALATED"
+        with pytest.raises(ForkRefused, match="may have passed"):
+            await engine.fork(rests.saga_id)
+        assert not await engine.store.inbox(rests.saga_id)
+
+
+async def test_an_id_that_is_taken_is_refused_before_anything_changes_hands() -> None:
+    """Another saga's id, and that of another fork: nothing is claimed, and the old saga still rests."""
+    FULL.add("no")
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        old = await engine.run(plan(booking("a"), booking("no"), on_failure="pause"))
+        other = await engine.run(plan(booking("z")), saga_id="other")
+        for name in (old.saga_id, other.saga_id):
+            with pytest.raises(SagaExists):
+                await engine.fork(old.saga_id, plan=plan(booking("a"), booking("b")), new_id=name)
+        assert (await engine.show(old.saga_id)).status == "ESCALATED"
+        new = await engine.fork(old.saga_id, plan=plan(booking("a"), booking("b")), new_id="new")
+        assert taken(new) == [1]
+        with pytest.raises(SagaExists):
+            await engine.fork(old.saga_id, plan=plan(booking("a"), booking("c")), new_id="new")
+
+
+async def test_a_step_that_has_kept_its_id_keeps_its_own_result() -> None:
+    """Of two identical calls the first failed: the second keeps what it did, and so does what depends on it."""
+    FULL.add("twin")
+    first = booking("twin", depends_on=[])
+    second = {**booking("twin", depends_on=[]), "fallback": {"tool": "other"}}
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        old = await engine.run(plan(first, second, booking("{$output.step_2.ref}"), on_failure="pause"))
+        assert old.status == "ESCALATED"
+        FULL.clear()
+        LOG.clear()
+        first = {**first, "tool": "other"}
+        new = await engine.fork(old.saga_id, plan=plan(first, second, booking("{$output.step_2.ref}")))
+        assert new.completed
+        assert 2 in taken(new)
+
+
+@tool(undo="unbook", retry=ONCE)
+async def big(what: str) -> dict:
+    LOG.append(f"big {what}")
+    return {"ref": what * 100_000}
+
+
+async def test_a_large_result_is_taken_over_whole() -> None:
+    """What lies beside the journal of the old saga lies beside that of the fork: steps and undos bind to all of it."""
+    steps = [{"tool": "big", "params": {"what": "x"}}, booking("$output.step_1.ref")]
+    async with Coordinator.open("memory://", [*TOOLS, big]) as engine:
+        old = await engine.run(plan(*steps))
+        FULL.add("no")
+        new = await engine.fork(old.saga_id, plan=plan(*steps, booking("no")))
+        assert taken(new) == [1, 2]
+        assert new.status == "COMPENSATED"
+    assert LOG[2:] == [f"unbook r-{'x' * 100_000}", f"unbook {'x' * 100_000}"]

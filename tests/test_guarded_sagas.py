@@ -314,3 +314,61 @@ async def test_two_identical_legitimate_calls_of_one_saga_are_two_calls() -> Non
         LOG.clear()
         assert (await engine.run(plan(step, step, "fail"))).status == "COMPENSATED"
         assert LOG == ["order tea", "order tea", "unwire o-tea", "unwire o-tea"]
+
+
+# --- waiting -------------------------------------------------------------------------------------------------------
+
+
+@tool(undo="unwire", retry=ONCE, resource="account")
+async def alone(what: str) -> dict:
+    if what in GATES:
+        await GATES[what].wait()
+    LOG.append(f"alone {what}")
+    return {"ref": what}
+
+
+GATES: dict[str, asyncio.Event] = {}
+
+
+async def test_a_call_that_waits_when_its_process_closes_is_made_by_whoever_goes_on() -> None:
+    """It was no attempt: the saga does not fail for it, although its tool allows only one."""
+    GATES["first"] = asyncio.Event()
+    tools = [*TOOLS, alone]
+    async with Coordinator.open("memory://waits", tools) as engine:
+        first = await engine.submit(plan({"tool": "alone", "params": {"what": "first"}}))
+        second = await engine.submit(plan({"tool": "alone", "params": {"what": "second"}}))
+        while "StepIntended" not in [r["k"] for r in await engine.history(second.saga_id)]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(GATES["first"].set)
+    async with Coordinator.open("memory://waits", tools) as other:
+        assert (await other.resume(first.saga_id)).completed
+        outcome = await other.resume(second.saga_id)
+        assert outcome.completed
+    assert LOG == ["alone first", "alone second"]
+    GATES.clear()
+
+
+async def test_an_identical_call_that_is_under_way_is_waited_for() -> None:
+    """The second saga gets the first one's result, not an error, although it asked too early."""
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @tool(undo="unwire", dedupe_ttl_s=3600, retry=ONCE, name="slow_order")
+    async def slow_order(what: str) -> dict:
+        started.set()
+        await go.wait()
+        LOG.append(f"order {what}")
+        return {"ref": what}
+
+    step = {"tool": "slow_order", "params": {"what": "tea"}}
+    async with Coordinator.open("memory://", [*TOOLS, slow_order]) as engine:
+        first = await engine.submit(plan(step))
+        await started.wait()
+        second = await engine.submit(plan(step))
+        while "StepIntended" not in [r["k"] for r in await engine.history(second.saga_id)]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        go.set()
+        assert (await first.wait()).completed
+        outcome = await second.wait()
+        assert outcome.completed
+        assert outcome.body["steps"][0]["via"] == "shared"
+    assert LOG == ["order tea"]

@@ -100,7 +100,8 @@ async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> 
     body = (await coordinator.show(head.saga_id)).body
     if not body["questions"]:
         return []
-    probes = _probes(await coordinator.history(head.saga_id))
+    history = await coordinator.history(head.saga_id)
+    probes, advice = _probes(history), _advice(history)
     names = {step["step_id"]: step["name"] for step in body["steps"]}
     standing = [each for step in body["steps"] if (each := _standing(step, body["report"])) is not None]
     return [
@@ -112,6 +113,7 @@ async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> 
             "step_name": names.get(question["step_id"], ""),
             "asks": asks(question["kind"]),
             "probe": probes.get((str(question["step_id"]), question["direction"])),
+            "planner": advice.get(str(question["step_id"])) if question["direction"] == "compensate" else None,
             "standing": standing,
             "waiting_messages": head.inbox,
             "answers": [
@@ -131,6 +133,21 @@ def _probes(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[
             place = (record["step"], record.get("direction", "forward"))
             tries = found[place]["tries"] + 1 if place in found else 1
             found[place] = {"tries": tries, "error": record["error"], "at_ms": record["at"]}
+    return found
+
+
+def _advice(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What a model said that was asked to make up for a step: steps, or why there are none (``error``)."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        if record["k"] == "RemedyProposed" or (record["k"] == "PlannerGaveUp" and record["purpose"] == "compensate"):
+            written = record.get("written") or {}
+            found[record["step"]] = {
+                "model": written.get("model", ""),
+                "prompt": written.get("prompt", ""),
+                "error": record.get("error"),
+                "at_ms": record["at"],
+            }
     return found
 
 
@@ -172,7 +189,11 @@ def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
     lines = [head, f"asked {times.local(question['asked_ms'])}"]
     if question["waiting_messages"]:
         lines.append("an answer or a cancellation waits to be read: see `saga list`")
-    more = [*_probe_lines(question["probe"]), *_standing_lines(question["standing"])]
+    more = [
+        *_probe_lines(question["probe"]),
+        *_planner_lines(question["planner"], question["kind"]),
+        *_standing_lines(question["standing"]),
+    ]
     return [*lines, *question_lines(question["saga_id"], question, settings, more=more)]
 
 
@@ -185,6 +206,21 @@ def _probe_lines(probe: Mapping[str, Any] | None) -> list[str]:
     error = probe["error"]
     said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
     return [f"  probed {tries}, which could not tell: {said}"]
+
+
+def _planner_lines(advice: Mapping[str, Any] | None, kind: str) -> list[str]:
+    from saga_engine.cli.output import shown
+
+    if advice is None:
+        return []
+    model = f"the model {shown(advice['model'], 200)}" if advice["model"] else "a model"
+    if advice["error"] is not None:
+        error = advice["error"]
+        said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
+        return [f"  {model} was to find steps that make up for it, and there are none: {said}"]
+    if kind == "remedy":
+        return [f"  proposed by {model} ({shown(advice['prompt'], 100)})"]
+    return [f"  {model} proposed steps that make up for it; they were denied or came to nothing"]
 
 
 def _standing_lines(standing: Sequence[Mapping[str, Any]]) -> list[str]:

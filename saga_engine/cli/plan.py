@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -11,9 +11,16 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from saga_engine.planner.configuring import PlannerSettings
     from saga_engine.planner.proposing import PlannedPlan
     from saga_engine.settings import Settings
+
+#: What is shown of a round that came to nothing.
+_SAID_CHARS: Final = 300
+_HINT_CHARS: Final = 300
+_PROBLEMS: Final = 5
 
 
 def plan(
@@ -58,13 +65,19 @@ def plan(
     """
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
+    from saga_engine.errors import SagaError
     from saga_engine.planner.configuring import planner_settings
 
     values = input_values(given or [])
     settings = settings_for(None, tools)
     flags = {"model": model, "rounds": rounds, "secrets": secrets}
     chosen = planner_settings(settings.planner, flags, base=settings.file_base)
-    planned = _planned(_goal(goal), settings, chosen, values, intent)
+    try:
+        planned = _planned(_goal(goal), settings, chosen, values, intent)
+    except SagaError as error:
+        if not as_json:  # the document of an error has all of it
+            _tell_rounds(chosen.model, error.context)
+        raise
     _tell(planned, planned.to_dict(), out, as_json=as_json)
     return exit_codes.COMPLETED
 
@@ -116,6 +129,46 @@ def _planned(
         )
 
 
+def _tell_rounds(model: str, context: Mapping[str, Any]) -> None:
+    """What came of each round of a question that came to nothing, and what that used."""
+    from saga_engine.cli.output import note, shown
+
+    transcript = context.get("transcript")
+    if not isinstance(transcript, list):
+        return
+    for entry in transcript:
+        note(f"round {entry['round']}: the model said: {shown(entry['answer'], _SAID_CHARS)}")
+        for problem in entry["problems"][:_PROBLEMS]:
+            hint = f" ({shown(problem['hint'], _HINT_CHARS)})" if problem["hint"] else ""
+            note(f"  {shown(problem['path'], 200)}: {shown(problem['message'], _HINT_CHARS)}{hint}")
+        if len(entry["problems"]) > _PROBLEMS:
+            note(f"  and {len(entry['problems']) - _PROBLEMS} more; --json has them all")
+    if transcript or context["usage"]["requests"]:  # else nobody was asked
+        note(_used(model, context["rounds"], context["usage"], context["budget"]))
+
+
+def _used(model: str, rounds: int, used: Mapping[str, Any], budget: Mapping[str, Any]) -> str:
+    """One line: what was used, and what might have been."""
+    from saga_engine.cli.output import shown
+
+    price = "cost unknown" if used["cost_usd"] is None else f"{used['cost_usd']:.4f} USD"
+    most = [
+        f"{budget[name]:g} {unit}" if name == "seconds" else f"{budget[name]} {unit}"
+        for name, unit in (("rounds", "rounds"), ("requests", "requests"), ("tokens", "tokens"), ("seconds", "s"))
+        if budget[name] is not None
+    ]
+    cost = "no limit on cost" if budget["cost_usd"] is None else f"{budget['cost_usd']:g} USD"
+    return (
+        f"{shown(model, 200)}: {_count(rounds, 'round')}, {_count(used['requests'], 'request')}, "
+        f"{used['tokens_in']} + {used['tokens_out']} tokens, {price}, {used['seconds']:.1f} s "
+        f"(at most {', '.join([*most, cost])})"
+    )
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+
+
 def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
     from saga_engine.cli.output import document, json_text, note, shown
     from saga_engine.errors import SettingInvalid
@@ -134,12 +187,6 @@ def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_js
     for line in planned.notes:
         note(f"note: {shown(line)}")
     if planned.source == "model":
-        used = planned.usage
-        price = "cost unknown" if used.cost_usd is None else f"{used.cost_usd:.4f} USD"
-        many = "" if planned.rounds == 1 else "s"
-        note(
-            f"{shown(planned.model, 200)}: {planned.rounds} round{many}, {used.requests} requests, "
-            f"{used.tokens_in} + {used.tokens_out} tokens, {price}, {used.seconds:.1f} s"
-        )
+        note(_used(planned.model, planned.rounds, body["usage"], planned.budget))
     if out is not None:
         note(f"the plan is in {shown(str(out))}; `saga submit` runs it")

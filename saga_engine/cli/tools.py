@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = (
     *("effect", "undo", "probe", "tolerates_absence", "compensates", "keyed", "key_ttl_s", "timeout_s", "retry"),
-    *("resource", "max_concurrency", "rate", "breaker", "dedupe_ttl_s", "last_good_s", "tags"),
+    *("resource", "max_concurrency", "rate", "breaker", "dedupe_ttl_s", "last_good_s"),
+    *("semantic", "version", "tags"),
 )
 _TEXTS: Final = ("description", "use_when", "not_when", "returns")
 _ABOUT_CHARS: Final = 80

@@ -38,12 +38,14 @@ class NotDone(NamedTuple):
 
     ``retryable``: the tool's own word, ``None`` if it said nothing. ``definite``: the tool itself said so
     (a ``ToolError`` or a structured error), so the word also covers earlier attempts under the same key.
+    ``counted``: whether it was an attempt at all; one that was kept waiting until its process closed was none.
     """
 
     error: ErrorInfo
     retryable: bool | None = None
     definite: bool = False
     retry_after_s: float | None = None
+    counted: bool = True
 
 
 class Unknown(NamedTuple):

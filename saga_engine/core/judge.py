@@ -71,6 +71,13 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
     else:
         assert isinstance(outcome, NotDone)
         error = outcome.error
+        if not outcome.counted and not (moot(state, effect.step, direction) and not call.doubtful):
+            # It never got its turn, because its process closed: whoever goes on makes the same attempt.
+            if call.doubtful:
+                return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, counted=False)
+            return r.StepRetryScheduled(
+                at=now_ms, step=key, direction=direction, error=error, delay_ms=0, counted=False
+            )
         if call.doubtful and not (outcome.definite and not outcome.retryable):
             delay = _at_least(delay, outcome)
             return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)

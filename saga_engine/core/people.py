@@ -58,7 +58,9 @@ def decided(state: State, record: r.DecisionMade) -> None:
     if record.decision == "approve":
         call.approval = question.call
         call.approval_until = question.expires or 0
-        call.approved = True
+        call.approved = not call.doubtful
+        if call.doubtful:  # whether its key is still known, so that it may be repeated at all, is asked anew
+            move(step, "doubt" if question.direction == FORWARD else "undo")
         call.phase = "waiting"
         state.waiting[question.step, question.direction] = record.at
         return

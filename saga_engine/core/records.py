@@ -109,12 +109,13 @@ class StepSucceeded(Record, frozen=True, tag=True):
 
 
 class StepRetryScheduled(Record, frozen=True, tag=True):
-    """An attempt was not done; the next one is due ``delay_ms`` after ``at``."""
+    """An attempt was not done; the next one is due ``delay_ms`` after ``at``. ``counted``: it counts as an attempt."""
 
     step: str
     error: ErrorInfo
     delay_ms: int
     direction: Direction = FORWARD
+    counted: bool = True
 
 
 class StepFailed(Record, frozen=True, tag=True):
@@ -159,12 +160,16 @@ class StepParked(Record, frozen=True, tag=True):
 
 
 class StepInDoubt(Record, frozen=True, tag=True):
-    """It is not known whether the call happened. The next way to find out is due ``delay_ms`` after ``at``."""
+    """It is not known whether the call happened. The next way to find out is due ``delay_ms`` after ``at``.
+
+    ``counted``: the attempt that left it unknown counts as one.
+    """
 
     step: str
     error: ErrorInfo
     delay_ms: int = 0
     direction: Direction = FORWARD
+    counted: bool = True
 
 
 class ProbeIntended(Record, frozen=True, tag=True):

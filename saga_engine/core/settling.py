@@ -9,7 +9,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.moving import index_of, move, settle, turn_saga
-from saga_engine.core.state import Alerting, Notice, State, StepState
+from saga_engine.core.state import Alerting, CallState, Notice, State, StepState
 from saga_engine.plan.compiled import CompiledStep
 
 
@@ -108,7 +108,16 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
     call = step.call(record.direction)
     call.error = record.error
     call.phase = "waiting"
+    if not record.counted:
+        _take_back(state, call, record.direction)
     state.waiting[index, record.direction] = record.at + record.delay_ms
+
+
+def _take_back(state: State, call: CallState, direction: Direction) -> None:
+    """What was intended was no attempt: it uses up nothing."""
+    call.tries -= 1
+    if direction == FORWARD:
+        state.calls -= 1
 
 
 def failed(state: State, record: r.StepFailed) -> None:
@@ -214,6 +223,8 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
 def in_doubt(state: State, record: r.StepInDoubt) -> None:
     """It is not known whether a call happened."""
     index = index_of(state, record)
+    if not record.counted:
+        _take_back(state, state.steps[index].call(record.direction), record.direction)
     doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
+from urllib.parse import urlsplit
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.plan.tooling import Semantic
@@ -123,6 +124,8 @@ def _apply(settings: PlannerSettings, values: Mapping[str, Any], source: str) ->
     for name in ("model", "base_url"):
         if not isinstance(changes.get(name, ""), str):
             raise SettingInvalid(f"{name} in {source} must be a text")
+    if changes.get("base_url") and not _is_address(changes["base_url"]):
+        raise SettingInvalid(f"base_url in {source} is no address of a server", hint="write http://host:port/v1")
     for name, choices in (("output", get_args(OutputMode)), ("semantic", get_args(Semantic))):
         if name in changes and changes[name] not in choices:
             raise SettingInvalid(f"{name} cannot be {changes[name]!r}", hint=" or ".join(choices))
@@ -132,6 +135,15 @@ def _apply(settings: PlannerSettings, values: Mapping[str, Any], source: str) ->
             raise SettingInvalid(f"secrets in {source} must be a list of names")
         changes["secrets"] = tuple(names)
     return replace(settings, **changes)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        split = urlsplit(text)
+        port = split.port
+    except ValueError:
+        return False
+    return split.scheme in ("http", "https") and bool(split.hostname) and port != 0 and text.isprintable()
 
 
 def _bounded(name: str, value: Any, least: float, most: float, source: str) -> float:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import ModelUnreachable, PlannerUnavailable
@@ -38,6 +40,8 @@ _MESSAGE_CHARS = 500
 _EXTRA = 'pip install "saga-engine[planner]"'
 #: Stands for a key where a server of one's own wants none; the SDKs insist on one.
 _NO_KEY = "no-key"
+#: Where Ollama listens unless it is told otherwise (https://docs.ollama.com/api/introduction).
+_OLLAMA_URL = "http://localhost:11434/v1"
 
 
 class ModelPlanner:
@@ -106,7 +110,7 @@ class ModelPlanner:
 
         most = self._settings.max_output_tokens
         options = ModelSettings(max_tokens=most if allowance.tokens is None else max(1, min(most, allowance.tokens)))
-        if "max_retries" not in model.unsupported_settings:
+        if not _retries_off(model) and "max_retries" not in model.unsupported_settings:
             options["max_retries"] = 0
         message = ModelRequest(parts=[SystemPromptPart(asked.system), UserPromptPart(asked.question)])
         again = (
@@ -134,6 +138,9 @@ class ModelPlanner:
                 if isinstance(error, exceptions.UserError):
                     raise self._unavailable(error) from error
                 raise self._unreachable(error, number) from error
+            except Exception as error:
+                # A server may answer anything with status 200; what the SDK then stumbles over is no error of its own.
+                raise self._unreadable(error, number) from error
         raise AssertionError("the last try returns or raises")
 
     def _unreachable(self, error: Exception, requests: int) -> ModelUnreachable:
@@ -141,6 +148,14 @@ class ModelPlanner:
         return ModelUnreachable(
             f"{self.model} gave no answer{tries}: {self._said(error)}",
             hint="try again later; SAGA_MODEL_BASE_URL says which server is asked",
+            requests=requests,
+        )
+
+    def _unreadable(self, error: Exception, requests: int) -> ModelUnreachable:
+        kind = type(error).__name__
+        return ModelUnreachable(
+            f"{self.model} gave an answer that cannot be read ({kind}: {self._said(error)})",
+            hint="does the server speak the protocol of this provider? see SAGA_MODEL and SAGA_MODEL_BASE_URL",
             requests=requests,
         )
 
@@ -156,6 +171,18 @@ class ModelPlanner:
         # Some servers repeat the key that they refuse.
         key = self._settings.api_key
         return printable(text.replace(key, "***") if key else text, _MESSAGE_CHARS)
+
+
+def _retries_off(model: Model) -> bool:
+    """Turn off the retries of the model's own client, where it has such a switch.
+
+    The setting of a request would do so in a copy of the client, and that takes its headers from the environment anew.
+    """
+    client = getattr(model, "client", None)
+    if not hasattr(client, "max_retries"):
+        return False
+    setattr(client, "max_retries", 0)  # noqa: B010 - each SDK has a class of its own
+    return True
 
 
 def _parameters(asked: Asked, output: str) -> ModelRequestParameters:
@@ -221,6 +248,8 @@ def build_model(settings: PlannerSettings) -> Model:
         raise PlannerUnavailable("asking a model needs the extra 'planner'", hint=_EXTRA) from error
     kind, _, name = settings.model.partition(":")
     try:
+        if kind == "ollama" and not settings.base_url and not os.environ.get("OLLAMA_BASE_URL"):
+            settings = replace(settings, base_url=_OLLAMA_URL)
         if settings.base_url:
             return _at_url(kind, name, settings)
         return infer_model(settings.model, lambda provider: _provider(provider, settings))
@@ -264,10 +293,22 @@ def _at_url(kind: str, name: str, settings: PlannerSettings) -> Model:
             made = None  # a name of one's own for a server that speaks like OpenAI
         if made is not None and {"base_url", "api_key"} <= inspect.signature(made).parameters.keys():
             options: dict[str, Any] = {"base_url": settings.base_url, "api_key": key}
-            provider = made(**options)
+            provider = _bare(made(**options))
             return infer_model(f"{kind}:{name}", lambda _: provider)
     # Servers of one's own know the older name of the limit on an answer; OpenAI's newer models refuse it.
     newer = name.startswith(("gpt-", "o1", "o3", "o4"))
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=newer)
-    provider = OpenAICompatibleProvider(kind, base_url=settings.base_url, api_key=key, profile=profile)
+    provider = _bare(OpenAICompatibleProvider(kind, base_url=settings.base_url, api_key=key, profile=profile))
     return OpenAIChatModel(name, provider=provider)
+
+
+def _bare(provider: Provider[Any]) -> Provider[Any]:
+    """The provider without the headers that its SDK takes from the environment.
+
+    ``OPENAI_ORG_ID``, ``OPENAI_PROJECT_ID``, ``OPENAI_CUSTOM_HEADERS`` and ``ANTHROPIC_CUSTOM_HEADERS`` are meant for
+    the provider's own servers, and the last two often hold a token. No argument of the SDKs says no to them.
+    """
+    for name, nothing in (("organization", None), ("project", None), ("_custom_headers", {})):
+        if hasattr(provider.client, name):
+            setattr(provider.client, name, nothing)
+    return provider

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from saga_engine.errors import ModelUnreachable, PlanInvalid, PlannerUnavailable, Problem, SagaError
 from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.plan.values import plain
 from saga_engine.planner.offering import Offer
-from saga_engine.planner.rounds import DEFAULT_ALLOWANCE, Rounds, Terms, usage_dict
+from saga_engine.planner.rounds import DEFAULT_ALLOWANCE, Rounds, Terms, budget_dict, usage_dict
 from saga_engine.ports import Allowance, Planner, PlannerUsage, PlanRequest, Repair
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class PlannedPlan:
     """A checked plan and how it came about.
 
     ``source``: who made it. ``notes``: what was mended or should be known. ``rounds``: how often the model was asked.
-    ``transcript``: for each round what was said (cut), what was wrong with it and what it used.
+    ``usage`` is what that used of ``budget`` (null: no limit). ``transcript``: for each round what was said (cut), what
+    was wrong with it and what it used.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class PlannedPlan:
     usage: PlannerUsage
     notes: tuple[str, ...] = ()
     transcript: tuple[Mapping[str, Any], ...] = ()
+    budget: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as one JSON object."""
@@ -53,6 +55,7 @@ class PlannedPlan:
             "prompt": self.prompt,
             "rounds": self.rounds,
             "usage": usage_dict(self.usage),
+            "budget": dict(self.budget),
             "notes": list(self.notes),
             "transcript": [dict(entry) for entry in self.transcript],
         }
@@ -117,7 +120,15 @@ async def _asked(  # noqa: PLR0917
     made = await Rounds(planner.model, ask, judge, allowance, _TERMS).run(rounds)
     answer = made.answer
     return PlannedPlan(
-        made.value, "model", answer.model, answer.prompt, made.rounds, made.usage, made.notes, made.transcript
+        made.value,
+        "model",
+        answer.model,
+        answer.prompt,
+        made.rounds,
+        made.usage,
+        made.notes,
+        made.transcript,
+        budget_dict(allowance, rounds),
     )
 
 

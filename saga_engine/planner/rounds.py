@@ -8,7 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from saga_engine.errors import GoalImpossible, ModelUnreachable, PlanInvalid, PlannerFailed, Problem
+from saga_engine.errors import (
+    GoalImpossible,
+    ModelUnreachable,
+    PlanInvalid,
+    PlannerFailed,
+    PlannerUnavailable,
+    Problem,
+)
 from saga_engine.plan.values import printable
 from saga_engine.ports import Allowance, PlannerUsage, Repair
 
@@ -53,7 +60,7 @@ Judge = Callable[[Mapping[str, Any], list[str]], tuple[_T | None, list[Problem]]
 
 @dataclass(slots=True)
 class Rounds(Generic[_T]):
-    """One question to one model. ``used`` and ``transcript`` grow with each round."""
+    """One question to one model. ``used`` and ``transcript`` grow with each round, up to ``most`` of them."""
 
     model: str
     ask: Ask
@@ -63,6 +70,7 @@ class Rounds(Generic[_T]):
     used: PlannerUsage = field(default_factory=PlannerUsage)
     transcript: list[dict[str, Any]] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    most: int = 0
 
     async def run(self, rounds: int) -> Found[_T]:
         """Ask ``rounds`` times at most, until an answer passes.
@@ -70,6 +78,7 @@ class Rounds(Generic[_T]):
         Raises ``GoalImpossible``, ``PlannerFailed`` (with the transcript), ``ModelUnreachable`` (the time is over), and
         what ``ask`` raises.
         """
+        self.most = rounds
         try:
             async with asyncio.timeout(self.allowance.seconds) as limit:
                 return await self._rounds(rounds)
@@ -79,9 +88,14 @@ class Rounds(Generic[_T]):
             raise ModelUnreachable(
                 f"{self.model} gave no {self.terms.wanted} within {self.allowance.seconds:g} seconds",
                 hint="ask again, or allow more time: SAGA_MODEL_TOTAL_S",
-                rounds=len(self.transcript),
-                transcript=self.transcript,
+                **self._so_far(),
             ) from error
+        except (ModelUnreachable, PlannerUnavailable) as error:
+            # What the rounds before this one said and cost is not lost with it.
+            requests = error.context.get("requests", 0)
+            self._count(PlannerUsage(requests=requests if isinstance(requests, int) else 0))
+            error.context = {**error.context, **self._so_far()}
+            raise
 
     async def _rounds(self, rounds: int) -> Found[_T]:
         repair: Repair | None = None
@@ -92,8 +106,7 @@ class Rounds(Generic[_T]):
             value, problems = self._judged(answer, notes)
             self._write_down(number, answer, problems, notes)
             if value is not None and not problems:
-                if self.allowance.cost_usd is not None and self.used.cost_usd is None:
-                    notes.append("the price of this model is not known, so the limit on cost was not applied")
+                notes += self._not_applied()
                 return Found(value, answer, number, self._usage(), tuple(notes), tuple(self.transcript))
             repair = Repair(answer.json_text or answer.text, problems, notes)
         many = "s" if rounds != 1 else ""
@@ -107,11 +120,12 @@ class Rounds(Generic[_T]):
             return None, error.problems
         reason = impossible(data)
         if reason is not None:
+            self._write_down(len(self.transcript) + 1, answer, [], notes)
             raise GoalImpossible(
                 f"{self.terms.refused}: {reason}",
                 hint=self.terms.refused_hint,
                 model=answer.model,
-                usage=usage_dict(self._usage()),
+                **self._so_far(),
             )
         return self.judge(data, notes)
 
@@ -161,11 +175,28 @@ class Rounds(Generic[_T]):
         return PlannerFailed(
             f"{self.model} {what}{first}",
             hint=self.terms.failed_hint,
-            rounds=len(self.transcript),
-            usage=usage_dict(self._usage()),
             problems=[problem.to_dict() for problem in problems],
-            transcript=self.transcript,
+            **self._so_far(),
         )
+
+    def _not_applied(self) -> list[str]:
+        """The limits that could not be kept, because nobody said how much was used."""
+        found: list[str] = []
+        if self.allowance.cost_usd is not None and self.used.cost_usd is None:
+            found.append("the price of this model is not known, so the limit on cost was not applied")
+        # What took no time was a script.
+        if self.allowance.tokens is not None and self.used.seconds and not self.used.tokens_in + self.used.tokens_out:
+            found.append("the server does not say how many tokens it used, so the limit on tokens was not applied")
+        return found
+
+    def _so_far(self) -> dict[str, Any]:
+        """What an error tells about the rounds: how many answers there were, what they said and used of what budget."""
+        return {
+            "rounds": len(self.transcript),
+            "usage": usage_dict(self._usage()),
+            "budget": budget_dict(self.allowance, self.most),
+            "transcript": self.transcript,
+        }
 
 
 def usage_dict(usage: PlannerUsage) -> dict[str, Any]:
@@ -176,6 +207,17 @@ def usage_dict(usage: PlannerUsage) -> dict[str, Any]:
         "tokens_out": usage.tokens_out,
         "cost_usd": usage.cost_usd,
         "seconds": round(usage.seconds, 3),
+    }
+
+
+def budget_dict(allowance: Allowance, rounds: int) -> dict[str, Any]:
+    """What might be used, as one JSON object; null: no limit."""
+    return {
+        "rounds": rounds,
+        "requests": allowance.requests,
+        "tokens": allowance.tokens,
+        "cost_usd": allowance.cost_usd,
+        "seconds": allowance.seconds,
     }
 
 

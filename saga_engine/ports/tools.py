@@ -25,7 +25,9 @@ class Call(NamedTuple):
     and shown. ``approved`` is the digest of the exact call that a person approved, as long as that is valid.
     ``resources`` are those that the plan names for the step. Backward, ``undoes`` is the forward call: the name of its
     tool and its idempotency key. ``permit`` is asked right before the call by whoever made it wait: it raises
-    ``LeaseLost`` if this process may not begin a call any more.
+    ``LeaseLost`` if this process may not begin a call any more. ``backward``: the call is an undo, or makes up for what
+    cannot be undone. ``key_until_ms``: a repeat of a call in doubt must not be sent after that moment (on the store's
+    clock), because its key may be forgotten by then.
     """
 
     saga_id: str
@@ -41,6 +43,8 @@ class Call(NamedTuple):
     resources: tuple[str, ...] = ()
     undoes: tuple[str, str] | None = None
     permit: Callable[[], None] | None = None
+    backward: bool = False
+    key_until_ms: int | None = None
 
 
 class Tools(ToolCatalog, Protocol):

@@ -202,7 +202,21 @@ def _call(
         () if step.resource is None else _resources(state, step.resource),
         (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
         permit,
+        backward or step.remedies is not None,
+        _key_until(state, effect, timeout_s),
     )
+
+
+def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int | None:
+    """Until when a repeat of a call in doubt still arrives while the other side remembers its key."""
+    call = state.steps[effect.step].call(effect.direction)
+    if not call.doubtful:
+        return None
+    serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+    spec = serving.spec
+    if spec is None or not spec.keyed or spec.key_ttl_s is None:
+        return None
+    return call.first_at + round((spec.key_ttl_s - timeout_s) * 1000)
 
 
 def _resources(state: State, template: Params) -> tuple[str, ...]:

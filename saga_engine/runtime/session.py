@@ -184,6 +184,10 @@ class Session:
             self._require_unasked(waits)
             raise RuntimeError(f"call {waits[0]} is in flight: await it before rolling back")
         await self._repeat_rollback(to)
+        while self._here().undo_open:  # a rollback that another life began
+            self._require_unasked(self._asked)
+            await self._changes()
+        state = self._here()
         since = [str(number) for number in range(to.calls + 1, self._calls + 1)]
         chosen = [key for key in since if _stands(state, key)]
         if any(_to_undo(state, state.plan.by_key[key]) for key in chosen):
@@ -278,15 +282,15 @@ class Session:
         if self._live:
             return
         state = self._here()
-        since = range(to.calls + 1, self._calls + 1)
-        keys = {str(number) for number in since}
-        here = [chosen for made, chosen in self._rollbacks if made == self._calls]
+        since = {str(number) for number in range(to.calls + 1, self._calls + 1)}
+        recorded: set[str] = set()
+        while self._rollbacks and self._rollbacks[0][0] == self._calls and self._rollbacks[0][1] <= since:
+            recorded |= self._rollbacks.pop(0)[1]
+        unlike = bool(self._rollbacks) and self._rollbacks[0][0] == self._calls and not recorded
         went_on = len(state.plan.steps) > self._calls
-        if (went_on and any(_to_undo(state, number - 1) for number in since)) or (here and not here[0] <= keys):
+        if unlike or (went_on and any(_to_undo(state, state.plan.by_key[key]) for key in since - recorded)):
             await self._diverge(f"it rolls back to call {to.calls} after call {self._calls}, where it did not before")
             self._calls = len(state.plan.steps)
-        while self._rollbacks and self._rollbacks[0][0] == self._calls and self._rollbacks[0][1] <= keys:
-            self._rollbacks.pop(0)
 
     async def _diverge(self, why: str) -> None:
         """Do as the policy says. After ``continue`` the agent is apart from what was recorded, and comes after it."""
@@ -478,4 +482,5 @@ def _close(reason: str, note: str, state: State, now: int) -> r.AnyRecord | None
 
 def _roll_back(chosen: list[str], state: State, now: int) -> r.AnyRecord | None:
     standing = [key for key in chosen if _stands(state, key)]
-    return r.RolledBack(at=now, steps=standing) if standing and state.open else None
+    under_way = not state.open or state.undo_open
+    return r.RolledBack(at=now, steps=standing) if standing and not under_way else None

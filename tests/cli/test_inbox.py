@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import textwrap
@@ -140,6 +141,41 @@ def test_an_answer_that_waits_is_said(asking):
     doubt, undo = asking("inbox", "--json").json["questions"]
     assert (doubt["waiting_messages"], undo["waiting_messages"]) == (1, 0)
     assert "waits to be read" in asking("inbox").out
+
+
+async def test_what_a_model_said_is_known(cli):
+    """Who decides sees which model proposed the steps, or why a model that was asked has none."""
+    from saga_engine import Coordinator, ToolError, tool
+    from saga_engine.testing.scripted import ScriptedPlanner
+
+    @tool(semantic="approve")
+    async def tweet(text: str) -> dict[str, int]:
+        return {"id": 7}
+
+    @tool(compensates=True)
+    async def apologise(post: int) -> None:
+        return None
+
+    @tool(effect="read")
+    async def fail() -> None:
+        raise ToolError("no", retryable=False)
+
+    planner = ScriptedPlanner(
+        [{"step_id": "fix_1", "tool": "apologise", "params": {"post": 7}}], {"impossible": "no \x1b[31mway"}
+    )
+    steps = [{"step_id": "news", "tool": "tweet", "params": {"text": "hi"}}, {"step_id": "end", "tool": "fail"}]
+    async with Coordinator.open(
+        f"embedded://{cli.folder}/.saga", [tweet, apologise, fail], planner=planner
+    ) as coordinator:
+        for name in ("proposed", "refused"):
+            assert (await coordinator.run({"task_id": name, "steps": steps})).status == "ESCALATED"
+        proposed, refused = (await asyncio.to_thread(cli, "inbox", "--json")).json["questions"]
+        text = (await asyncio.to_thread(cli, "inbox")).out
+    assert (proposed["planner"]["model"], proposed["planner"]["error"]) == ("scripted:planner", None)
+    assert refused["planner"]["error"]["error_code"] == "goal_impossible"
+    assert "proposed by the model scripted:planner (compensate@script)" in text
+    assert "there are none: goal_impossible: nothing makes up for the step: no \\x1b" in text
+    assert "\x1b" not in text
 
 
 def test_what_is_to_be_approved_is_shown_whole():

@@ -38,6 +38,7 @@ async def test_the_plan_goes_to_stdout_and_the_chatter_to_stderr(cli):
     assert (plan["goal"], plan["input"], plan["steps"][0]["tool"]) == ("Book a room", {"room": "a12"}, "book")
     for word in ("openai:small", "2 rounds", "2 requests", "200 + 40 tokens", "cost unknown", "unbook"):
         assert word in ran.err
+    assert "(at most 3 rounds, 10 requests, 200000 tokens, 60 s, no limit on cost)" in ran.err
     assert "sk-cli" not in ran.out + ran.err
 
 
@@ -64,7 +65,7 @@ async def test_json_is_one_document(cli):
     """--json: the plan with everything that is known of how it came about."""
     ran = await ask(cli, "Book", "--input", "room=b1", "--json", script=(call(GOOD),))
     body = ran.json
-    assert {"plan", "source", "model", "prompt", "rounds", "usage", "notes", "transcript"} <= body.keys()
+    assert {"plan", "source", "model", "prompt", "rounds", "usage", "budget", "notes", "transcript"} <= body.keys()
     assert body["usage"]["requests"] == 1
 
 
@@ -74,6 +75,16 @@ async def test_no_valid_plan_is_7(cli):
     assert ran.code == 7
     error = ran.json["error"]
     assert (error["code"], len(error["context"]["transcript"])) == ("planner-failed", 2)
+
+
+async def test_what_the_model_said_is_told(cli):
+    """Without --json the transcript is on stderr: what was said, what was wrong with it, and what it used."""
+    ran = await ask(cli, "Book", "--rounds", "1", script=(call({"steps": [{"step_id": 1, "tool": "b\x1b[31m"}]}),))
+    assert (ran.code, ran.out) == (7, "")
+    assert "round 1: the model said: " in ran.err
+    assert "$.steps[0].tool: there is no tool" in ran.err
+    assert "1 round, 1 request, 100 + 20 tokens" in ran.err
+    assert "\x1b" not in ran.err
 
 
 async def test_a_goal_that_cannot_be_served_is_1(cli):

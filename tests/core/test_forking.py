@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -456,3 +456,16 @@ def test_every_effect_has_one_owner(case: Case, fork_fails: bool, died_after: in
 def _writes(saga: Played, effect: str) -> bool:
     step = effect.split(":")[1]
     return next(each.tool for each in saga.plan if each.key == step) != READ
+
+
+def test_what_made_up_for_another_step_is_not_taken_over() -> None:
+    """Its effect belongs to that step's story: whoever plans the same call wants it once more."""
+    plan = (Step("s0", "book", 0), Step("s1", "book", 1))
+    old, new = start("old", plan, {}, World()), start("new", plan, {}, World())
+    old.play()
+    state, prints = folded(old.journal, old.compiled, Growth(old.started, catalog({})))
+    state.plan.steps[1] = replace(state.plan.steps[1], remedies=0)
+
+    chosen = forking.choose(state, prints, new.started, new.compiled, Growth(new.started, catalog({})))
+
+    assert ([record.step for record in chosen.taken], chosen.runs, chosen.left) == (["s0"], ["s1"], [])

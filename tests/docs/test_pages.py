@@ -94,7 +94,8 @@ def test_the_kinds_of_questions_and_their_answers_are_explained() -> None:
 
 def test_the_reasons_of_a_turn_are_explained() -> None:
     """Every value that ``State.failing`` is given has its row."""
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "saga_engine" / "core").glob("*.py"))
+    rooms = [*(ROOT / "saga_engine" / "core").glob("*.py"), ROOT / "saga_engine" / "runtime" / "session.py"]
+    source = "".join(path.read_text(encoding="utf-8") for path in rooms)
     ways = (r'failing = "([a-z-]+)"', r'_stopping\("([a-z-]+)"\)', r'\breason(?:: str)? ?= ?"([a-z-]+)"')
     assert {reason for way in ways for reason in re.findall(way, source)} == set(_rows("Why a saga turned around"))
 

@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer: a text, the arguments of a call of the answer's tool, an HTTP status, silence, or a broken line."""
+    """One answer: a text, the arguments of a call of the answer's tool, an HTTP status, silence, or a broken line.
+
+    ``raw`` is a body that no such server would send.
+    """
 
     text: str | None = None
     arguments: str | None = None
@@ -22,6 +25,7 @@ class Reply:
     breaks: bool = False
     tokens: tuple[int, int] = (100, 20)
     finish: str = "stop"
+    raw: str | None = None
 
 
 def say(text: str, **others: Any) -> Reply:
@@ -78,7 +82,7 @@ class ModelServer:
             await reader.read()  # until the client hangs up
             return
         made = _error(reply) if reply.status != 200 else _body(reply, path, body)
-        payload = json.dumps(made).encode()
+        payload = json.dumps(made).encode() if reply.raw is None else reply.raw.encode()
         lines = [f"HTTP/1.1 {reply.status} X", "content-type: application/json", f"content-length: {len(payload)}"]
         lines += ["connection: close", *(f"{name}: {value}" for name, value in reply.headers.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode())

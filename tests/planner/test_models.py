@@ -215,6 +215,16 @@ async def test_nobody_there() -> None:
         await plan(server)
 
 
+@pytest.mark.parametrize("model", ["openai:gpt-4o", "anthropic:claude-sonnet-5-5"])
+@pytest.mark.parametrize("raw", ["{}", "[]", "null", '{"choices": []}', "<html>", "", "[" * 50_000])
+async def test_an_answer_that_is_none_is_an_error_of_ours(model: str, raw: str) -> None:
+    """Whatever a server sends with status 200, nothing of the SDK's own is raised; a prepared plan would be used."""
+    async with model_server(*[Reply(raw=raw)] * 3) as server:
+        with pytest.raises((ModelUnreachable, PlannerFailed)) as error:
+            await plan(server, model, rounds=1)
+    assert error.value.context["usage"]["requests"] == len(server.requests) > 0
+
+
 async def test_rounds_end_on_the_wire_too() -> None:
     """Three bad answers are three requests and an error with a transcript."""
     async with model_server(*[call(BAD)] * 5) as server:
@@ -236,9 +246,15 @@ async def test_the_limit_on_tokens_reaches_the_wire() -> None:
 
 @pytest.mark.parametrize("model", ["openai:gpt-4o", "anthropic:claude-sonnet-5-5", "my-server:small", "ollama:qwen3"])
 async def test_only_our_key_goes_to_an_address_of_ones_own(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a base URL, the keys for the providers' own servers stay here; ours is sent, and shown nowhere."""
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY"):
+    """With a base URL, the keys for the providers' own servers stay here; ours is sent, and shown nowhere.
+
+    So do the headers that the SDKs take from the environment, which may hold a key as well.
+    """
+    names = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"]
+    for name in (*names, "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.setenv(name, "sk-for-the-provider-only")
+    for name in ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS"):
+        monkeypatch.setenv(name, "x-gateway-key: sk-for-the-provider-only")
     async with model_server(call(GOOD), call(GOOD)) as server:
         planned = await plan(server, model)
         bare = planner_settings({}, {"model": model, "base_url": settings(server, model).base_url}, environ={})
@@ -274,6 +290,14 @@ def test_without_a_key_the_error_says_what_to_set(model: str, monkeypatch: pytes
     with pytest.raises(PlannerUnavailable) as error:
         build_model(PlannerSettings(model=model))
     assert "SAGA_MODEL_API_KEY" in (error.value.hint or "")
+
+
+def test_ollama_needs_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is enough where it listens at its usual place; another address is the variable's."""
+    monkeypatch.delenv("OLLAMA_BASE_URL", raising=False)
+    assert build_model(PlannerSettings(model="ollama:qwen3")).base_url == "http://localhost:11434/v1/"
+    monkeypatch.setenv("OLLAMA_BASE_URL", "http://elsewhere:1/v1")
+    assert build_model(PlannerSettings(model="ollama:qwen3")).base_url == "http://elsewhere:1/v1/"
 
 
 def test_our_key_serves_at_the_providers_own_address(monkeypatch: pytest.MonkeyPatch) -> None:

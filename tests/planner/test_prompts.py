@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -65,6 +66,23 @@ def test_each_prompt_says_what_it_needs_and_where_it_comes_from(name: str) -> No
     assert prompt.outputs
     assert prompt.system
     assert prompt.question
+
+
+#: What the journals of the world mean by each name and version. A changed text gets a new version and a new line.
+TEXTS = {
+    "propose@1": "1a661927e66b11bf",
+    "repair@1": "5c0555a15e722917",
+    "compensate@1": "4e5d810a59c718e4",
+    "replan@1": "a62abb3a2840faa7",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_version_names_one_text(name: str) -> None:
+    """What is journalled as propose@1 is the same text for ever: who changes a prompt raises its version."""
+    prompt = load_prompt(name)
+    digest = hashlib.sha256(f"{prompt.system}\0{prompt.question}".encode()).hexdigest()[:16]
+    assert TEXTS.get(prompt.label) == digest, f"{prompt.label} is not that text any more: raise the version"
 
 
 def test_a_damaged_prompt_is_refused() -> None:

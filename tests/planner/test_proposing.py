@@ -211,6 +211,34 @@ async def test_a_cost_limit_that_cannot_be_applied_is_told() -> None:
     assert any("price" in note for note in planned.notes)
 
 
+async def test_a_token_limit_that_cannot_be_applied_is_told() -> None:
+    """A server that does not say what it used is not taken for one that used nothing."""
+    planned = await plan(Scripted(GOOD, usage=PlannerUsage(0, 0, 1, None, 0.5)), allowance=Allowance(tokens=10))
+    assert any("tokens" in note for note in planned.notes)
+    planned = await plan(Scripted(GOOD), allowance=Allowance(tokens=1000))
+    assert not any("limit on tokens" in note for note in planned.notes)
+
+
+async def test_the_budget_stands_beside_what_was_used() -> None:
+    """In the plan's document and in every error: rounds, requests, tokens, cost and seconds; null is no limit."""
+    budget = {"rounds": 2, "requests": 5, "tokens": None, "cost_usd": None, "seconds": 9.0}
+    allowance = Allowance(requests=5, seconds=9.0)
+    assert (await plan(Scripted(GOOD), allowance=allowance, rounds=2)).to_dict()["budget"] == budget
+    for said in (BAD, {"impossible": "no"}, ModelUnreachable("503", requests=3)):
+        with pytest.raises((PlannerFailed, GoalImpossible, ModelUnreachable)) as error:
+            await plan(Scripted(BAD, said), allowance=allowance, rounds=2)
+        assert error.value.context["budget"] == budget
+
+
+async def test_what_was_said_and_used_is_not_lost_with_the_server() -> None:
+    """A model that answers badly and is then out of reach: the error has the first round, and counts both."""
+    with pytest.raises(ModelUnreachable, match="503") as error:
+        await plan(Scripted(BAD, ModelUnreachable("503", requests=3)))
+    context = error.value.context
+    assert [entry["problems"][0]["code"] for entry in context["transcript"]] == ["tool-unknown"]
+    assert (context["rounds"], context["usage"]["requests"], context["usage"]["tokens_in"]) == (1, 4, 100)
+
+
 async def test_time_covers_all_rounds() -> None:
     """A model that never answers is given up, whatever round it is in."""
 

@@ -30,6 +30,8 @@ _PATIENCE_S: Final = 2.0
 _TRIAL_EXTRA_S: Final = 5.0
 #: When to come again while somebody else makes the trial.
 _TRIAL_PAUSE_S: Final = 1.0
+#: Codes of calls that came to nothing before the tool was reached: they speak neither for nor against it.
+_NOT_REACHED: Final = frozenset({"no_time_left", "params_invalid", "request_invalid", "secret_missing", "host_refused"})
 
 
 def failed(outcome: Outcome) -> bool:
@@ -63,7 +65,7 @@ class Breakers:
     async def refusal(self, name: str, policy: BreakerPolicy, call: Call, *, trial: bool) -> NotDone | None:
         """Why the call must not be made now. ``trial``: it is made at once if it may, also as the one trial call."""
         state = await self._state(name)
-        if not state.tripped or call.direction == COMPENSATE:
+        if not state.tripped or call.backward or call.direction == COMPENSATE:
             return None
         left_s = self._left_s(name)
         if left_s > 0:
@@ -82,8 +84,8 @@ class Breakers:
 
     async def report(self, name: str, policy: BreakerPolicy, outcome: Outcome) -> None:
         """Count an outcome of the tool. A failure is written at once; a success only where it changes something."""
-        if type(outcome) is NotDone and outcome.error.error_code == "no_time_left" and not outcome.definite:
-            return  # The tool was not called.
+        if type(outcome) is NotDone and not outcome.definite and outcome.error.error_code in _NOT_REACHED:
+            return
         bad = failed(outcome)
         state = self._states.get(name, _CLOSED)
         if not bad and not state.failures and not state.tripped:

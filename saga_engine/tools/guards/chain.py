@@ -25,7 +25,7 @@ from saga_engine.tools.guards.waiting import Chores, Waiting, store_trouble
 from saga_engine.tools.outcomes import bounded, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from saga_engine.plan.tooling import ToolSpec
     from saga_engine.ports import Call, Clock, GuardStore
@@ -85,6 +85,7 @@ class GuardedTools:
         self._registry = registry
         self._store = store
         self._gate = gate
+        self._clock = clock
         self._chores = Chores()
         self._waiting = Waiting(clock)
         self._queues = Queues(store, self._waiting, lease_s)
@@ -218,7 +219,7 @@ class GuardedTools:
     def _chain(self, tool: AnyTool, *, full: bool) -> Invocation:
         """From the inside out."""
         name, counts = tool.name, self._counting.of(tool.name)
-        inner: Invocation = functools.partial(_permitted, Caller(tool).invoke)
+        inner: Invocation = functools.partial(_permitted, self._clock, Caller(tool).invoke)
         if tool.last_good_s is not None:
             inner = LastGood(name, tool.last_good_s, inner, self._memories).call
         if tool.breaker is not None:
@@ -232,17 +233,20 @@ class GuardedTools:
         if full or tool.resource is not None:
             inner = Resources(tool, inner, self._queues, counts).call
         if full or tool.dedupe_ttl_s is not None:
-            inner = Memory(tool, inner, self._memories, counts).call
+            inner = Memory(tool, inner, self._memories, counts, self._waiting).call
         if self._gate is not None and self._gate.concerns(name):
             inner = _Policed(tool, inner, self._gate).call
         return Counted(inner, counts, self._counting).call
 
 
-def _permitted(inner: Invocation, params: Mapping[str, Any], call: Call) -> Awaitable[Outcome]:
+async def _permitted(clock: Clock, inner: Invocation, params: Mapping[str, Any], call: Call) -> Outcome:
     """The call itself, after whatever made it wait: the right to begin it may have ended in the meantime."""
     if call.permit is not None:
         call.permit()
-    return inner(params, call)
+    if call.key_until_ms is not None and clock.now_ms() >= call.key_until_ms and call.direction != "probe":
+        message = "the repeat waited until its key may be forgotten on the other side; nothing was called"
+        return NotDone(ErrorInfo("key_expired", message, retryable=True), retryable=True)
+    return await inner(params, call)
 
 
 class _Policed:

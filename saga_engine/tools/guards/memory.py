@@ -6,6 +6,7 @@ without a result is a call in doubt, and stays one until its owner has settled i
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,7 +17,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, Done, ErrorInfo, NotDo
 from saga_engine.core.states import ABANDONED, COMPENSATED
 from saga_engine.errors import SagaError, ValueNotJson
 from saga_engine.plan.values import digest
-from saga_engine.tools.guards.waiting import store_trouble
+from saga_engine.tools.guards.waiting import Word, settle, store_trouble, turned_away
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import Call, Claim, GuardStore
     from saga_engine.tools.calling import Invocation
     from saga_engine.tools.decorator import AnyTool
-    from saga_engine.tools.guards.waiting import Chores, Counts
+    from saga_engine.tools.guards.waiting import Chores, Counts, Turn, Waiting
     from saga_engine.tools.registry import ToolRegistry
 
 _log = logging.getLogger("saga_engine.guards")
@@ -33,6 +34,9 @@ _MARKER: Final = re.compile(r"\{?\$secret\.[A-Za-z_][A-Za-z0-9_]*\}?")
 #: Rounds of asking who relies on a result; more can only mean that new ones keep coming.
 _ROUNDS: Final = 5
 _MAX_NAMED: Final = 5
+#: Pauses between two looks at an identical call that somebody is making, in seconds.
+_POLL_S: Final = 0.005
+_POLL_MAX_S: Final = 0.2
 
 
 def memory_of(tool: str, params: Mapping[str, Any], call: Call) -> str:
@@ -54,9 +58,10 @@ class Entry(NamedTuple):
 class Memory:
     """The guard of one tool. Forward it remembers; backward it lets nobody undo what another saga relies on."""
 
-    __slots__ = ("_counts", "_inner", "_memories", "_tool", "_ttl_ms")
+    __slots__ = ("_counts", "_inner", "_memories", "_tool", "_ttl_ms", "_waiting")
 
-    def __init__(self, tool: AnyTool, inner: Invocation, memories: Memories, counts: Counts) -> None:
+    def __init__(self, tool: AnyTool, inner: Invocation, memories: Memories, counts: Counts, waiting: Waiting) -> None:
+        self._waiting = waiting
         self._tool = tool
         self._inner = inner
         self._memories = memories
@@ -80,6 +85,11 @@ class Memory:
         name, owner = entry.tool, call.idempotency_key
         try:
             claim = await self._memories.claim(entry, owner)
+            if claim.verdict == "busy" and saga_of(claim.owner) != call.saga_id:
+                found = await self._in_turn(entry, call)
+                if isinstance(found, Word):
+                    return turned_away(found, "the answer of an identical call")
+                claim = found
         except SagaError as error:
             return store_trouble(error, f"whether this call of {name!r} was made before")
         if claim.owner and claim.owner != owner and saga_of(claim.owner) == call.saga_id:
@@ -97,6 +107,27 @@ class Memory:
         elif type(outcome) is NotDone and _settles(outcome, claim, call):
             await self._memories.forget(name, owner)
         return outcome
+
+    async def _in_turn(self, entry: Entry, call: Call) -> Claim | Word:
+        """Somebody is making the identical call: what came of it, once it is known, for as long as it may take."""
+        loop = asyncio.get_running_loop()
+        until_s, pause_s = loop.time() + call.timeout_s, _POLL_S
+        while True:
+            if self._waiting.stopped:
+                return Word.INTERRUPTED
+            turn: Turn = loop.create_future()
+            timer = loop.call_later(pause_s, settle, turn, Word.TURN)
+            try:
+                word = await self._waiting.until(turn, call, self._counts)
+            finally:
+                timer.cancel()
+            if word is not Word.TURN:
+                assert isinstance(word, Word)
+                return word
+            claim = await self._memories.claim(entry, call.idempotency_key)
+            if claim.verdict != "busy" or loop.time() >= until_s:
+                return claim
+            pause_s = min(2 * pause_s, _POLL_MAX_S)
 
 
 def _settles(outcome: NotDone, claim: Claim, call: Call) -> bool:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone, Outcome
 from saga_engine.errors import SagaError
 from saga_engine.tools.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
-from saga_engine.tools.limits import ResourceParamMissing, resource_keys
+from saga_engine.tools.limits import ResourceKey, ResourceParamMissing, resource_keys
 from saga_engine.tools.outcomes import bounded, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from saga_engine.ports import Call, GuardStore
     from saga_engine.tools.calling import Invocation
@@ -52,16 +52,18 @@ class Queues:
     def __len__(self) -> int:
         return len(self._queues)
 
-    async def enter(self, key: str, call: Call, counts: Counts) -> str | Word:
+    async def enter(self, key: str, shown: str, call: Call, counts: Counts) -> str | Word:
         """Wait for the resource: the ticket that holds it now, or the word that ended the wait.
 
-        Raises ``StoreUnavailable`` and ``StoreRefused``. Whatever happens, no place in the queue is kept but the one of
-        the ticket that is returned.
+        ``shown`` is the key as it may be logged. Raises ``StoreUnavailable`` and ``StoreRefused``. Whatever happens, no
+        place in the queue is kept but the one of the ticket that is returned.
         """
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue(key, self._store, self._waiting, self._lease_s)
+            queue = self._queues[key] = _Queue(key, shown, self._store, self._waiting, self._lease_s)
             queue.keeper = asyncio.create_task(self._keep(queue), name="saga-guards: keeper of a resource")
+        elif shown != key:
+            queue.shown = shown  # To somebody the key is a secret, whoever came first.
         ticket = f"{call.idempotency_key}:{call.attempt}:{secrets.token_hex(4)}"
         turn = queue.join(ticket)
         held = False
@@ -122,11 +124,13 @@ class _Queue:
         "_waiting",
         "keeper",
         "key",
+        "shown",
         "turns",
     )
 
-    def __init__(self, key: str, store: GuardStore, waiting: Waiting, lease_s: float) -> None:
+    def __init__(self, key: str, shown: str, store: GuardStore, waiting: Waiting, lease_s: float) -> None:
         self.key = key
+        self.shown = shown
         self.turns: dict[str, Turn] = {}
         self.keeper: asyncio.Task[None] | None = None
         self._store = store
@@ -212,7 +216,7 @@ class _Queue:
         try:
             turn = await self._store.give(self.key, ticket)
         except SagaError as error:
-            _log.warning("the resource %r could not be given back and is free after its lease: %s", self.key, error)
+            _log.warning("the resource %r could not be given back and is free after its lease: %s", self.shown, error)
             self._given.clear()  # The others would wait for the same store.
             return
         self._pass_to(turn)
@@ -226,7 +230,7 @@ class _Queue:
             _log.warning(
                 "the resource %r was lost while a call held it (%s): it was not kept alive in time, and another call "
                 "may run beside it",
-                self.key,
+                self.shown,
                 self._holder,
             )
         self._holder = ""
@@ -246,7 +250,7 @@ class _Queue:
         if self._holder and now_s - self._alive_s > self._lease_s:
             _log.warning(
                 "the resource %r has not been kept alive for longer than its lease; another call may run beside %s: %s",
-                self.key,
+                self.shown,
                 self._holder,
                 error,
             )
@@ -278,31 +282,41 @@ class Resources:
             return await self._inner(params, call)
         held: list[tuple[str, str]] = []
         try:
-            for key in keys:
+            for key, shown in keys:
                 try:
-                    ticket = await self._queues.enter(key, call, self._counts)
+                    ticket = await self._queues.enter(key, shown, call, self._counts)
                 except SagaError as error:
-                    return store_trouble(error, f"the resource {bounded(key, 200)!r}")
+                    return store_trouble(error, f"the resource {bounded(shown, 200)!r}")
                 if isinstance(ticket, Word):
-                    return turned_away(ticket, f"the resource {bounded(key, 200)!r}")
+                    return turned_away(ticket, f"the resource {bounded(shown, 200)!r}")
                 held.append((key, ticket))
             return await self._inner(params, call)
         finally:
             for key, ticket in reversed(held):
                 self._queues.leave(key, ticket)
 
-    def _keys(self, params: Mapping[str, Any], call: Call) -> list[str]:
+    def _keys(self, params: Mapping[str, Any], call: Call) -> list[tuple[str, str]]:
+        """The keys in the order in which they are taken, each with what may be shown of it."""
+        keys = {key: key for key in call.resources}  # the plan's own: secrets stand in them by name
         resource = self._tool.resource
         if resource is None:
-            return sorted(set(call.resources))
-        backward = call.direction == COMPENSATE
+            return sorted(keys.items())
         parts = [resource] if isinstance(resource, str) or callable(resource) else list(resource)
-        keys = set(call.resources)
         for part in parts:
             try:
-                keys.update(resource_keys(part, params, self._defaults))
+                found = resource_keys(part, params, self._defaults)
             except (ResourceParamMissing, KeyError):
                 # An undo is called with whatever the forward call left: what it does not have it does not touch.
-                if not backward:
+                if call.direction != COMPENSATE:
                     raise
-        return sorted(keys)
+                continue
+            keys.update(zip(found, self._shown(part, found, call), strict=True))
+        return sorted(keys.items())
+
+    def _shown(self, part: ResourceKey, keys: Sequence[str], call: Call) -> Sequence[str]:
+        """The keys with markers for the secrets in the params. What a function makes of a secret nobody can tell."""
+        if call.masked is None:
+            return keys
+        if callable(part):
+            return [f"of tool {self._tool.name}, by a function of its params"] * len(keys)
+        return resource_keys(part, call.masked, self._defaults)

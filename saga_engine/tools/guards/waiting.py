@@ -89,7 +89,7 @@ def turned_away(word: Word, what: str) -> NotDone:
         message = f"the saga's deadline passed while the call waited for {what}; nothing was called"
         return NotDone(ErrorInfo("deadline", message, retryable=False), retryable=False)
     message = f"the engine was closed while the call waited for {what}; nothing was called"
-    return NotDone(ErrorInfo("interrupted", message, retryable=True), retryable=True)
+    return NotDone(ErrorInfo("interrupted", message, retryable=True), retryable=True, counted=False)
 
 
 def store_trouble(error: SagaError, what: str) -> NotDone:

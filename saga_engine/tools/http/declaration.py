@@ -417,7 +417,10 @@ def _options(it: Fields) -> dict[str, Any]:
     if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         it.refuse("tags", "must be a list of texts")
     options["tags"] = tags
-    for field in ("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s", "compensates"):
+    for field in (
+        *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"),
+        *("compensates", "semantic", "version"),
+    ):
         value = it.any(field)
         if value is not None:
             options[field] = value

@@ -12,10 +12,10 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from saga_engine.core.effects import Ask, Blocked, Direction, ErrorInfo, NotDone, Outcome
+from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Blocked, Direction, ErrorInfo, NotDone, Outcome
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.values import cut, digest, plain, printable
 from saga_engine.tools.policy.amounts import amount, total
@@ -166,7 +166,7 @@ class _Judging:
         params = {**defaults, **self._params} if defaults else self._params
         try:
             for rule in rules:
-                if rule.direction is not None and rule.direction != self._call.direction:
+                if rule.direction is not None and rule.direction != _way(self._call):
                     continue
                 held = await rule.hold(self._params, params)
                 if not held.holds:
@@ -251,7 +251,7 @@ class _Judging:
     async def _check(self, params: Mapping[str, Any]) -> Any:
         """The check's own word. Whatever it does wrong is a word that is no verdict."""
         call = self._call
-        direction = cast("Direction", call.direction)
+        direction = _way(call)
         request = PolicyRequest(
             self._tool.name, self._tool.effect, params, direction, call.saga_id, call.step_id, call.attempt
         )
@@ -335,3 +335,8 @@ def _plain_or_odd(value: Any) -> Any:
         return plain(value)
     except ValueNotJson:
         return value
+
+
+def _way(call: Call) -> Direction:
+    """Where a call goes: what makes up for something that cannot be undone goes backward, too."""
+    return COMPENSATE if call.backward or call.direction == COMPENSATE else FORWARD

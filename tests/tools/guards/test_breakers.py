@@ -1,6 +1,7 @@
 """Circuit breakers through the chain: what opens them, who passes, and that their bookkeeping fails no call."""
 
 import asyncio
+import datetime as dt
 
 import pytest
 from hypothesis import given, settings
@@ -85,6 +86,31 @@ async def test_a_success_or_a_final_no_begins_the_row_anew(store):
     await tools.call("act", {"how": "unknown"}, step())
     await tools.call("act", {"how": "unknown"}, step())
     assert is_open(await tools.call("act", {"how": "fine"}, step()))
+    await tools.close()
+
+
+async def test_what_never_reached_the_tool_speaks_neither_for_nor_against_it(store):
+    """Law: a call whose params its function refuses is no success: it neither ends a row of failures nor a rest."""
+
+    @tool(breaker=BreakerPolicy(failures=2, open_s=LONG_S))
+    async def act(day: dt.date):
+        raise ToolError("not now", retryable=True)
+
+    @tool(breaker=BreakerPolicy(failures=2, open_s=LONG_S))
+    async def own(retryable: bool):
+        raise ToolError("not with these", error_code="params_invalid", retryable=retryable)
+
+    tools = guard(store, [act, own])
+    for day in ("2026-01-01", "nonsense", "2026-01-01"):
+        assert not is_open(await tools.call("act", {"day": day}, step()))
+    assert is_open(await tools.call("act", {"day": "2026-01-01"}, step()))
+    backward = step(direction="compensate")
+    assert (await tools.call("act", {"day": "nonsense"}, backward)).error.error_code == "params_invalid"
+    assert is_open(await tools.call("act", {"day": "2026-01-01"}, step()))
+    # A tool that says it itself has answered.
+    for retryable in (True, False, True):
+        assert not is_open(await tools.call("own", {"retryable": retryable}, step()))
+    assert not is_open(await tools.call("own", {"retryable": True}, step()))
     await tools.close()
 
 

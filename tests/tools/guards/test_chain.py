@@ -327,3 +327,18 @@ async def test_statistics_that_cannot_be_written_hold_nothing_up(watched, caplog
     assert await tools.call("act", {}, step()) == Done(1)
     await tools.close()
     assert "away" in caplog.text
+
+
+async def test_a_repeat_is_not_sent_when_its_key_may_be_forgotten(watched):
+    """Past ``key_until_ms`` a call is not made, whatever made it wait; earlier attempts stay as they were."""
+    made = []
+
+    @tool(max_concurrency=1)
+    async def act(n: int):
+        made.append(n)
+
+    tools = guard(watched, act)
+    outcome = await tools.call("act", {"n": 1}, step("s1")._replace(key_until_ms=1))
+    assert (outcome.error.error_code, outcome.retryable, outcome.definite) == ("key_expired", True, False)
+    assert made == []
+    await tools.close()

@@ -8,7 +8,7 @@ import pytest
 from saga_engine.core.effects import Done, NotDone
 from saga_engine.errors import StoreUnavailable
 from saga_engine.tools.decorator import tool
-from tests.tools.guards.world import RealClock, Stage, guard, poll, step
+from tests.tools.guards.world import RealClock, Stage, Watched, guard, poll, step
 
 LONG_MS = 600_000
 
@@ -431,3 +431,51 @@ async def test_a_key_that_nobody_uses_takes_no_memory(store):
     await asyncio.gather(*(tools.call("act", {"key": f"k{n}"}, step("s1", n)) for n in range(20)))
     await tools.close()
     assert len(tools._queues) == 0
+
+
+@pytest.mark.parametrize("how", ["template", "function"])
+async def test_a_secret_in_a_key_is_never_logged(watched, caplog, how):
+    """A key that holds a secret is shown with its marker, or not at all, in logs and in outcomes."""
+    keys = {"template": "card:{card}", "function": lambda params: "card:" + params["card"].upper()}
+
+    @tool(resource=keys[how])
+    async def act(card: str):
+        return card
+
+    tools = guard(watched, act)
+    hidden = step(masked={"card": "$secret.CARD"})
+    watched.broken = {"give": StoreUnavailable("away")}
+    assert await tools.call("act", {"card": "TOPSECRET"}, hidden) == Done("TOPSECRET")
+    await poll(lambda: asyncio.sleep(0, "could not be given back" in caplog.text))
+    watched.broken = {"take": StoreUnavailable("away")}
+    outcome = await tools.call("act", {"card": "TOPSECRET"}, hidden)
+    await tools.close()
+    assert "TOPSECRET" not in caplog.text
+    assert outcome.error.error_code == "store_unavailable"
+    assert "TOPSECRET" not in outcome.error.message
+    assert ("$secret.CARD" in outcome.error.message) is (how == "template")
+
+
+async def test_a_key_that_is_a_secret_to_one_call_is_hidden_for_all(store, caplog):
+    """Whoever came first: as soon as somebody brings the key as a secret it is not logged any more."""
+    stage = Stage()
+
+    @tool(resource="card:{card}")
+    async def act(card: str, who: str):
+        return await stage.enter(who)
+
+    watched = Watched(store)
+    tools = guard(watched, act)
+    plain = asyncio.create_task(tools.call("act", {"card": "TOPSECRET", "who": "a"}, step("s1")))
+    await stage.until("a")
+    masked = {"card": "$secret.CARD", "who": "b"}
+    hidden = asyncio.create_task(tools.call("act", {"card": "TOPSECRET", "who": "b"}, step("s2", masked=masked)))
+    await until_joined(store, "card:TOPSECRET", 2)
+    watched.broken = {"give": StoreUnavailable("away")}
+    stage.let_out("a")
+    await plain
+    await poll(lambda: asyncio.sleep(0, "could not be given back" in caplog.text))
+    hidden.cancel()
+    await asyncio.wait({hidden})
+    await tools.close()
+    assert "TOPSECRET" not in caplog.text

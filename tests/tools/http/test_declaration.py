@@ -29,6 +29,8 @@ breaker = { failures = 5 }
 resource = "flight:{flight}"
 max_concurrency = 3
 compensates = true
+semantic = "approve"
+version = "2"
 description = "Book a flight."
 use_when = "a flight is wanted"
 tags = ["travel"]
@@ -63,6 +65,7 @@ def test_a_table_is_a_tool_like_any_other() -> None:
     assert find.effect == "read"
     tool = registry.get("book")
     assert (tool.resource, tool.max_concurrency, tool.breaker) == ("flight:{flight}", 3, BreakerPolicy(failures=5))
+    assert (tool.semantic, tool.version) == ("approve", "2")
     assert tool.function.host == "api.example.com"
 
 

@@ -1,0 +1,158 @@
+"""What a forked child does in the cases about sessions: one life of an agent, and the life that follows its death.
+
+The agents are scripts: fixed, so that another life of one makes the same calls. What they do outside stands in the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from saga_engine import CallFailed, Coordinator, NeedsPerson, Outcome, SagaError, Session
+from saga_engine.errors import SagaNotFound, SessionEnded
+from saga_engine.runtime.session import Savepoint
+from saga_engine.stores import open_store
+from saga_engine.testing.faults import Faults, FaultyStore
+from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.session_mutants import MUTANTS
+from tests.kill.world import TOOLS, World
+
+Told = dict[str, Any]
+
+
+class AgentError(Exception):
+    """The agent's own: what it did is to be undone."""
+
+
+async def _book(s: Session, *items: str) -> None:
+    found = await asyncio.gather(*(s.call("book", item=item) for item in items))
+    assert found == [{"ref": item} for item in items], found
+
+
+async def well(s: Session) -> None:
+    await _book(s, "a")
+    await _book(s, "b")
+    await _book(s, "c")
+
+
+async def ill(s: Session) -> None:
+    await _book(s, "a")
+    await _book(s, "b")
+    try:
+        await s.call("fail", item="x")
+    except CallFailed as error:
+        raise AgentError(error.error_code) from error
+
+
+async def parts(s: Session) -> None:
+    """Three calls, two of them taken back, and another way."""
+    await _book(s, "a")
+    point: Savepoint = s.savepoint()
+    await _book(s, "b")
+    await _book(s, "c")
+    await s.rollback(point)
+    await _book(s, "d")
+
+
+async def parts_ill(s: Session) -> None:
+    await parts(s)
+    raise AgentError
+
+
+async def side(s: Session) -> None:
+    await _book(s, "a")
+    await _book(s, "b", "c", "d")
+    await _book(s, "e")
+    raise AgentError
+
+
+async def waits(s: Session) -> None:
+    await _book(s, "a")
+    await s.call("wait", item="b")
+    await _book(s, "c")
+
+
+AGENTS: dict[str, Callable[[Session], Awaitable[None]]] = {
+    "well": well,
+    "ill": ill,
+    "parts": parts,
+    "parts, ill": parts_ill,
+    "side": side,
+    "waits": waits,
+}
+
+
+def main(case: dict[str, Any]) -> Told:
+    """Play the part and say what came of it."""
+    World.ledger = OutsideLedger(case["ledger"])
+    World.folder = Path(case["ledger"]).parent
+    World.faults = Faults(case.get("fault", ""))
+    if "mutant" in case:
+        MUTANTS[case["mutant"]]()
+    return asyncio.run(_play(case))
+
+
+async def _play(case: dict[str, Any]) -> Told:
+    store = FaultyStore(open_store(case["url"]), World.faults)
+    told: Told = {}
+    try:
+        async with Coordinator.open(store, TOOLS[case["variant"]], lease_s=case.get("lease_s", 15.0)) as coordinator:
+            told = await PARTS[case["part"]](coordinator, case)
+    except SagaError as error:
+        told = {"error": error.to_dict()}
+    finally:
+        await store.close()
+    return {**told, "counts": dict(World.faults.counts)}
+
+
+async def _live(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    """One life of the agent."""
+    try:
+        async with coordinator.session(case["saga_id"], goal=case["agent"]) as s:
+            await AGENTS[case["agent"]](s)
+    except AgentError as error:
+        if str(error) not in ("", "full"):
+            raise
+    return await _end(coordinator, case)
+
+
+async def _come_back(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    """The agent again, until it has ended; what only a person can know is answered as it is outside."""
+    told: Told = {"before": None}
+    try:
+        told["before"] = await coordinator.history(case["saga_id"])
+    except SagaNotFound:
+        told["before"] = []
+    while True:
+        try:
+            told |= await _live(coordinator, case)
+        except SessionEnded:  # its end was durable before it died
+            return {**told, **await _end(coordinator, case)}
+        except NeedsPerson:
+            await _answer(coordinator, case["saga_id"])
+        else:
+            if told["final"]["status"] != "ESCALATED":
+                return told
+            await _answer(coordinator, case["saga_id"])
+
+
+async def _answer(coordinator: Coordinator, saga_id: str) -> None:
+    """Look at the world, then answer as it is: a call that did not happen is to be made."""
+    outcome = await coordinator.show(saga_id)
+    for question in outcome.body["questions"]:
+        found = World.ledger.find(question["idempotency_key"])
+        if found is None:
+            await coordinator.decide(saga_id, question["step_id"], "retry", by="ada")
+        else:
+            output = found.output if question["direction"] == "forward" else None
+            await coordinator.decide(saga_id, question["step_id"], "happened", output=output, by="ada")
+
+
+async def _end(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    outcome: Outcome = await coordinator.show(case["saga_id"])
+    return {"final": outcome.to_dict(), "history": await coordinator.history(case["saga_id"])}
+
+
+PARTS = {"live": _live, "come-back": _come_back}

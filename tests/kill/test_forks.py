@@ -1,0 +1,310 @@
+"""The kill matrix over forks: whoever dies while effects change hands, each effect is owned, and undone, by one saga."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.kill.conftest import Line, Place
+from tests.kill.processes import Ended, Processes
+from tests.kill.scenarios import Way, clean
+from tests.kill.test_matrix import faults_of
+from tests.kill.world import step
+from tests.servers import EmbeddedFolder
+
+NewPlace = Callable[[str], Place]
+Told = dict[str, Any]
+
+POINTS = ("guard_tally", "guard_claim", "guard_tally_set", "post", "acquire", "append", "call")
+WAYS = [(point, when) for point in POINTS for when in ("before", "after")]
+
+
+def item(step_id: int, name: str, tool: str = "book", **fields: Any) -> dict[str, Any]:
+    return step(step_id, tool, params={"item": name}, **fields)
+
+
+#: It rests because its last step is refused. Steps 2 and 3 rest on the first.
+OLD = {
+    "on_failure": "pause",
+    "steps": [item(1, "a"), item(2, "b", depends_on=[1]), item(3, "c", depends_on=[1]), item(4, "no", "fail")],
+}
+#: The first two are as they were; another third is wanted, and another fourth.
+MENDED = {"steps": [item(1, "a"), item(2, "b", depends_on=[1]), item(3, "C", depends_on=[1]), item(4, "d")]}
+WORSE = {"steps": [*MENDED["steps"][:3], item(4, "never", "fail")]}
+PLANS = {"completes": MENDED, "fails": WORSE}
+ENDS = {"completes": "COMPLETED", "fails": "COMPENSATED"}
+
+
+class Stage:
+    """One mended plan with one variant of the tools."""
+
+    def __init__(
+        self, processes: Processes, new_place: NewPlace, url: str, plan: str, variant: str, mutant: str = ""
+    ) -> None:
+        self.plan = plan
+        self.variant = variant
+        self._mutant = {"mutant": mutant} if mutant else {}
+        self._processes = processes
+        self._new_place = new_place
+        self._url = url
+
+    def place(self) -> Place:
+        """Where a saga rests."""
+        place = self._new_place(self._url)
+        assert self.run("submit", place, plan=OLD).told["final"]["status"] == "ESCALATED"
+        return place
+
+    def run(self, part: str, place: Place, **more: Any) -> Ended:
+        about = {"mended": PLANS[self.plan], "fork_id": f"{place.saga_id}-f", "forks": [f"{place.saga_id}-f"]}
+        how = {"player": "fork", "variant": self.variant, **self._mutant, **about}
+        return self._processes.run(part, **{**how, **place.told, **more})
+
+    def kills(self, way: Way, nth: int = 1) -> Iterator[tuple[str, Place]]:
+        """Every way that the command can die, each in a place of its own."""
+        for fault in islice(faults_of(way), 0, None, nth):
+            place = self.place()
+            ended = self.run("fork", place, fault=fault)
+            if not ended.killed:
+                assert "error" not in ended.told, ended.told
+                return
+            yield fault, place
+
+    def judged(self, place: Place) -> list[str]:
+        """The same command once more, then whatever people have to answer; what is wrong at the end."""
+        again = self.run("fork", place).told
+        if "error" in again:
+            return [f"the same command again: {again['error']}"]
+        return list(self.breaches(place, self.run("settle", place).told))
+
+    def breaches(self, place: Place, told: Told) -> Iterator[str]:
+        """The laws, read from the ledger and from what both sagas say."""
+        old, new = told["sagas"][place.saga_id], told["sagas"][f"{place.saga_id}-f"]
+        refused = any(
+            record["k"] == "DecisionMade" and record["decision"] == "not-happened" and "direction" not in record
+            for record in told["history"][new["saga_id"]]
+        )
+        end = "COMPENSATED" if refused else ENDS[self.plan]
+        if new["status"] != end:
+            yield f"the fork ended {new['status']}, not {end}"
+        if old["status"] != "COMPENSATED" or (old["error"] or {}).get("code") != "handed-over":
+            yield f"the old saga ended {old['status']} because of {old['error']}"
+        yield from self._world(place, new["status"])
+        yield from _said(old, new)
+
+    @staticmethod
+    def _world(place: Place, end: str) -> Iterator[str]:
+        """Each item was booked once at most, cancelled once at most, and stands if and only if it should."""
+        booked, cancelled, by = happened(place)
+        for name, count in (booked + cancelled).items():
+            if booked[name] > 1 or cancelled[name] > 1:
+                yield f"{name} was booked {booked[name]} and cancelled {cancelled[name]} times ({count})"
+        stands = {name for name in booked if not cancelled[name]}
+        wanted = {"a", "b", "C", "d"} if end == "COMPLETED" else set()
+        if stands != wanted:
+            yield f"{sorted(stands)} stand, not {sorted(wanted)}"
+        for name, saga in by.items():
+            owner = place.saga_id if name == "c" else f"{place.saga_id}-f"
+            if saga != owner:
+                yield f"{name} is {owner}'s and was cancelled by {saga}"
+
+
+def happened(place: Place) -> tuple[Counter[str], Counter[str], dict[str, str]]:
+    """What was booked and cancelled how often, and by whom it was cancelled, from the outside world's own books."""
+    booked: Counter[str] = Counter()
+    cancelled: Counter[str] = Counter()
+    by: dict[str, str] = {}
+    for line in place.ledger.lines(what="applied"):
+        if line.tool == "book":
+            booked[line.value["ref"]] += 1
+        elif line.tool == "cancel":
+            cancelled[line.value["cancelled"]] += 1
+            by[line.value["cancelled"]] = line.saga_id
+    return booked, cancelled, by
+
+
+def _said(old: Told, new: Told) -> Iterator[str]:
+    """Both reports agree on whose each effect is."""
+    handed = {body["step_id"] for body in old["steps"] if body.get("handed_to") == new["saga_id"]}
+    taken = {body["source"] for body in new["steps"] if body.get("via") == "fork"}
+    if taken != {f"{old['saga_id']}/{step_id}" for step_id in handed} or handed != {1, 2}:
+        yield f"handed over were {handed}, taken over {taken}"
+    if old["report"] != {**_CLEAN, "compensated": [3]}:
+        yield f"the old saga reports {old['report']}"
+    if not new["report"]["clean"]:
+        yield f"the fork reports {new['report']}"
+    if new["status"] == "COMPENSATED" and not {1, 2} <= set(new["report"]["compensated"]):
+        yield f"the fork took over 1 and 2 and undid {new['report']['compensated']}"
+
+
+_CLEAN = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": [], "clean": True}
+REACHED = ["guard_claim:2:after", "guard_tally_set:2:before", "post:1:before", "post:1:after", "acquire:1:after"]
+SHORT = [("completes", "keyed"), ("fails", "bare")]
+CASES = [
+    pytest.param(plan, variant, marks=() if (plan, variant) in SHORT else pytest.mark.slow)
+    for plan in PLANS
+    for variant in ("keyed", "bare", "probed")
+]
+
+
+def _together(work: Callable[[Way], dict[str, list[str]]]) -> dict[str, list[str]]:
+    with ThreadPoolExecutor(2) as pool:
+        return {fault: what for found in pool.map(work, WAYS) for fault, what in found.items()}
+
+
+@pytest.mark.parametrize(("plan", "variant"), CASES)
+def test_killed_anywhere(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str, variant: str
+) -> None:
+    """Wherever `fork` dies, the same command goes on: nothing is undone by both sagas, done twice, or nobody's."""
+    stage = Stage(processes, new_place, embedded.url, plan, variant)
+    found = _together(lambda way: {fault: stage.judged(place) for fault, place in stage.kills(way)})
+    clean(found, [*REACHED, "append:3:before", "append:3:after", "call:1:before", "call:2:after"])
+
+
+@pytest.mark.parametrize("plan", ["fails", pytest.param("completes", marks=pytest.mark.slow)])
+def test_somebody_resumes_all_before_the_fork_is_repeated(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str
+) -> None:
+    """A saga whose fork died in the middle is resumed by others: what was handed over waits for the fork."""
+    stage = Stage(processes, new_place, embedded.url, plan, "keyed")
+
+    def work(way: Way) -> dict[str, list[str]]:
+        found = {}
+        for fault, place in stage.kills(way):
+            assert "error" not in stage.run("resume-all", place).told
+            found[fault] = stage.judged(place)
+        return found
+
+    clean(_together(work), REACHED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("plan", "variant"), [("completes", "keyed"), ("fails", "keyed"), ("fails", "bare")])
+def test_killed_again_anywhere(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str, variant: str
+) -> None:
+    """Every pair of a kill and a kill of the repeated command."""
+    stage = Stage(processes, new_place, embedded.url, plan, variant)
+    clean(_twice(stage, every=True), [])
+
+
+def test_killed_again_while_repeating(processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder) -> None:
+    """The same for a sample of the pairs."""
+    found = _twice(Stage(processes, new_place, embedded.url, "fails", "keyed"), every=False)
+    clean(found, [])
+    assert len(found) >= 10, sorted(found)
+
+
+def _twice(stage: Stage, *, every: bool) -> dict[str, list[str]]:
+    def work(way: Way) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for index, (first, _) in enumerate(stage.kills(way, 1 if every else 5)):
+            shift = WAYS.index(way) + index
+            for later in WAYS if every else [WAYS[3 * shift % len(WAYS)]]:
+                for second in islice(faults_of(later), None if every else 1):
+                    place = stage.place()
+                    assert stage.run("fork", place, fault=first).killed
+                    killed = stage.run("fork", place, fault=second).killed
+                    found[f"{first} then {second}"] = stage.judged(place)
+                    if not killed:
+                        break
+        return found
+
+    return _together(work)
+
+
+# --- two forks of one saga -----------------------------------------------------------------------------------------
+
+DONE = {
+    "steps": [
+        item(1, "a", depends_on=[]),
+        item(2, "b", depends_on=[1]),
+        item(3, "c", depends_on=[2]),
+        item(4, "d", depends_on=[]),
+        item(5, "e", depends_on=[4]),
+        item(6, "f", depends_on=[]),
+    ]
+}
+UNWANTED = {"steps": [*DONE["steps"], {**item(7, "no", "fail"), "depends_on": [3, 5, 6]}]}
+
+
+def forks_at_once(stage: Stage, line: Line, place: Place, ids: list[str], **more: Any) -> list[Told]:
+    about = {"player": "fork", "variant": "keyed", "line_up": str(line.folder), "mended": UNWANTED, **place.told}
+    racing = [stage._processes.start("fork", **{**about, **more}, fork_id=name) for name in ids]
+    line.start(len(ids))
+    return [one.told() for one in racing]
+
+
+def two_forks(stage: Stage, line: Line) -> list[str]:
+    """Two processes fork a finished saga at the same moment, and both forks fail."""
+    place = stage._new_place(stage._url)
+    stage.run("submit", place, plan=DONE)
+    ids = [f"{place.saga_id}-{name}" for name in ("x", "y")]
+    told = forks_at_once(stage, line, place, ids, **stage._mutant)
+    if wrong := [one["error"] for one in told if "error" in one]:
+        return [f"{wrong}"]
+    taken = Counter(body["source"] for one in told for body in one["final"]["steps"] if body.get("via") == "fork")
+    found = [f"{source} was taken over {count} times" for source, count in taken.items() if count > 1]
+    if len(taken) != len(DONE["steps"]):
+        found.append(f"nobody took over all but {sorted(taken)}")
+    booked, cancelled, _ = happened(place)
+    # Each of the two has all six, its own or taken over, and undoes them.
+    found += [f"{name} was booked {n} times, and cancelled {cancelled[name]}" for name, n in booked.items() if n != 2]
+    found += [f"{name} was cancelled {n} times" for name, n in cancelled.items() if n != booked[name]]
+    found += [f"{one['final']['status']}" for one in told if one["final"]["status"] != "COMPENSATED"]
+    return found
+
+
+def test_two_processes_fork_the_same_saga(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, line: Line
+) -> None:
+    """Each effect is taken over by exactly one of the forks; the other makes its own, and both undo what is theirs."""
+    stage = Stage(processes, new_place, embedded.url, "completes", "keyed")
+    assert [wrong for _ in range(8) for wrong in two_forks(stage, line)] == []
+
+
+def test_the_same_fork_from_many_processes(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, line: Line
+) -> None:
+    """One command line, four processes: one fork, driven by one; the others see how it ended, or that it is taken."""
+    stage = Stage(processes, new_place, embedded.url, "fails", "keyed")
+    for _ in range(4):
+        place = stage.place()
+        told = forks_at_once(stage, line, place, [f"{place.saga_id}-f"] * 4, mended=WORSE, lease_s=1.0)
+        codes = {one["error"]["code"] for one in told if "error" in one}
+        assert codes <= {"saga-owned", "fork-refused"}
+        assert any("final" in one for one in told), told
+        assert list(stage.breaches(place, stage.run("settle", place).told)) == []
+
+
+# --- the matrix can fail -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mutant", "fault"),
+    [
+        ("begin without handing over", "append:1:after"),
+        ("forget to whom it was handed over", "append:1:after"),
+        ("hear only the last message", "post:1:after"),
+    ],
+)
+def test_the_matrix_catches(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, mutant: str, fault: str
+) -> None:
+    """A fork that begins before its effects are its own, or that cannot go on where it died, does not get through."""
+    stage = Stage(processes, new_place, embedded.url, "fails", "keyed", mutant)
+    place = stage.place()
+    assert stage.run("fork", place, fault=fault).killed
+    assert stage.judged(place), f"nothing noticed the mutant '{mutant}'"
+
+
+def test_the_race_catches(processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, line: Line) -> None:
+    """Forks that claim nothing own the same effects."""
+    stage = Stage(processes, new_place, embedded.url, "completes", "keyed", "claim nothing")
+    assert any(two_forks(stage, line) for _ in range(8))
