@@ -11,7 +11,7 @@ from saga_engine._version import __version__
 
 if TYPE_CHECKING:
     from saga_engine.adapters.sync import SyncSession, sync_session
-    from saga_engine.api import Coordinator, run_sync
+    from saga_engine.api import Coordinator
     from saga_engine.errors import (
         CallBlocked,
         CallFailed,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
     from saga_engine.ports import Escalation, Question
+    from saga_engine.runtime.bridge import run_sync
     from saga_engine.runtime.calls import Undo
     from saga_engine.runtime.outcome import Handle, Outcome
     from saga_engine.runtime.session import Savepoint, Session
@@ -58,7 +59,7 @@ _HOMES = {
     "ToolError": "saga_engine.errors",
     "ToolRegistry": "saga_engine.tools.registry",
     "Undo": "saga_engine.runtime.calls",
-    "run_sync": "saga_engine.api",
+    "run_sync": "saga_engine.runtime.bridge",
     "select_tools": "saga_engine.tools.selecting",
     "sync_session": "saga_engine.adapters.sync",
     "tool": "saga_engine.tools.decorator",

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from saga_engine._version import __version__
 from saga_engine.core import transitions as t
 from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision, encode_message
-from saga_engine.core.records import MessageRefused, SagaStarted
+from saga_engine.core.records import SagaStarted
 from saga_engine.core.rehearsal import Rehearsal, rehearse
 from saga_engine.errors import (
-    AmendRefused,
-    CancelRefused,
-    DecisionRefused,
     ForkRefused,
+    PlanInvalid,
     PlannerUnavailable,
+    Problem,
     SagaError,
     SagaExists,
     SagaNotFound,
@@ -36,14 +32,15 @@ from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
-from saga_engine.ports import Advisor, Escalation, EscalationHook, Head, Observer, Planner, Question, Store
+from saga_engine.ports import Advisor, Escalation, Head, Observer, Planner, Store
+from saga_engine.runtime.alerting import Hook, escalation_of
+from saga_engine.runtime.delivery import deliver
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
-from saga_engine.runtime.owner import provably_dead
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.stores import open_store
 from saga_engine.tools.guards.chain import GuardedTools
@@ -60,12 +57,10 @@ if TYPE_CHECKING:
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.proposing import PlannedPlan
 
-_T = TypeVar("_T")
 #: All sessions begin alike: what an agent does is not known in advance.
 _SESSION_DIGEST = digest(["saga-session/1"])
 
 PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
-Hook = EscalationHook | Callable[[Question], Awaitable[None] | None]
 #: How many checked plans a coordinator remembers, so that a plan run again is not checked again.
 _REMEMBERED_PLANS = 256
 #: How many sagas ``resume_all`` drives at the same time.
@@ -165,7 +160,7 @@ class Coordinator:
             registry,
             lease_s=lease_s,
             keep_finished_s=keep_finished_s,
-            escalation=_escalation(on_escalation),
+            escalation=escalation_of(on_escalation),
             observers=observers,
             on_wait=on_wait,
             policy=rules,
@@ -195,11 +190,13 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         tags: Iterable[str] = (),
         limit: int | None = None,
+        intent: str | None = None,
     ) -> PlannedPlan:
         """Have the planner write a plan for ``goal`` with the tools of this coordinator. Nothing runs.
 
         The model is shown ``limit`` tools at most (20 by default), those with one of ``tags`` first. Its plan is
-        checked, and what is wrong goes back to it. If no model can be asked, the plan prepared for the goal is taken.
+        checked, and what is wrong goes back to it. If no model can be asked, the plan prepared for the ``intent``, or
+        for the goal, is taken.
         Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``, ``PlanInvalid``,
         ``ValueNotJson`` or ``SettingInvalid`` (there are no tools).
         """
@@ -212,7 +209,7 @@ class Coordinator:
             raise SettingInvalid("there are no tools to plan with", hint="Coordinator.open(tools=[...])")
         most = self._planning.settings.tools_offered if limit is None else limit
         offered = select_tools(goal, self.tools, limit=most, tags=tags)
-        return await self._planning.plan(goal, offered, self.tools, input)
+        return await self._planning.plan(goal, offered, self.tools, input, intent)
 
     async def plan_and_run(
         self,
@@ -220,24 +217,25 @@ class Coordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+        intent: str | None = None,
     ) -> Outcome:
         """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks nobody.
 
         A model answers otherwise each time: that saga is driven on as it was planned. Raises what ``plan``, ``run`` and
         ``resume`` raise, and ``SagaExists`` if it was begun for another goal or with other input.
         """
-        if saga_id is not None and await self._begun(saga_id, goal, input):
+        if saga_id is not None and await self._begun(saga_id, goal, input, intent):
             return await self.resume(saga_id)
-        planned = await self.plan(goal, input=input)
+        planned = await self.plan(goal, input=input, intent=intent)
         return await self.run(planned.plan, saga_id=saga_id or new_saga_id())
 
-    async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None) -> bool:
+    async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None, intent: str | None) -> bool:
         """Whether this saga was begun for this goal. Raises ``SagaExists`` if it was begun for another."""
         try:
             state = await look(self.store, saga_id)
         except SagaNotFound:
             return False
-        goals = {goal} if self._planning is None else self._planning.goals(goal)
+        goals = {goal} if self._planning is None else self._planning.goals(goal, intent)
         # The planner's own input may be there as well; what was given to it is, unchanged.
         if state.plan.goal not in goals or {**state.input, **plain(dict(given or {}))} != state.input:
             raise other_plan(saga_id)
@@ -424,7 +422,7 @@ class Coordinator:
         elif fork.handover == "due":
             message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
             try:
-                await self._deliver(fork.of, message)
+                await deliver(self.store, self._fleet, fork.of, message)
             except ForkRefused:
                 # An earlier attempt, which died, may have been heard in its place.
                 if not await forking.handed_over(fork):
@@ -481,7 +479,9 @@ class Coordinator:
         Raises ``SagaNotFound`` or ``CancelRefused`` (it has ended, is being undone, or is past its pivot).
         """
         check_cancel(state_of(await read_records(self.store, saga_id), self.tools))
-        return await self._deliver(saga_id, Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note))
+        return await deliver(
+            self.store, self._fleet, saga_id, Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
+        )
 
     async def decide(
         self,
@@ -509,19 +509,32 @@ class Coordinator:
             output=plain(output),
         )
         question = check_decision(state, message, self._fleet.clock.now_ms())
-        return await self._deliver(saga_id, msgspec.structs.replace(message, question=question.id))
+        return await deliver(self.store, self._fleet, saga_id, msgspec.structs.replace(message, question=question.id))
 
-    async def amend(self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "") -> Outcome:
+    async def amend(
+        self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
+    ) -> Outcome:
         """Add steps to a saga that is under way; they are checked against it as it stands, and undone with the rest.
 
         ``steps`` are written as in a plan; one without ``depends_on`` follows the one before it, the first of them the
-        last step of the plan. If a process drives the saga, that process takes them in; else this one does. Raises
-        ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added steps from 0), ``ValueNotJson``.
+        last step of the plan. If a process drives the saga, that process takes them in; else this one does. A tool that
+        adds to its own saga must not ``wait`` for its end: the steps are then posted, and taken in after the call.
+        Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added steps from 0),
+        ``ValueNotJson``.
         """
-        plain_steps = [plain(dict(step)) for step in steps]
+        plain_steps: list[Any] = plain(list(steps))
+        for at, step in enumerate(plain_steps):
+            if not isinstance(step, dict):
+                raise PlanInvalid([Problem("field-invalid", f"$.steps[{at}]", "a step is an object")])
         check_amendment(state_of(await read_records(self.store, saga_id), self.tools), plain_steps)
         message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
-        return await self._deliver(saga_id, message)
+        if wait:
+            return await deliver(self.store, self._fleet, saga_id, message)
+        await self.store.post(saga_id, encode_message(message))
+        if self._fleet.find(saga_id) is None:
+            self._fleet.resume(saga_id)
+        self._fleet.notify(saga_id)
+        return await self.show(saga_id)
 
     async def simulate(
         self,
@@ -540,35 +553,6 @@ class Coordinator:
     async def tool_stats(self) -> dict[str, dict[str, Any]]:
         """What the guards have counted in all processes, by tool; tools without guards are not counted."""
         return await self._guards.stats()
-
-    async def _deliver(self, saga_id: str, message: Message) -> Outcome:
-        head = await self.store.post(saga_id, encode_message(message))
-        present = self._fleet.find(saga_id)
-        if present is not None:
-            self._fleet.notify(saga_id)
-            outcome = await Handle(saga_id, present.future).wait()
-            if outcome.status == t.RUNNING:  # a session whose agent has just gone: it was given up before it read this
-                outcome = await self.resume(saga_id)
-        elif head.owner_ttl_ms > 0 and not provably_dead(head.owner):
-            outcome = await self.show(saga_id)
-        else:
-            outcome = await self.resume(saga_id)
-        await self._require_heard(message, outcome)
-        return outcome
-
-    async def _require_heard(self, message: Message, outcome: Outcome) -> None:
-        """Whoever answers second must hear of it: the message was refused, or the saga ended without reading it."""
-        refusals = {"cancel": CancelRefused, "amend": AmendRefused, "hand_over": ForkRefused}
-        refusal = refusals.get(message.kind, DecisionRefused)
-        for record in await read_records(self.store, outcome.saga_id, whole=False):
-            if getattr(record, "message", "") == message.id:
-                if isinstance(record, MessageRefused):
-                    raise refusal(record.reason, hint="somebody else was faster: see `saga history`")
-                return
-        if outcome.ended:
-            raise refusal(
-                f"saga {outcome.saga_id} ended ({outcome.status}) before this was read", hint="see `saga show`"
-            )
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -610,33 +594,6 @@ class Coordinator:
         return list(await self.store.list(status, limit=limit))
 
 
-def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
-    """The one bridge from synchronous code: run ``work`` to its end and return its result.
-
-    Where an event loop already runs in this thread (a notebook, an async agent), the work gets a loop in a thread of
-    its own.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    box: list[_T] = []
-    failure: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            box.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
-            failure.append(error)
-
-    thread = threading.Thread(target=body, name="saga-run-sync")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return box[0]
-
-
 def _planning(given: str | Planner | PlannerSettings | None) -> Planning | None:
     if given is None:
         return None
@@ -647,20 +604,3 @@ def _planning(given: str | Planner | PlannerSettings | None) -> Planning | None:
 
 def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
     return select_tools(words, catalog, limit=limit)
-
-
-def _escalation(given: Hook | Sequence[Hook] | Escalation) -> Escalation:
-    if isinstance(given, Escalation):
-        hooks, further = [_as_hook(hook) for hook in given.hooks], [_as_hook(hook) for hook in given.further]
-        return replace(given, hooks=hooks, further=further)
-    listed = given if isinstance(given, Sequence) else (given,)
-    return Escalation(hooks=[_as_hook(hook) for hook in listed])
-
-
-def _as_hook(hook: Hook) -> EscalationHook:
-    async def call(question: Question) -> None:
-        result = hook(question)
-        if isawaitable(result):
-            await result
-
-    return call

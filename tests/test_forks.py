@@ -304,3 +304,21 @@ async def test_a_large_result_is_taken_over_whole() -> None:
         assert taken(new) == [1, 2]
         assert new.status == "COMPENSATED"
     assert LOG[2:] == [f"unbook r-{'x' * 100_000}", f"unbook {'x' * 100_000}"]
+
+
+@tool(undo="unbook", dedupe_ttl_s=3600, retry=ONCE)
+async def pay(what: str) -> dict:
+    LOG.append(f"pay {what}")
+    return {"ref": f"p-{what}"}
+
+
+async def test_a_result_that_a_fork_took_over_is_still_remembered() -> None:
+    """The old saga was undone but for what it handed over: an identical call gets that result, not another effect."""
+    FULL.add("no")
+    step = {"tool": "pay", "params": {"what": "rent"}}
+    async with Coordinator.open("memory://", [*TOOLS, pay]) as engine:
+        old = await engine.run(plan(step, booking("no"), on_failure="pause"))
+        assert (await engine.fork(old.saga_id, plan=plan(step))).completed
+        third = await engine.run(plan(step))
+        assert third.body["steps"][0]["via"] == "shared"
+    assert LOG == ["pay rent"]

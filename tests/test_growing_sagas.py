@@ -413,3 +413,87 @@ async def test_a_question_that_nobody_answers_is_asked_again_and_goes_further() 
 def test_an_escalation_may_be_given_as_hooks() -> None:
     """What ``Escalation`` says when nothing is said: an hour, a day."""
     assert replace(Escalation(), remind_s=1.0).further_after_s == 86400.0
+
+
+# --- what reviews found --------------------------------------------------------------------------------------------
+
+
+async def test_an_advisor_that_is_broken_does_not_trap_the_saga() -> None:
+    """Its exception, or an answer that is none, is recorded, and a person is asked."""
+
+    class Broken:
+        async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
+            raise RuntimeError("oops")
+
+        async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
+            return None  # type: ignore[return-value]
+
+    FULL.add("full")
+    async with Coordinator.open("memory://", TOOLS, advisor=Broken()) as engine:
+        outcome = await engine.run(TWEETED)
+        assert outcome.body["questions"][0]["kind"] == "undo-missing"
+        again = await engine.run(plan(booking("flight"), booking("full"), on_failure="replan"))
+        assert again.status == "COMPENSATED"
+        gave_up = [r["error"]["error_code"] for r in await engine.history(again.saga_id) if r["k"] == "PlannerGaveUp"]
+        assert gave_up == ["planner_defect"]
+
+
+async def test_a_step_that_was_to_make_up_for_another_and_stands_is_reported() -> None:
+    """One of two proposed steps happened, the other failed: the report does not call that clean."""
+    FULL.update({"full", "all"})
+    advisor = Scripted(
+        [
+            {"step_id": "money", "tool": "refund", "params": {"ref": "x"}},
+            {"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}},
+        ]
+    )
+    async with Coordinator.open("memory://", TOOLS, advisor=advisor, semantic="auto") as engine:
+        outcome = await engine.run(TWEETED)
+        ended = await engine.decide(outcome.saga_id, 1, "undone")
+        assert ended.status == "COMPENSATED"
+        assert ended.report["left_in_place"] == ["money"]
+        assert not ended.report["clean"]
+
+
+async def test_a_model_is_told_no_idempotency_key() -> None:
+    """Neither those that params bind nor those that a tool echoes."""
+
+    @tool(undo="unbook", retry=ONCE, name="echo")
+    async def echo(text: str, idempotency_key: str) -> dict:
+        return {"ref": f"made as {idempotency_key}"}
+
+    FULL.add("full")
+    advisor = Scripted(ModelUnreachable("no"))
+    async with Coordinator.open("memory://", [*TOOLS, echo], advisor=advisor) as engine:
+        steps = [{"tool": "echo", "params": {"text": "id {$key}"}}, booking("full")]
+        outcome = await engine.run(plan(*steps, on_failure="replan"))
+        seed = (await engine.history(outcome.saga_id))[0]["seed"]
+    assert seed not in str(advisor.asked[0].past)
+    assert "$key" in str(advisor.asked[0].past)
+
+
+async def test_a_tool_may_add_to_its_own_saga() -> None:
+    """Without waiting for the saga's end, which waits for the tool."""
+    holder: dict[str, Coordinator] = {}
+
+    @tool(undo="unbook", retry=ONCE, name="grow")
+    async def grow(saga: str) -> dict:
+        await holder["engine"].amend(saga, [{"step_id": "more", **booking("car")}], wait=False)
+        return {"ref": "grown"}
+
+    async with Coordinator.open("memory://", [*TOOLS, grow]) as engine:
+        holder["engine"] = engine
+        steps = [{"tool": "grow", "params": {"saga": "$saga.id"}}, booking("hotel")]
+        assert (await engine.run(plan(*steps))).completed
+    assert LOG == ["book hotel", "book car"]
+
+
+async def test_steps_that_are_none_are_refused() -> None:
+    """A step is an object, whoever adds it."""
+    GATE["hotel"] = asyncio.Event()
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        handle = await engine.submit(plan(booking("hotel")))
+        with pytest.raises(PlanInvalid):
+            await engine.amend(handle.saga_id, ["x"])  # type: ignore[list-item]
+        GATE["hotel"].set()
+        assert (await handle.wait()).completed

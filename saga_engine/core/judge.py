@@ -141,10 +141,11 @@ def judge_alert(  # noqa: PLR0917
 
 
 class Advice(NamedTuple):
-    """Steps that a model wrote when it was asked for them, not checked yet."""
+    """Steps that a model wrote when it was asked for them, not checked yet; or the ``error`` that came of it."""
 
     steps: Sequence[Mapping[str, Any]]
-    written: r.Written
+    written: r.Written | None
+    error: ErrorInfo | None = None
 
 
 def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, means: Means) -> Bounds:
@@ -187,6 +188,8 @@ def judge_advice(  # noqa: PLR0917
     if isinstance(advice, ErrorInfo):
         return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice)
     written = advice.written
+    if advice.error is not None:
+        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice.error, written=written)
 
     def gave_up(code: str, why: str) -> r.AnyRecord:
         error = ErrorInfo(code, why[:1000])

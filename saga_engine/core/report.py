@@ -90,7 +90,10 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
     if step.status == t.SUCCEEDED and (step.via == "shared" or step.handed_to):
         return None  # the effect is another saga's, and so is its undo
     if compiled.remedies is not None and not step.forward.doubtful:
-        return None  # it makes up for another step, under whose name it is listed
+        stuck = state.steps[compiled.remedies]
+        if stuck.remedied or stuck.open_remedies or step.status != t.SUCCEEDED:
+            return None  # it makes up for another step, under whose name it is listed
+        return "left_in_place"  # the others that belong to it came to nothing, and it stands
     if step.status == t.SUCCEEDED:
         if not state.backward:
             return "left_in_place" if state.status == t.ABANDONED else None

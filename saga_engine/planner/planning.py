@@ -58,6 +58,7 @@ class Planning:
         specs: Sequence[ToolSpec],
         catalog: ToolCatalog,
         input: Mapping[str, Any] | None,  # noqa: A002 - the plan's own word
+        intent: str | None = None,
     ) -> PlannedPlan:
         """A checked plan for ``goal``. Raises what ``make_plan`` does."""
         chosen = self.settings
@@ -70,12 +71,12 @@ class Planning:
             secrets=chosen.secrets,
             rounds=chosen.rounds,
             allowance=chosen.allowance(),
-            fallback=choose_fallback(chosen, goal),
+            fallback=choose_fallback(chosen, goal, intent),
         )
 
-    def goals(self, goal: str) -> set[str]:
+    def goals(self, goal: str, intent: str | None = None) -> set[str]:
         """The goals that a plan for ``goal`` may have: it, and that of the plan prepared for it."""
         from saga_engine.plan.model import load_plan
 
-        prepared = choose_fallback(self.settings, goal)
+        prepared = choose_fallback(self.settings, goal, intent)
         return {goal} if prepared is None else {goal, load_plan(prepared.source).goal}

@@ -6,6 +6,8 @@ idempotency key, never a secret.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +15,14 @@ from saga_engine.core import transitions as t
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
 from saga_engine.core.judge import MAX_NEW_STEPS, MAX_REMEDIES, Advice, addition_of, bounds_of
+from saga_engine.core.records import Written
 from saga_engine.core.report import error_dict
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 from saga_engine.ports import Advisor, CompensationRequest, PastStep, ReplanRequest
+
+_log = logging.getLogger("saga_engine.planner")
 
 
 async def advise(
@@ -36,10 +41,27 @@ async def advise(
 
     try:
         if effect.purpose == "compensate":
-            return await advisor.compensate(_compensation(state, effect.step, catalog, means), check)
-        return await advisor.replan(_other_way(state, effect.step, catalog, means), check)
+            advice = await advisor.compensate(_compensation(state, effect.step, catalog, means), check)
+        else:
+            advice = await advisor.replan(_other_way(state, effect.step, catalog, means), check)
     except SagaError as error:
-        return ErrorInfo(error.code.replace("-", "_"), error.message[:1000], suggestion=error.hint)
+        info = ErrorInfo(error.code.replace("-", "_"), error.message[:1000], suggestion=error.hint)
+        return Advice((), _used(error, advisor), info)
+    except Exception as error:  # noqa: BLE001 - an advisor is somebody else's code: a person is asked instead
+        _log.exception("the advisor failed")
+        return ErrorInfo("planner_defect", f"{type(error).__name__}: {error}"[:500])
+    if not isinstance(advice, Advice):
+        return ErrorInfo("planner_defect", f"the advisor returned {type(advice).__name__}, no Advice")
+    return advice
+
+
+def _used(error: SagaError, advisor: Advisor) -> Written | None:
+    """What a question that came to nothing used, where the error tells."""
+    usage = error.context.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
+    known = {name: usage[name] for name in ("requests", "tokens_in", "tokens_out", "seconds") if name in usage}
+    return Written(str(getattr(advisor, "model", "")), cost_usd=usage.get("cost_usd"), **known)
 
 
 def _compensation(state: State, stuck: int, catalog: ToolCatalog, means: Means) -> CompensationRequest:
@@ -80,15 +102,28 @@ def _past(state: State, index: int) -> PastStep:
     except BindingUnresolved:
         params = None
     stuck = step.status in (t.COMPENSATION_FAILED, t.ESCALATED)
+    error = error_dict(step.call(COMPENSATE).error if stuck else step.forward.error)
+    keys = re.compile(rf"[^:\s]+:[^:\s]+:(?:f\d*|c):{re.escape(state.seed)}")
     return PastStep(
         step_id=compiled.step_id,
         tool=serving.tool,
         status=step.status,
         name=compiled.name,
-        params=params,
-        output=step.output,
-        error=error_dict(step.call(COMPENSATE).error if stuck else step.forward.error),
+        params=_without(params, keys),
+        output=_without(step.output, keys),
+        error=_without(error, keys),
     )
+
+
+def _without(value: Any, keys: re.Pattern[str]) -> Any:
+    """A value with a marker in the place of each idempotency key of the saga: a model needs to know of none."""
+    if isinstance(value, str):
+        return keys.sub("$key", value) if ":" in value else value
+    if isinstance(value, Mapping):
+        return {name: _without(item, keys) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without(item, keys) for item in value]
+    return value
 
 
 def _specs(catalog: ToolCatalog, names: frozenset[str]) -> list[ToolSpec]:

@@ -196,6 +196,9 @@ class Memories:
         other = saga_of(claim.owner)
         if other in ("", saga_of(owner)) or await self.store.saga_status(other) != COMPENSATED:
             return claim
+        heir = (await self.store.tally(f"fork\n{other}")).get(claim.owner.split(":")[1])
+        if heir is not None and await self.store.saga_status(heir) != COMPENSATED:
+            return claim  # a fork took the effect over: it stands, or is going to be the fork's
         await self.store.unrely(entry.tool, claim.owner, owner)
         if await self.store.forget(entry.tool, claim.owner):
             return claim  # others rely on it still: what was undone behind their backs is theirs to settle
