@@ -32,5 +32,5 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
     state.doubts.pop(place, None)
     call = step.call(direction)
     call.phase = "idle"
-    call.doubtful = False
+    call.doubtful = call.insisted = False
     call.ended_at = at

@@ -58,8 +58,8 @@ def decided(state: State, record: r.DecisionMade) -> None:
     if record.decision == "approve":
         call.approval = question.call
         call.approval_until = question.expires or 0
-        call.approved = not call.doubtful
-        if call.doubtful:  # whether its key is still known, so that it may be repeated at all, is asked anew
+        call.approved = call.insisted or not call.doubtful
+        if not call.approved:  # whether its key is still known, so that it may be repeated at all, is asked anew
             move(step, "doubt" if question.direction == FORWARD else "undo")
         call.phase = "waiting"
         state.waiting[question.step, question.direction] = record.at
@@ -71,7 +71,7 @@ def decided(state: State, record: r.DecisionMade) -> None:
     if record.decision == "retry" or (record.decision == "not-happened" and question.direction == COMPENSATE):
         call.tries = call.probes = 0
         call.approval = ""
-        call.approved = True
+        call.approved = call.insisted = True
         call.phase = "waiting"
         state.waiting[question.step, question.direction] = record.at
         if question.step in state.failed:

@@ -46,6 +46,7 @@ class CallState:
         "ended_at",
         "error",
         "first_at",
+        "insisted",
         "phase",
         "probes",
         "tries",
@@ -59,6 +60,7 @@ class CallState:
         self.phase: Phase = "idle"
         self.doubtful = False
         self.approved = False
+        self.insisted = False  # a person wants a call in doubt made again, whatever is asked before it
         self.approval = ""
         self.approval_until = 0
         self.first_at = 0

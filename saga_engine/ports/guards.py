@@ -67,6 +67,10 @@ class GuardStore(Protocol):
         """The status of a saga in this store; None if there is no such saga."""
         ...
 
+    async def saga_driven(self, saga_id: str) -> bool:
+        """Whether a live process drives a saga of this store now."""
+        ...
+
     async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
         """Put tickets in the queue for a resource, in this order, or keep those that are in it alive for ``ttl_ms``.
 

@@ -210,7 +210,7 @@ def _call(
 def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int | None:
     """Until when a repeat of a call in doubt still arrives while the other side remembers its key."""
     call = state.steps[effect.step].call(effect.direction)
-    if not call.doubtful:
+    if not call.doubtful or call.insisted:
         return None
     serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
     spec = serving.spec

@@ -52,10 +52,17 @@ class RedisGuards:
     (the limit is kept, a moment is wasted) and ``count`` may count twice; for all others once more is the same as once.
     """
 
-    def __init__(self, run: Run, namespace: str, status: Callable[[str], Awaitable[str | None]]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        namespace: str,
+        status: Callable[[str], Awaitable[str | None]],
+        driven: Callable[[str], Awaitable[bool]],
+    ) -> None:
         self._run = run
         self._namespace = namespace
         self._status = status
+        self._driven = driven
 
     # --- the memory of calls ---
 
@@ -100,6 +107,10 @@ class RedisGuards:
     async def saga_status(self, saga_id: str) -> str | None:
         """The status of a saga in this store; None if there is no such saga."""
         return await self._status(saga_id)
+
+    async def saga_driven(self, saga_id: str) -> bool:
+        """Whether a live process drives a saga of this store now."""
+        return await self._driven(saga_id)
 
     # --- resources and rates ---
 

@@ -306,11 +306,17 @@ class RedisStore:
 
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""
-        return RedisGuards(self._run, self._namespace, self._status)
+        return RedisGuards(self._run, self._namespace, self._status, self._driven)
 
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")
         return None if found is None else str(found, "utf-8")
+
+    async def _driven(self, saga_id: str) -> bool:
+        try:
+            return (await self.head(saga_id)).owner_ttl_ms > 0
+        except SagaNotFound:
+            return False
 
     # --- the ways to the server ---
 

@@ -221,6 +221,10 @@ class _Memory:
         await store.append("A", [entry])
         assert await guards.saga_status("s1") == "ESCALATED"
         assert await guards.saga_status("s2") is None
+        assert await guards.saga_driven("s1")
+        assert not await guards.saga_driven("s2")
+        await store.close_session("A")
+        assert not await guards.saga_driven("s1")
 
 
 class _Resources:

@@ -127,6 +127,8 @@ class Memory:
             claim = await self._memories.claim(entry, call.idempotency_key)
             if claim.verdict != "busy" or loop.time() >= until_s:
                 return claim
+            if not await self._memories.store.saga_driven(saga_of(claim.owner)):
+                return claim  # nobody is at it: what came of it is in doubt
             pause_s = min(2 * pause_s, _POLL_MAX_S)
 
 
