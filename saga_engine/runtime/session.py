@@ -92,6 +92,7 @@ class Session:
         self._turned_away: SessionDiverged | None = None  # there is no going on after it in this life
         # What was recorded of another life: after how many calls which of them were rolled back.
         self._rollbacks: list[tuple[int, frozenset[str]]] = []
+        self._repeated: set[str] = set()  # those of them that this life has rolled back as well
         # What the agent wants recorded and is not durable; asked for again if it is lost with a lease.
         self._wanted: dict[int, r.CallAdded] = {}
         self._rolling: list[str] = []
@@ -283,12 +284,14 @@ class Session:
             return
         state = self._here()
         since = {str(number) for number in range(to.calls + 1, self._calls + 1)}
-        recorded: set[str] = set()
-        while self._rollbacks and self._rollbacks[0][0] == self._calls and self._rollbacks[0][1] <= since:
-            recorded |= self._rollbacks.pop(0)[1]
-        unlike = bool(self._rollbacks) and self._rollbacks[0][0] == self._calls and not recorded
-        went_on = len(state.plan.steps) > self._calls
-        if unlike or (went_on and any(_to_undo(state, state.plan.by_key[key]) for key in since - recorded)):
+        undoable = {key for key, index in state.plan.by_key.items() if _has_undo(state, index)}
+        # What it would undo, had nothing of it been undone before; a rollback of nothing is none.
+        wanted = (since & undoable) - self._repeated
+        while self._rollbacks and self._rollbacks[0][0] == self._calls and self._rollbacks[0][1] & undoable <= since:
+            self._repeated |= self._rollbacks.pop(0)[1]
+        wanted -= self._repeated
+        elsewhere = bool(self._rollbacks) and self._rollbacks[0][0] == self._calls
+        if wanted and (elsewhere or len(state.plan.steps) > self._calls):
             await self._diverge(f"it rolls back to call {to.calls} after call {self._calls}, where it did not before")
             self._calls = len(state.plan.steps)
 

@@ -1,0 +1,104 @@
+"""LangChain and LangGraph: an agent whose tools go through a session (extra ``langchain``).
+
+``register`` makes the coordinator know an agent's tools, and ``saga_tools`` is the list that the agent gets instead::
+
+    async with Coordinator.open(tools=register(tools, undo={"book": "cancel"})) as coordinator:
+        async with coordinator.session("trip") as session:
+            await create_agent(model, saga_tools(session, tools)).ainvoke(question)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from saga_engine.adapters.offering import declared, require_known, specs, words
+from saga_engine.adapters.sync import SyncSession
+from saga_engine.errors import SagaError, SettingInvalid
+from saga_engine.plan.tooling import ToolSpec
+from saga_engine.runtime.session import Session
+from saga_engine.tools.decorator import AnyTool
+
+try:
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+    from pydantic_core import to_jsonable_python
+except ImportError as missing:
+    raise SettingInvalid("LangChain is not installed", hint="pip install 'saga-engine[langchain]'") from missing
+
+
+def register(
+    tools: Iterable[BaseTool],
+    *,
+    undo: Mapping[str, Any] | None = None,
+    reads: Iterable[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[AnyTool]:
+    """LangChain tools as tools of the coordinator, with their names, descriptions and schemas.
+
+    ``undo``: by name, the tool that takes a call back. ``reads``: those that change nothing. ``options``: by name, what
+    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). A tool is run without the agent's graph, so it
+    cannot use what a graph injects. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool has.
+    """
+    listed = list(tools)
+    undo, options, reads = undo or {}, options or {}, list(reads)
+    require_known([tool.name for tool in listed], undo, reads, options)
+    return [_registered(tool, undo, reads, options) for tool in listed]
+
+
+def _registered(
+    tool: BaseTool, undo: Mapping[str, Any], reads: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+) -> AnyTool:
+    # A tool that answers its own errors with a text would make a success of a failure.
+    bare = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
+
+    async def call(**params: Any) -> Any:
+        return to_jsonable_python(await bare.ainvoke(params), fallback=str)
+
+    schema = convert_to_openai_tool(tool)["function"].get("parameters") or {"type": "object", "properties": {}}
+    return declared(call, tool.name, tool.description, schema, undo, reads, options)
+
+
+def saga_tools(
+    session: Session | SyncSession, tools: Iterable[Any], *, irreversible: Iterable[str] = ()
+) -> list[BaseTool]:
+    """Tools for an agent, each call of which is a call of the session; a ``SyncSession`` is for agents that block.
+
+    ``tools``: LangChain's, or names of the coordinator's; those named in ``irreversible`` write, have no undo, and may
+    be called all the same. A call that was not done reaches the model as a ``ToolMessage`` with the status ``error``;
+    what the model can do nothing about is raised and ends the run. Raises ``ToolMissing``.
+    """
+    inner, final = session.session if isinstance(session, SyncSession) else session, set(irreversible)
+    return [_offered(session, spec, irreversible=spec.name in final) for spec in specs(inner.catalog, tools)]
+
+
+def _offered(session: Session | SyncSession, spec: ToolSpec, *, irreversible: bool) -> BaseTool:
+    about: dict[str, Any] = {
+        "name": spec.name,
+        "description": spec.description or spec.name,
+        "args_schema": spec.input_schema,
+        "handle_tool_error": True,
+        "infer_schema": False,
+    }
+    if isinstance(session, SyncSession):
+
+        def call(**params: Any) -> Any:
+            try:
+                return session.call(spec.name, params, irreversible=irreversible)
+            except SagaError as error:
+                raise _for_the_model(error) from error
+
+        return StructuredTool.from_function(func=call, **about)
+
+    async def acall(**params: Any) -> Any:
+        try:
+            return await session.call(spec.name, params, irreversible=irreversible)
+        except SagaError as error:
+            raise _for_the_model(error) from error
+
+    return StructuredTool.from_function(coroutine=acall, **about)
+
+
+def _for_the_model(error: SagaError) -> Exception:
+    told = words(error)
+    return error if told is None else ToolException(told)

@@ -1,0 +1,103 @@
+"""pydantic-ai: an agent whose tools go through a session (extra ``pydantic-ai``).
+
+``register`` makes the coordinator know an agent's tools, and ``saga_tools`` is the list that the agent gets instead::
+
+    async with Coordinator.open(tools=register(tools, undo={"book": "cancel"})) as coordinator:
+        async with coordinator.session("trip") as session:
+            with agent.override(tools=saga_tools(session, tools)):
+                await agent.run(question)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from saga_engine.adapters.offering import declared, require_known, specs, words
+from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolError, ToolInvalid
+from saga_engine.plan.tooling import ToolSpec
+from saga_engine.runtime.session import Session
+from saga_engine.tools.decorator import AnyTool
+
+try:
+    from pydantic_ai import ModelRetry, Tool, ToolReturn
+    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_core import to_jsonable_python
+except ImportError as missing:
+    raise SettingInvalid("pydantic-ai is not installed", hint="pip install 'saga-engine[pydantic-ai]'") from missing
+
+#: The error code of a tool that wants its model to try again.
+_RETRY = "model_retry"
+
+
+def register(
+    tools: Iterable[Any],
+    *,
+    undo: Mapping[str, Any] | None = None,
+    reads: Iterable[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[AnyTool]:
+    """An agent's tools (``Tool`` or plain functions) as tools of the coordinator, with names, descriptions and schemas.
+
+    ``undo``: by name, the tool that takes a call back. ``reads``: those that change nothing. ``options``: by name, what
+    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). A tool is run without the agent, so one that takes a
+    ``RunContext`` is refused. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool has.
+    """
+    listed = [tool if isinstance(tool, Tool) else Tool(tool) for tool in tools]
+    undo, options, reads = undo or {}, options or {}, list(reads)
+    require_known([tool.name for tool in listed], undo, reads, options)
+    return [_registered(tool, undo, reads, options) for tool in listed]
+
+
+def _registered(
+    tool: Tool[Any], undo: Mapping[str, Any], reads: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+) -> AnyTool:
+    if tool.takes_ctx:
+        raise ToolInvalid(
+            f"the tool {tool.name!r} takes a RunContext, which a saga that is resumed without its agent cannot give",
+            hint="bind what it needs with a closure or functools.partial",
+            tool=tool.name,
+        )
+    schema = tool.function_schema
+    no_context: Any = None  # it takes none: see above
+
+    async def call(**params: Any) -> Any:
+        try:
+            result = await schema.call(schema.validator.validate_python(params), no_context)
+        except ModelRetry as retry:
+            raise ToolError(retry.message, error_code=_RETRY) from retry
+        except ToolFailed as failed:
+            raise ToolError(failed.message, error_code="tool_failed") from failed
+        return to_jsonable_python(result.return_value if isinstance(result, ToolReturn) else result, fallback=str)
+
+    return declared(call, tool.name, tool.description or "", dict(schema.json_schema), undo, reads, options)
+
+
+def saga_tools(session: Session, tools: Iterable[Any], *, irreversible: Iterable[str] = ()) -> list[Tool[Any]]:
+    """Tools for an agent, each call of which is a call of the session.
+
+    ``tools``: pydantic-ai's, plain functions, or names of the coordinator's; those named in ``irreversible`` write,
+    have no undo, and may be called all the same. A call that was not done reaches the model as a failed tool result
+    (``ToolFailed``), params that do not fit as a ``ModelRetry``; what the model can do nothing about is raised and ends
+    the run. Raises ``ToolMissing``.
+    """
+    final = set(irreversible)
+    return [_offered(session, spec, irreversible=spec.name in final) for spec in specs(session.catalog, tools)]
+
+
+def _offered(session: Session, spec: ToolSpec, *, irreversible: bool) -> Tool[Any]:
+    async def call(**params: Any) -> Any:
+        try:
+            return await session.call(spec.name, params, irreversible=irreversible)
+        except SagaError as error:
+            raise _for_the_model(error) from error
+
+    return Tool.from_schema(call, spec.name, spec.description, spec.input_schema)
+
+
+def _for_the_model(error: SagaError) -> Exception:
+    told = words(error)
+    if told is None:
+        return error
+    again = isinstance(error, PlanInvalid) or (isinstance(error, CallFailed) and error.error_code == _RETRY)
+    return ModelRetry(told) if again else ToolFailed(told)

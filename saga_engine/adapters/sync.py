@@ -1,0 +1,186 @@
+"""Sessions for agents that are no coroutines: one event loop in a thread of its own, and no second engine.
+
+Every call of a ``SyncSession`` is a call of the same ``Session``, run in that loop and waited for here. Several threads
+may call at once. Calls are numbered as they arrive, so threads that race make an agent that cannot be resumed strictly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from saga_engine.api import Coordinator
+from saga_engine.errors import Interrupted
+from saga_engine.runtime.calls import Undo
+from saga_engine.runtime.outcome import Outcome
+from saga_engine.runtime.session import Diverging, Savepoint, Session
+
+if TYPE_CHECKING:
+    from saga_engine.ports import Store
+    from saga_engine.tools.registry import ToolRegistry
+
+_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class SyncSession:
+    """A ``Session`` whose methods block, for code that runs in another thread than the session's event loop.
+
+    ``sync_session`` makes one with a loop of its own. In an async program an agent that blocks runs in a thread, with
+    ``SyncSession(session, asyncio.get_running_loop())``. The methods raise what those of ``Session`` raise, and
+    ``RuntimeError`` when they are called in the loop's own thread, which would wait for itself.
+    """
+
+    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+        #: The session behind it; it belongs to the loop.
+        self.session = session
+        self._loop = loop
+
+    @property
+    def saga_id(self) -> str:
+        """The id of the session's saga."""
+        return self.session.saga_id
+
+    @property
+    def divergence(self) -> str | None:
+        """What a resumed agent did otherwise than before, in words."""
+        return self.session.divergence
+
+    def call(
+        self,
+        tool: str | Callable[..., Any],
+        /,
+        params: Mapping[str, Any] | None = None,
+        *,
+        undo: str | Callable[..., Any] | Undo | tuple[str, Mapping[str, Any]] | None = None,
+        irreversible: bool = False,
+        timeout_s: float | None = None,
+        **named: Any,
+    ) -> Any:
+        """``Session.call``, waited for."""
+        call = functools.partial(self.session.call, tool, params, undo=undo, irreversible=irreversible)
+        return self._run(lambda: call(timeout_s=timeout_s, **named))
+
+    def tool(self, function: _F) -> _F:
+        """Wrap a registered tool's function: calling it calls the tool in this session."""
+        inner = getattr(function, "function", function)
+        signature = inspect.signature(inner)
+
+        @functools.wraps(inner)
+        def call(*args: Any, **named: Any) -> Any:
+            return self.call(function, signature.bind_partial(*args, **named).arguments)
+
+        return call  # type: ignore[return-value]
+
+    def savepoint(self) -> Savepoint:
+        """``Session.savepoint``."""
+
+        async def point() -> Savepoint:
+            return self.session.savepoint()
+
+        return self._run(point)
+
+    def rollback(self, to: Savepoint | None = None) -> Outcome | None:
+        """``Session.rollback``, waited for."""
+        return self._run(lambda: self.session.rollback(to))
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - the public one raises where there is none
+            raise RuntimeError("a blocking call in the session's own event loop would wait for itself: use its session")
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+
+@contextmanager
+def sync_session(
+    saga_id: str | None = None,
+    *,
+    store: str | Store = "embedded://.saga",
+    tools: Iterable[Any] | ToolRegistry = (),
+    goal: str = "",
+    on_divergence: Diverging = "strict",
+    deadline_s: float | None = None,
+    max_tool_calls: int | None = None,
+    **options: Any,
+) -> Iterator[SyncSession]:
+    """A session for an agent that blocks.
+
+    ``with sync_session("trip", tools=[book, cancel]) as s: s.call("book", what="hotel")``
+
+    ``options`` are the other ones of ``Coordinator.open``; the rest are those of ``Coordinator.session``. An exception
+    that leaves the block is the session's: what it did is undone before the exception goes on. Raises what
+    ``Coordinator.open`` and ``Coordinator.session`` raise.
+    """
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Session]:
+        async with (
+            Coordinator.open(store, tools, **options) as coordinator,
+            coordinator.session(
+                saga_id,
+                goal=goal,
+                on_divergence=on_divergence,
+                deadline_s=deadline_s,
+                max_tool_calls=max_tool_calls,
+            ) as session,
+        ):
+            yield session
+
+    bridge = _Bridge(opened())
+    try:
+        session = bridge.begin()
+    except BaseException:
+        bridge.leave(Interrupted("the session was left before it had begun"))
+        raise
+    try:
+        yield session
+    except BaseException as error:
+        bridge.end(error)
+        raise
+    bridge.end(None)
+
+
+class _Bridge:
+    """A thread with an event loop that opens a session, keeps it while its block runs elsewhere, and closes it."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[Session]) -> None:
+        self._manager = manager
+        self._begun: Future[SyncSession] = Future()
+        self._left: Future[BaseException | None] = Future()
+        self._ended: Future[None] = Future()
+        # A daemon: a program that is interrupted twice must be able to end, as if it had crashed.
+        self._thread = threading.Thread(target=self._run, name="saga-session", daemon=True)
+
+    def begin(self) -> SyncSession:
+        """Open the session. Raises what keeps it from that."""
+        self._thread.start()
+        return self._begun.result()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Say that the block was left, and how."""
+        self._left.set_result(error)
+
+    def end(self, error: BaseException | None) -> None:
+        """Leave the block and wait until the session is closed. Raises what that raises."""
+        self.leave(error)
+        self._ended.result()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
+            (self._ended if self._begun.done() else self._begun).set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    async def _live(self) -> None:
+        session = await self._manager.__aenter__()
+        self._begun.set_result(SyncSession(session, asyncio.get_running_loop()))
+        error = await asyncio.wrap_future(self._left)
+        # Handed to the session and never raised in this task: an interrupt would end the loop before the undos.
+        await self._manager.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
