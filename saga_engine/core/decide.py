@@ -105,7 +105,9 @@ def _stuck(  # noqa: PLR0917
 ) -> r.AnyRecord:
     """What no call can settle: a model is asked for steps that make up for it, once, if it may be; else a person."""
     step = state.plan.steps[index]
-    if kind in _STUCK and means.planner and not state.steps[index].settled_ask and step.remedies is None:
+    asks = kind in _STUCK and means.planner and not state.steps[index].settled_ask
+    # A session's agent adds its own calls; steps of a model would come between them.
+    if asks and step.remedies is None and not state.session:
         spec = state.acting(index).spec
         if ((spec.semantic if spec else None) or means.semantic) != "never":
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
