@@ -88,6 +88,7 @@ def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
         return
     error = record.error or ErrorInfo("", "")
     yield Unknown(error)
+    yield NotDone(error, retryable=True, counted=False)
     for retryable in (None, True, False):
         for definite in (False, True):
             yield NotDone(error, retryable, definite)
