@@ -258,7 +258,7 @@ async def test_a_parked_step_gives_up_at_the_deadline() -> None:
     DOWN.add("wire")
     step = {**wired(5), "fallback": {"queue_s": 0.01}}
     async with Coordinator.open("memory://", TOOLS) as engine:
-        outcome = await engine.run(plan({"tool": "pay", "params": {"amount": 1}}, step, deadline_s=0.3))
+        outcome = await engine.run(plan({"tool": "pay", "params": {"amount": 1}}, step, deadline_s=1.5))
     assert outcome.status == "COMPENSATED"
     assert outcome.body["error"]["code"] == "deadline"
     assert LOG == ["pay 1", "unpay p1"]
