@@ -13,7 +13,7 @@ import msgspec
 
 from saga_engine._version import __version__
 from saga_engine.core import transitions as t
-from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision, encode_message
+from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.rehearsal import Rehearsal, rehearse
 from saga_engine.errors import (
@@ -34,7 +34,7 @@ from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
 from saga_engine.ports import Advisor, Escalation, Head, Observer, Planner, Store
 from saga_engine.runtime.alerting import Hook, escalation_of
-from saga_engine.runtime.delivery import deliver
+from saga_engine.runtime.delivery import deliver, post
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
@@ -518,7 +518,8 @@ class Coordinator:
 
         ``steps`` are written as in a plan; one without ``depends_on`` follows the one before it, the first of them the
         last step of the plan. If a process drives the saga, that process takes them in; else this one does. A tool that
-        adds to its own saga must not ``wait`` for its end: the steps are then posted, and taken in after the call.
+        adds to its own saga must not ``wait`` for its end: the steps are then posted, and taken in after the call,
+        unless the saga ends with it.
         Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added steps from 0),
         ``ValueNotJson``.
         """
@@ -530,10 +531,7 @@ class Coordinator:
         message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
         if wait:
             return await deliver(self.store, self._fleet, saga_id, message)
-        await self.store.post(saga_id, encode_message(message))
-        if self._fleet.find(saga_id) is None:
-            self._fleet.resume(saga_id)
-        self._fleet.notify(saga_id)
+        await post(self.store, self._fleet, saga_id, message)
         return await self.show(saga_id)
 
     async def simulate(

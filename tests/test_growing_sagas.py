@@ -497,3 +497,18 @@ async def test_steps_that_are_none_are_refused() -> None:
             await engine.amend(handle.saga_id, ["x"])  # type: ignore[list-item]
         GATE["hotel"].set()
         assert (await handle.wait()).completed
+
+
+async def test_steps_that_are_posted_leave_a_saga_with_its_live_owner() -> None:
+    """Without waiting: the process that drives the saga takes them in; the one that posts them does not reach for it."""
+    GATE["hotel"] = asyncio.Event()
+    async with (
+        Coordinator.open("memory://posted", TOOLS, lease_s=60.0) as engine,
+        Coordinator.open("memory://posted", TOOLS) as other,
+    ):
+        handle = await engine.submit(plan(booking("hotel"), booking("spa")))
+        await other.amend(handle.saga_id, [{"step_id": "more", **booking("car")}], wait=False)
+        assert other._fleet.find(handle.saga_id) is None
+        GATE["hotel"].set()
+        assert (await handle.wait()).completed
+    assert LOG == ["book hotel", "book spa", "book car"]

@@ -41,7 +41,7 @@ def call_added(state: State, record: r.CallAdded) -> None:
     state.steps.append(StepState(0))
     state.remaining += 1
     state.ready[compiled.index] = None
-    if record.tool_digest:
+    if record.tool_digest and state.tools.get(record.tool) != record.tool_digest:
         state.tools = {**state.tools, record.tool: record.tool_digest}
     if state.status == t.PENDING:
         turn_saga(state, "go")

@@ -20,19 +20,30 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
 
     Raises ``SagaNotFound``, and the refusal that fits the message if it was not heard or not taken in.
     """
+    handle = await post(store, fleet, saga_id, message)
+    if handle is None:
+        outcome = Outcome(await look(store, saga_id), full=False)
+    else:
+        outcome = await handle.wait()
+        if outcome.status == RUNNING:  # a session whose agent has just gone: it was given up before it read this
+            outcome = await fleet.resume(saga_id).wait()
+    await _require_heard(store, message, outcome)
+    return outcome
+
+
+async def post(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Handle | None:
+    """Post a message and see to it that somebody reads it; None if that is another live process.
+
+    Raises ``SagaNotFound``.
+    """
     head = await store.post(saga_id, encode_message(message))
     present = fleet.find(saga_id)
     if present is not None:
         fleet.notify(saga_id)
-        outcome = await Handle(saga_id, present.future).wait()
-        if outcome.status == RUNNING:  # a session whose agent has just gone: it was given up before it read this
-            outcome = await fleet.resume(saga_id).wait()
-    elif head.owner_ttl_ms > 0 and not provably_dead(head.owner):
-        outcome = Outcome(await look(store, saga_id), full=False)
-    else:
-        outcome = await fleet.resume(saga_id).wait()
-    await _require_heard(store, message, outcome)
-    return outcome
+        return Handle(saga_id, present.future)
+    if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
+        return None
+    return fleet.resume(saga_id)
 
 
 async def _require_heard(store: Store, message: Message, outcome: Outcome) -> None:
