@@ -1,4 +1,4 @@
-"""The embedded API and the composition root: the only place that wires stores, tools and the runtime together."""
+"""The embedded API: ``Coordinator`` wires stores, tools, guards and the runtime of this process together."""
 
 from __future__ import annotations
 
