@@ -142,6 +142,13 @@ class SagaOwned(SagaError):
     verdict = "conflict"
 
 
+class QueueFull(SagaError):
+    """As many sagas as may wait for a worker already do. Nothing was journalled; the same submission may come later."""
+
+    code = "queue-full"
+    verdict = "retry"
+
+
 class LeaseLost(SagaError):
     """This process no longer has the right to write the saga's journal; it stopped before the next effect."""
 
@@ -214,6 +221,13 @@ class StoreTooWeak(SagaError):
     """The server promises less durability than the configured level asks for."""
 
     code = "store-too-weak"
+
+
+class EngineUnavailable(SagaError):
+    """The Temporal server cannot be reached, or no worker answers for the saga. Nothing is lost; it stands as it is."""
+
+    code = "engine-unavailable"
+    verdict = "retry"
 
 
 class StoreUrlInvalid(SagaError):

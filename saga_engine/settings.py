@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -16,14 +17,19 @@ from saga_engine.errors import SettingInvalid
 
 FILE: Final = "saga.toml"
 
+_LEVEL: Final = re.compile(r"fsync|relaxed|replicated:([1-9])")
+_MOST_QUEUED: Final = 10**12
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How sagas are stored and driven. Durations carry their unit in their name.
 
     ``store``: a store URL. ``tools``: modules or files with tools. ``durability``: ``fsync`` (acknowledged means on
-    disk) or ``relaxed``. ``lease_s``: how long a silent process keeps its sagas. ``patience_s``: how long an outage
-    of the store is waited out. ``keep_finished_s``: how long finished sagas are kept; 0 is for ever.
+    disk), ``replicated:N`` (and on the disks of N replicas) or ``relaxed``. ``lease_s``: how long a silent process
+    keeps its sagas. ``patience_s``: how long an outage of the store is waited out. ``keep_finished_s``: how long
+    finished sagas are kept; 0 is for ever. ``queue_limit``: how many sagas may wait for a worker before another one
+    is refused; 0 is any number.
     """
 
     store: str = "embedded://.saga"
@@ -32,6 +38,7 @@ class Settings:
     lease_s: float = 15.0
     patience_s: float = 10.0
     keep_finished_s: float = 30 * 24 * 3600.0
+    queue_limit: int = 1_000_000
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[planner]``, ``[escalation]``, ``[trace]``; its folder, from which paths in them count; and its name, for
@@ -51,8 +58,7 @@ class Settings:
         return bool(self.tools or self.http_tools)
 
     def __post_init__(self) -> None:
-        if self.durability not in ("fsync", "relaxed"):
-            raise SettingInvalid(f"durability cannot be '{self.durability}'", hint="fsync or relaxed")
+        replicas_of(self.durability)
         for name, least, most in (
             ("lease_s", 1.0, 3600.0),
             ("patience_s", 0.1, 86400.0),
@@ -61,6 +67,24 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
                 raise SettingInvalid(f"{name} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
+        limit = self.queue_limit
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= _MOST_QUEUED:
+            raise SettingInvalid(f"queue_limit must be a number of sagas from 0 to {_MOST_QUEUED}, not {limit!r}")
+
+
+def replicas_of(durability: str) -> int:
+    """How many replicas a level waits for: N of ``replicated:N`` (1 to 9); 0 for ``fsync`` and ``relaxed``.
+
+    Raises ``SettingInvalid`` for anything else.
+    """
+    found = _LEVEL.fullmatch(durability) if isinstance(durability, str) else None
+    if found is None:
+        raise SettingInvalid(
+            f"durability cannot be {durability!r}",
+            hint="fsync, replicated:N (N from 1 to 9), or relaxed",
+            durability=str(durability),
+        )
+    return int(found[1] or 0)
 
 
 def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -174,6 +198,7 @@ def _listed(text: str) -> list[str]:
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        return int(text) if name == "queue_limit" else float(text)
     except ValueError as error:
-        raise SettingInvalid(f"SAGA_{name.upper()} must be a number of seconds, not '{text}'") from error
+        of = " of sagas" if name == "queue_limit" else " of seconds"
+        raise SettingInvalid(f"SAGA_{name.upper()} must be a number{of}, not '{text}'") from error

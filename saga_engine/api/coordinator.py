@@ -17,14 +17,12 @@ from saga_engine.core.messages import Message, check_amendment, check_cancel, ch
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.rehearsal import Rehearsal, rehearse
 from saga_engine.errors import (
-    ForkRefused,
     PlanInvalid,
     PlannerUnavailable,
     Problem,
     SagaError,
     SagaExists,
     SagaNotFound,
-    SagaOwned,
     SettingInvalid,
 )
 from saga_engine.plan.compiled import CompiledPlan
@@ -32,9 +30,9 @@ from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
-from saga_engine.ports import Advisor, Escalation, Head, Observer, Planner, Store
+from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
 from saga_engine.runtime.alerting import Hook, escalation_of
-from saga_engine.runtime.delivery import deliver, post
+from saga_engine.runtime.delivery import deliver, hand_over, post, settled
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
@@ -42,6 +40,7 @@ from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.session import Diverging, Session, opened
+from saga_engine.runtime.worker import Report, Worker
 from saga_engine.stores import open_store
 from saga_engine.tools.guards.chain import GuardedTools
 from saga_engine.tools.overrides import apply_overrides
@@ -80,6 +79,7 @@ class Coordinator:
         *,
         lease_s: float,
         keep_finished_s: float,
+        queue_limit: int,
         escalation: Escalation,
         observers: Sequence[Observer],
         on_wait: Callable[[str, str, float], None] | None,
@@ -92,6 +92,7 @@ class Coordinator:
         self.tools = tools
         self._planning = planning
         self._compiled: dict[int, tuple[Plan, CompiledPlan]] = {}
+        self._workers: set[Worker] = set()
         clock = StoreClock()
         shared = store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
@@ -102,6 +103,7 @@ class Coordinator:
             clock,
             lease_s=lease_s,
             keep_ms=round(keep_finished_s * 1000),
+            room=-(-queue_limit // store.work().count),
             escalation=escalation,
             advisor=advisor,
             semantic=semantic,
@@ -120,6 +122,7 @@ class Coordinator:
         lease_s: float = 15.0,
         patience_s: float = 10.0,
         keep_finished_s: float = 30 * 24 * 3600.0,
+        queue_limit: int = 1_000_000,
         on_escalation: Hook | Sequence[Hook] | Escalation = (),
         observers: Sequence[Observer] = (),
         on_wait: Callable[[str, str, float], None] | None = None,
@@ -131,10 +134,10 @@ class Coordinator:
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then awaits and journals the calls in flight, no more.
 
-        ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s`` and
-        ``keep_finished_s`` are those of ``Settings``. ``on_escalation``: one hook or several, sync or async, told
-        about each open question at least once; an ``Escalation`` also says when again. ``observers`` see every durable
-        record. ``on_wait(saga_id, owner, seconds)`` is told when a resume has to wait for another owner's lease.
+        ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s``,
+        ``keep_finished_s`` and ``queue_limit`` are those of ``Settings``. ``on_escalation``: one hook or several, sync
+        or async, told about each open question at least once; an ``Escalation`` also says when again. ``observers`` see
+        every durable record. ``on_wait(saga_id, owner, seconds)`` is told when a resume waits for another's lease.
         ``policy``: what is asked before each call (docs/policy.md). ``tool_options``: an operator's options by tool, as
         in the tables ``[tools.NAME]`` of ``saga.toml``. ``planner``: which model writes plans, and
         steps when a saga is stuck: ``provider:name`` as in ``SAGA_MODEL`` (the environment says the rest), settings, or
@@ -160,6 +163,7 @@ class Coordinator:
             registry,
             lease_s=lease_s,
             keep_finished_s=keep_finished_s,
+            queue_limit=queue_limit,
             escalation=escalation_of(on_escalation),
             observers=observers,
             on_wait=on_wait,
@@ -177,6 +181,8 @@ class Coordinator:
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        for worker in [*self._workers]:
+            await worker.stop()
         self._guards.stop_waiting()
         await self._fleet.close()
         await self._guards.close()
@@ -251,11 +257,12 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         detach: bool = False,
     ) -> Handle:
-        """Journal the plan and return; the saga is driven in the background (with ``detach``: by whoever resumes it).
+        """Journal the plan and return; the saga is driven in the background.
 
-        The id is ``saga_id``, else the plan's ``task_id``, else a new sortable one. An id that exists with the same
+        With ``detach`` it goes into the queue, and a worker drives it (``work``, ``saga worker``). The id is
+        ``saga_id``, else the plan's ``task_id``, else a new sortable one. An id that exists with the same
         plan and input is that saga, and it is driven on if nobody does. Raises ``PlanInvalid``, ``SagaExists``,
-        ``SecretMissing`` or ``StoreUnavailable``.
+        ``SecretMissing``, ``QueueFull`` or ``StoreUnavailable``.
         """
         journalled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         handle = await self._begin(plan, saga_id, input, detach=detach, journalled=journalled)
@@ -406,34 +413,11 @@ class Coordinator:
             fork = await forking.claim(fork, step)
         if on_chosen is not None:
             on_chosen(fork)
-        await self._hand_over(forking, fork)
+        await hand_over(self.store, self._fleet, forking, fork)
         present = self._fleet.find(fork.saga_id)
         if present is not None:
             return await Handle(fork.saga_id, present.future).wait()
         return await self._fleet.begin(fork.started, fork.compiled, taken=fork.plan.taken).wait()
-
-    async def _hand_over(self, forking: Forking, fork: Fork) -> None:
-        """Have the saga that is forked give away what is taken, and undo the rest. A crash in between loses nothing."""
-        if fork.handover == "done":  # an earlier attempt died of it
-            try:
-                await self.resume(fork.of)
-            except SagaOwned:
-                return  # it goes on elsewhere; what is taken is given away
-        elif fork.handover == "due":
-            message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
-            try:
-                await deliver(self.store, self._fleet, fork.of, message)
-            except ForkRefused:
-                # An earlier attempt, which died, may have been heard in its place.
-                if not await forking.handed_over(fork):
-                    raise
-                return
-            if not await forking.handed_over(fork):
-                raise SagaOwned(
-                    f"saga {fork.of} is driven by a live process, which has not handed over yet",
-                    hint="try the same fork again: it goes on where this one was",
-                    saga_id=fork.of,
-                )
 
     # --- resuming ------------------------------------------------------------------------------------------------
 
@@ -470,6 +454,42 @@ class Coordinator:
         """Whether a saga that rests has an approval that has expired."""
         due_ms = msgspec.json.decode(head.summary).get("due_ms") if head.summary else None
         return due_ms is not None and due_ms <= self._fleet.clock.now_ms()
+
+    # --- working -------------------------------------------------------------------------------------------------
+
+    async def work(self, *, concurrency: int = 256, partitions: Iterable[int] | None = None) -> Report:
+        """Be a worker until the coordinator is closed: take sagas from the queue, up to ``concurrency`` at a time.
+
+        Any number of processes on any number of machines may work on one store. A worker also goes on with the sagas of
+        processes that died. ``partitions``: the parts of the queue that it serves; all, if left out. An outage of the
+        store is waited out. To end it, leave the block of ``open``, or cancel it; either way the calls in flight are
+        awaited and journalled, and the sagas go back into the queue. Returns what it did. Raises ``SettingInvalid``.
+        """
+        count = self.store.work().count
+        chosen = sorted(set(range(count) if partitions is None else partitions))
+        if concurrency < 1 or not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
+            raise SettingInvalid(
+                f"a worker needs a concurrency of 1 or more, and partitions from 0 to {count - 1}",
+                concurrency=concurrency,
+                partitions=chosen,
+            )
+        worker = Worker(self.store.work(), self._fleet, concurrency=concurrency, partitions=chosen)
+        self._workers.add(worker)
+        try:
+            return await worker.run()
+        finally:
+            self._workers.discard(worker)
+
+    async def overview(self) -> Load:
+        """What the store has to do and who does it. Its cost does not grow with the number of sagas."""
+        return await self.store.work().overview()
+
+    async def wait(self, saga_id: str) -> Outcome:
+        """Until a saga ends or rests, whoever drives it; this process does not. Raises ``SagaNotFound``.
+
+        Bound it with ``asyncio.timeout``: a saga that waits for an hour is waited for.
+        """
+        return await settled(self.store, saga_id)
 
     # --- answering -----------------------------------------------------------------------------------------------
 

@@ -31,8 +31,10 @@ from saga_engine.cli.show import show
 from saga_engine.cli.simulate import simulate
 from saga_engine.cli.submit import submit
 from saga_engine.cli.tools import tools
+from saga_engine.cli.top import top
 from saga_engine.cli.trace import app as trace
 from saga_engine.cli.words import PlainCommand, PlainGroup
+from saga_engine.cli.worker import worker
 
 __all__ = ["app", "main", "run"]
 
@@ -47,6 +49,8 @@ app = typer.Typer(
 for _name, _body, _about in (
     ("submit", submit, "Journal a plan and drive it to its end."),
     ("resume", resume, "Go on with a saga, or with all that can."),
+    ("worker", worker, "Drive sagas from the queue."),
+    ("top", top, "Watch the queue and the workers."),
     ("list", list_sagas, "List sagas, the last changed first."),
     ("show", show, "Show where a saga stands."),
     ("history", history, "Print a saga's journal."),

@@ -62,15 +62,17 @@ def drive(
     tools: ToolRegistry,
     work: Callable[[Coordinator], Awaitable[_T]],
     progress: Progress,
+    *,
+    observed: bool = True,
 ) -> _T:
-    """Run ``work`` with a coordinator, to its end or to Ctrl-C.
+    """Run ``work`` with a coordinator, to its end or to Ctrl-C; ``observed``: ``progress`` is told of each record.
 
     Raises what ``work`` raises, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for what is set up of
     policy, people and planner: without what was asked for, nothing is begun.
     """
     guards = _configured(settings)
     with stdout_kept_clean(), progress.reported_logs():
-        return asyncio.run(_drive(settings, tools, work, progress, guards))
+        return asyncio.run(_drive(settings, tools, work, progress, guards, observed=observed))
 
 
 def _configured(settings: Settings) -> dict[str, Any]:
@@ -97,6 +99,8 @@ async def _drive(
     work: Callable[[Coordinator], Awaitable[_T]],
     progress: Progress,
     guards: dict[str, Any],
+    *,
+    observed: bool,
 ) -> _T:
     from saga_engine.api import Coordinator
 
@@ -110,7 +114,8 @@ async def _drive(
             lease_s=settings.lease_s,
             patience_s=settings.patience_s,
             keep_finished_s=settings.keep_finished_s,
-            observers=[progress.observe],
+            queue_limit=settings.queue_limit,
+            observers=[progress.observe] if observed else [],
             on_wait=progress.waiting_for_owner,
             **guards,
         ) as coordinator:

@@ -29,7 +29,7 @@ def submit(
     ] = None,
     store: StoreOption = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Only journal the plan; `saga resume` drives it later.")
+        bool, typer.Option("--detach", help="Only journal and queue the plan; a worker drives it.")
     ] = False,
     full: FullOption = False,
     as_json: JsonOption = False,
@@ -77,5 +77,5 @@ def submit(
         raise stands(error, settings) from error
     code = finish(found, settings, as_json=as_json, code=0 if detach else None, full=full)
     if detach and not found.outcome.ended:
-        note(f"hint: it is journalled and nobody drives it yet: {resume_line(chosen, settings)}")
+        note(f"hint: it is queued for `saga worker`; to drive it here: {resume_line(chosen, settings)}")
     return code

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
 from saga_engine.core.growth import Added, Growth
 from saga_engine.core.keys import idempotency_key
@@ -28,7 +30,7 @@ Phase = Literal["idle", "in_flight", "probing", "waiting", "doubt"]
 Place = tuple[int, Direction]
 
 
-class CallState:
+class CallState(msgspec.Struct, eq=False):
     """One step in one direction: its attempts, and what is known of them.
 
     ``attempt`` counts all attempts, ``tries`` those since the budget was last filled. ``doubtful``: some attempt may
@@ -36,87 +38,48 @@ class CallState:
     declares. ``approval``: the digest of the exact call that a person approved, until ``approval_until`` (Unix ms).
     """
 
-    __slots__ = (
-        "approval",
-        "approval_until",
-        "approved",
-        "asked",
-        "attempt",
-        "doubtful",
-        "ended_at",
-        "error",
-        "first_at",
-        "insisted",
-        "phase",
-        "probes",
-        "tries",
-    )
-
-    def __init__(self) -> None:
-        self.attempt = 0
-        self.tries = 0
-        self.probes = 0
-        self.asked = 0  # how often a person was asked about it
-        self.phase: Phase = "idle"
-        self.doubtful = False
-        self.approved = False
-        self.insisted = False  # a person wants a call in doubt made again, whatever is asked before it
-        self.approval = ""
-        self.approval_until = 0
-        self.first_at = 0
-        self.ended_at = 0
-        self.error: ErrorInfo | None = None
+    attempt: int = 0
+    tries: int = 0
+    probes: int = 0
+    asked: int = 0  # how often a person was asked about it
+    phase: Phase = "idle"
+    doubtful: bool = False
+    approved: bool = False
+    insisted: bool = False  # a person wants a call in doubt made again, whatever is asked before it
+    approval: str = ""
+    approval_until: int = 0
+    first_at: int = 0
+    ended_at: int = 0
+    error: ErrorInfo | None = None
 
 
-class StepState:
-    """One step: its status, its output, and what it still waits for in either direction."""
+class StepState(msgspec.Struct, eq=False):
+    """One step: its status, its output, and what it still waits for in either direction.
 
-    __slots__ = (
-        "age_ms",
-        "by_hand",
-        "forward",
-        "handed_to",
-        "left",
-        "open_remedies",
-        "output",
-        "parked",
-        "released",
-        "remedied",
-        "settled_ask",
-        "source",
-        "status",
-        "taken_key",
-        "unavailable",
-        "undo",
-        "undo_output",
-        "undo_waits",
-        "using",
-        "via",
-        "waits",
-    )
+    (A struct, because a saga has many and each begins alike: it is made in a tenth of the time of a class with slots.)
+    """
 
-    def __init__(self, waits: int) -> None:
-        self.status: str = PENDING
-        self.forward = CallState()
-        self.undo: CallState | None = None
-        self.output: Any = None
-        self.undo_output: Any = None
-        self.via = ""  # how it is known to have happened: StepSucceeded.via
-        self.source = ""  # whose effect it is, if it is another saga's
-        self.handed_to = ""  # the fork that its effect belongs to
-        self.taken_key = ""  # the key under which another saga made its effect
-        self.age_ms: int | None = None  # how old its result is, if it is a kept one
-        self.using = 0  # which of its fallbacks is called; 0: its own tool
-        self.unavailable = False  # its own tool could not be reached
-        self.parked = 0  # how often it was parked
-        self.waits = waits  # dependencies that have not succeeded yet
-        self.undo_waits = 0  # dependents whose undo has not ended yet
-        self.released = False  # a failed undo let the steps go that it only follows in the list
-        self.left = False  # a person accepted that it stands
-        self.by_hand = False  # a person undid it
-        self.settled_ask = False  # the planner has been asked about it, and has answered
-        self.open_remedies = 0  # steps that make up for it and have not happened yet
-        self.remedied = False  # they all have
+    waits: int  # dependencies that have not succeeded yet
+    status: str = PENDING
+    forward: CallState = msgspec.field(default_factory=CallState)
+    undo: CallState | None = None
+    output: Any = None
+    undo_output: Any = None
+    via: str = ""  # how it is known to have happened: StepSucceeded.via
+    source: str = ""  # whose effect it is, if it is another saga's
+    handed_to: str = ""  # the fork that its effect belongs to
+    taken_key: str = ""  # the key under which another saga made its effect
+    age_ms: int | None = None  # how old its result is, if it is a kept one
+    using: int = 0  # which of its fallbacks is called; 0: its own tool
+    unavailable: bool = False  # its own tool could not be reached
+    parked: int = 0  # how often it was parked
+    undo_waits: int = 0  # dependents whose undo has not ended yet
+    released: bool = False  # a failed undo let the steps go that it only follows in the list
+    left: bool = False  # a person accepted that it stands
+    by_hand: bool = False  # a person undid it
+    settled_ask: bool = False  # the planner has been asked about it, and has answered
+    open_remedies: int = 0  # steps that make up for it and have not happened yet
+    remedied: bool = False  # they all have
 
     def call(self, direction: Direction) -> CallState:
         """The call of one direction."""
@@ -320,8 +283,9 @@ class State:
 
     def next_overdue(self) -> int | None:
         """When, in Unix ms, ``overdue`` becomes true if nobody does anything; None: never."""
-        dues = [*self.expiring.values(), *(reminder.due for reminder in self.reminders.values())]
-        return min(dues, default=None)
+        if not (self.expiring or self.reminders):
+            return None
+        return min([*self.expiring.values(), *(reminder.due for reminder in self.reminders.values())])
 
     def changed(self, tool: str, digest: str) -> bool:
         """Whether a tool's declaration is another one than on the day the saga was submitted."""
@@ -330,6 +294,12 @@ class State:
     def alerts_pending(self, *, alerting: bool) -> bool:
         """Whether somebody is still to be told about an open question."""
         return alerting and bool(self.alerts)
+
+    def only_waits(self) -> bool:
+        """Whether nothing is under way, so that only time or somebody else can move the saga."""
+        if self.in_flight or self.asking or self.ready or self.undo_ready or self.open:
+            return False
+        return not any(alert.in_flight for alert in self.alerts.values())
 
     def next_due(self, now_ms: int) -> int | None:
         """When, in Unix ms after ``now_ms``, something falls due without anybody's doing; None: nothing will.
@@ -352,12 +322,20 @@ class State:
 class StateScope:
     """The values that a saga's bindings find. Secrets show as their marker: their values are never journalled."""
 
-    __slots__ = ("_state", "input", "saga_id")
+    __slots__ = ("_state",)
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.saga_id = state.saga_id
-        self.input = state.input
+
+    @property
+    def saga_id(self) -> str:
+        """The saga's id."""
+        return self._state.saga_id
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """The plan's input."""
+        return self._state.input
 
     def output(self, step_key: str) -> Any:
         """The output of a step that happened; raises ``BindingUnresolved``."""

@@ -34,6 +34,7 @@ from saga_engine.ports.store import (
     StorePromise,
 )
 from saga_engine.ports.tools import Call, Clock, Tools
+from saga_engine.ports.work import Load, Taken, Taking, WorkStore
 
 __all__ = [
     "Ack",
@@ -54,6 +55,7 @@ __all__ = [
     "GuardStore",
     "Head",
     "Held",
+    "Load",
     "Observer",
     "PastStep",
     "PlanRequest",
@@ -67,5 +69,8 @@ __all__ = [
     "StepsCheck",
     "Store",
     "StorePromise",
+    "Taken",
+    "Taking",
     "Tools",
+    "WorkStore",
 ]

@@ -7,13 +7,18 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from saga_engine.ports.guards import GuardStore
+from saga_engine.ports.work import WorkStore
 
 
 class Creation(NamedTuple):
-    """What the head of a new saga starts with. ``owned``: the creator's session becomes its owner at epoch 1."""
+    """What the head of a new saga starts with. ``owned``: the creator's session becomes its owner at epoch 1.
+
+    One that is not owned is for workers; ``room`` is how many of its partition may already wait for one, 0: any number.
+    """
 
     digest: str
     owned: bool
+    room: int = 0
 
 
 class Entry(NamedTuple):
@@ -23,7 +28,8 @@ class Entry(NamedTuple):
     head when given. ``release`` gives up ownership in the same write, unless mail
     is waiting and the saga has not ended. ``consumed`` messages leave the front of the inbox.
     ``keep_ms`` (with a final status) is how long the finished saga is kept; 0 is for ever. ``values`` are stored once,
-    by digest, before the records that refer to them.
+    by digest, before the records that refer to them. ``due_ms``: when, in Unix ms, the saga wants a worker once nobody
+    owns it; a time that is past is now, and 0 is never.
     """
 
     saga_id: str
@@ -37,9 +43,10 @@ class Entry(NamedTuple):
     keep_ms: int = 0
     values: Mapping[str, bytes] | None = None
     creation: Creation | None = None
+    due_ms: int = 0
 
 
-AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing"]
+AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing", "full"]
 
 
 class Ack(NamedTuple):
@@ -47,9 +54,9 @@ class Ack(NamedTuple):
 
     ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
     head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the
-    id to create is taken (``digest`` tells by which plan). ``missing``: no such saga. Whatever is not ``ok`` changed
-    nothing. ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga now; a saga with
-    mail is given up only if it has ended.
+    id to create is taken (``digest`` tells by which plan). ``missing``: no such saga. ``full``: too many sagas wait for
+    a worker already. Whatever is not ``ok`` changed nothing. ``inbox`` is the number of messages waiting.
+    ``released``: nobody owns the saga now; a saga with mail is given up only if it has ended.
     """
 
     verdict: AckVerdict
@@ -108,13 +115,13 @@ class Renewal(NamedTuple):
 class StorePromise:
     """What a store says about its own durability, for the start-up check and for ``saga doctor``.
 
-    ``level`` is what it keeps: ``fsync`` (acknowledged means on disk) or ``relaxed`` (it may lose the last writes, or
-    everything). ``findings`` are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
+    ``level`` is what it keeps: ``fsync`` (acknowledged means on disk), ``replicated:N`` (and on the disks of N replicas;
+    only when that was asked for) or ``relaxed`` (it may lose the last writes, or everything). ``findings`` are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
     """
 
     url: str
     server: str
-    level: Literal["fsync", "relaxed"]
+    level: str
     findings: Sequence[tuple[str, str, str]] = field(default_factory=tuple)
 
 
@@ -146,8 +153,8 @@ class Store(Protocol):
         """Extend the lease, unless it has ended in any partition. One round trip."""
         ...
 
-    async def close_session(self, owner: str) -> None:
-        """End the lease now: others may take over at once. Idempotent."""
+    async def close_session(self, owner: str, *, clean: bool = False) -> None:
+        """End the lease now: others may take over at once. ``clean``: it owns no saga any more. Idempotent."""
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
         """Take the saga if nobody with a live session has it; each success makes a new, greater epoch.
@@ -157,8 +164,11 @@ class Store(Protocol):
         """
         ...
 
-    async def release(self, saga_id: str, epoch: int) -> None:
-        """Give the saga up, if ``epoch`` is still its epoch. Idempotent."""
+    async def release(self, saga_id: str, epoch: int, due_ms: int = 0) -> None:
+        """Give the saga up, if ``epoch`` is still its epoch; it wants a worker at ``due_ms``, as in ``Entry``.
+
+        Idempotent.
+        """
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit: every entry stands or falls by itself, in one round trip and one fsync."""
@@ -181,7 +191,10 @@ class Store(Protocol):
         ...
 
     async def post(self, saga_id: str, message: bytes) -> Head:
-        """Put a message into the inbox and wake the owner; returns the head as it then was. Raises ``SagaNotFound``."""
+        """Put a message into the inbox and wake the owner; returns the head as it then was. Raises ``SagaNotFound``.
+
+        If nobody owns the saga, whoever posts acts on it; should that come to nothing, a worker does, seconds later.
+        """
         ...
 
     async def inbox(self, saga_id: str) -> Sequence[bytes]:
@@ -190,4 +203,8 @@ class Store(Protocol):
 
     def guard_store(self) -> GuardStore:
         """What the guards of all processes share, in the same place as the journals."""
+        ...
+
+    def work(self) -> WorkStore:
+        """The queue of sagas that want a worker."""
         ...

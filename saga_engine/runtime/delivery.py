@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
+from typing import Final
+
 from saga_engine.core.messages import Message, encode_message
 from saga_engine.core.records import MessageRefused
-from saga_engine.core.states import RUNNING
-from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, ForkRefused
+from saga_engine.core.states import ESCALATED, RUNNING, SAGA_FINAL
+from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, ForkRefused, SagaOwned
 from saga_engine.ports import Store
 from saga_engine.runtime.fleet import Fleet
+from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.journal import look, read_records
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
 
+#: How often, in seconds, a saga that others drive is looked at: less and less.
+_LOOK_AGAIN_S: Final = (0.02, 0.5)
 _REFUSALS = {"cancel": CancelRefused, "amend": AmendRefused, "hand_over": ForkRefused, "decide": DecisionRefused}
 
 
@@ -24,9 +31,12 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
     if handle is None:
         outcome = Outcome(await look(store, saga_id), full=False)
     else:
-        outcome = await handle.wait()
-        if outcome.status == RUNNING:  # a session whose agent has just gone: it was given up before it read this
-            outcome = await fleet.resume(saga_id).wait()
+        try:
+            outcome = await handle.wait()
+            if outcome.status == RUNNING:  # a session whose agent has just gone: it was given up before it read this
+                outcome = await fleet.resume(saga_id).wait()
+        except SagaOwned:  # a worker was faster, and reads it
+            outcome = Outcome(await look(store, saga_id), full=False)
     await _require_heard(store, message, outcome)
     return outcome
 
@@ -56,3 +66,38 @@ async def _require_heard(store: Store, message: Message, outcome: Outcome) -> No
             return
     if outcome.ended:
         raise refusal(f"saga {outcome.saga_id} ended ({outcome.status}) before this was read", hint="see `saga show`")
+
+
+async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) -> None:
+    """Have the saga that is forked give away what is taken, and undo the rest. A crash in between loses nothing."""
+    if fork.handover == "done":  # an earlier attempt died of it
+        try:
+            await fleet.resume(fork.of).wait()
+        except SagaOwned:
+            return  # it goes on elsewhere; what is taken is given away
+    elif fork.handover == "due":
+        message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
+        try:
+            await deliver(store, fleet, fork.of, message)
+        except ForkRefused:
+            # An earlier attempt, which died, may have been heard in its place.
+            if not await forking.handed_over(fork):
+                raise
+            return
+        if not await forking.handed_over(fork):
+            raise SagaOwned(
+                f"saga {fork.of} is driven by a live process, which has not handed over yet",
+                hint="try the same fork again: it goes on where this one was",
+                saga_id=fork.of,
+            )
+
+
+async def settled(store: Store, saga_id: str) -> Outcome:
+    """Look at a saga's head until it has ended or rests; raises ``SagaNotFound``."""
+    pause_s = _LOOK_AGAIN_S[0]
+    while True:
+        head = await store.head(saga_id)
+        if head.status in SAGA_FINAL or (head.status == ESCALATED and not head.owner):
+            return Outcome(await look(store, saga_id, full=True))
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])

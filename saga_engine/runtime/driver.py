@@ -11,14 +11,14 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.codec import encode
+from saga_engine.core.codec import encode_all
 from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
@@ -27,13 +27,26 @@ from saga_engine.core.messages import answer, decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
-from saga_engine.ports import Clock, Creation, Entry, Observer, Store
+from saga_engine.ports import Ack, Clock, Creation, Entry, Observer, Store
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine.driver")
 
 Result = Outcome | Advice | ErrorInfo | None
+
+#: A due time that is long past: the saga wants a worker now.
+AT_ONCE = 1
+#: What this process cannot do, and another one perhaps can, is offered again after so long.
+OFFER_AGAIN_MS = 60_000
+
+
+def queued_again(state: State, now_ms: int) -> int:
+    """When a saga that rests wants a worker: an approval expires, people are to be reminded. 0: never."""
+    due_ms = state.next_overdue()
+    if due_ms is None:
+        return 0
+    return due_ms if due_ms > now_ms else now_ms + OFFER_AGAIN_MS  # a reminder, and nobody here to remind
 
 
 class Link:
@@ -68,7 +81,8 @@ class Link:
 class SagaDriver:
     """The only writer of one saga, as long as its epoch is the saga's.
 
-    ``on_durable`` is called after each append with the records that are durable from then on.
+    ``mail``: whether messages may be waiting. ``rest_ms``: for a wait for a timer that takes longer, the saga is given
+    up, and comes back through the queue when the timer fires. None: whoever waits for the saga waits here.
     """
 
     __slots__ = (
@@ -84,6 +98,7 @@ class SagaDriver:
         "_outcomes",
         "_performer",
         "_released",
+        "_rest_ms",
         "_seq",
         "_store",
         "_tasks",
@@ -108,6 +123,8 @@ class SagaDriver:
         keep_ms: int,
         journalled: Callable[[], None] | None = None,
         link: Link | None = None,
+        mail: bool = False,
+        rest_ms: int | None = None,
     ) -> None:
         self.state = state
         self.stopping = False
@@ -124,7 +141,8 @@ class SagaDriver:
         self._observers = observers
         self._keep_ms = keep_ms
         self._link = link
-        self._mail = creation is None  # a saga taken over may have mail
+        self._rest_ms = rest_ms
+        self._mail = mail
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.Future[None] | None = None
@@ -140,6 +158,10 @@ class SagaDriver:
         self.stopping = True
         self.rouse()
 
+    def under_way(self) -> int:
+        """How many calls, undos and probes are under way."""
+        return len(self.state.in_flight)
+
     def rouse(self) -> None:
         """There is something to look at."""
         if self._wake is not None and not self._wake.done():
@@ -152,6 +174,7 @@ class SagaDriver:
         its journal says.
         """
         records: list[r.AnyRecord] = list(first)
+        settled_at: int | None = None  # when the last outcome was judged, if nothing has been waited for since
         if self._link is not None:
             self._link.driver = self
             self._link.on_driver(self.state)
@@ -159,21 +182,29 @@ class SagaDriver:
             while True:
                 consumed = await self._read_mail(records) if self._mail and not self.stopping else 0
                 if not self.stopping:
-                    self._take_requests(records)
-                    self._decide(records)
+                    if self._link is not None:
+                        self._take_requests(records, self._link)
+                    self._decide(records, settled_at)
                 if records or consumed:
-                    await self._commit(records, consumed)
+                    self._committed(records, await self._commit(records, consumed))
                 if self._released:
                     return
                 if self.stopping and not self._tasks and not self._outcomes:
-                    await self._store.release(self.state.saga_id, self.state.epoch)
+                    # Workers go on with it at once; with an open session, its agent does.
+                    await self._store.release(self.state.saga_id, self.state.epoch, 0 if self.state.open else AT_ONCE)
                     return
                 effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
+                self._performer.begun += len(effects)
                 records = []
                 if not effects and self._is_abandoned_session():
                     await self._store.release(self.state.saga_id, self.state.epoch)
                     return
-                await self._perform(effects, records)
+                if len(effects) == 1 and self._is_alone():
+                    # It runs right here, with no task of its own: the hot path of a sequential saga.
+                    settled_at = self._judge(effects[0], await self._result(effects[0]), records)
+                else:
+                    await self._perform(effects, records)
+                    settled_at = None
         finally:
             if self._link is not None:
                 self._link.driver = None
@@ -184,10 +215,16 @@ class SagaDriver:
 
     # --- deciding and writing ------------------------------------------------------------------------------------
 
-    def _decide(self, records: list[r.AnyRecord]) -> None:
+    def _now_ms(self) -> int:
+        """The store's time; never before that of the saga's last record."""
+        return max(self._clock.now_ms(), self.state.at)
+
+    def _decide(self, records: list[r.AnyRecord], now: int | None) -> None:
         """Follow the state until nothing more can be settled now; each round is evolved before the next is asked."""
         state = self.state
-        now = self._decided_at = max(self._clock.now_ms(), state.at)
+        if now is None or now < state.at:
+            now = self._now_ms()
+        self._decided_at = now
         means = self._performer.means
         while found := decide(state, now, means):
             for record in found:
@@ -202,13 +239,10 @@ class SagaDriver:
             return False
         return not state.in_flight and state.next_due(self._decided_at) is None
 
-    def _take_requests(self, records: list[r.AnyRecord]) -> None:
+    def _take_requests(self, records: list[r.AnyRecord], link: Link) -> None:
         """What a session's agent wants recorded; its calls and their intents share an append."""
-        link = self._link
-        if link is None:
-            return
         while link.requests:
-            record = link.requests.popleft()(self.state, max(self._clock.now_ms(), self.state.at))
+            record = link.requests.popleft()(self.state, self._now_ms())
             if record is not None:
                 evolve(self.state, record)
                 records.append(record)
@@ -217,22 +251,24 @@ class SagaDriver:
         """Answer the messages in the inbox; returns how many were answered. They leave it in the same append."""
         self._mail = False
         waiting = await self._store.inbox(self.state.saga_id)
-        now = max(self._clock.now_ms(), self.state.at)
+        now = self._now_ms()
         for data in waiting:
             record = answer(self.state, decode_message(data), now)
             evolve(self.state, record)
             records.append(record)
         return len(waiting)
 
-    async def _commit(self, records: list[r.AnyRecord], consumed: int) -> None:
+    def _commit(self, records: list[r.AnyRecord], consumed: int) -> asyncio.Future[Ack]:
+        """Append the records; what came of it is for ``_committed``."""
         state = self.state
         values: dict[str, bytes] = {}
-        data = [encode(record, values) for record in records]
+        data = encode_all(records, values)
         status = state.status if state.status != self._head_status else None
         asked = self._asked()
         final = state.status in t.SAGA_FINAL
         resting = state.status == t.ESCALATED and not state.alerts_pending(alerting=self._performer.means.alerting)
-        release = final or (resting and not self._tasks)
+        due_ms = 0 if final else self._due_ms(resting=resting)
+        release = final or due_ms > 0 or (resting and not self._tasks)
         entry = Entry(
             state.saga_id,
             self._seq,
@@ -245,15 +281,20 @@ class SagaDriver:
             self._keep_ms if final else 0,
             values or None,
             self._creation,
+            due_ms,
         )
-        ack = await self._writer.append(entry)
-        if ack.verdict != "ok":
-            raise self._refusal(ack.verdict, ack.digest)
+        # What follows holds if the append succeeds. If not, this driver is worth nothing, and nobody asks it any more.
         self._creation = None
         self._seq += len(data)
-        if status is not None:
-            self._head_status = status
+        self._head_status = state.status
         self._head_asked = asked
+        return self._writer.append(entry)
+
+    def _committed(self, records: list[r.AnyRecord], ack: Ack) -> None:
+        """The records are durable; or they are not, and why not is raised."""
+        if ack.verdict != "ok":
+            raise self._refusal(ack.verdict, ack.digest)
+        final = self._head_status in t.SAGA_FINAL
         if ack.inbox and not final:
             self._mail = True
         self._released = ack.released or final  # mail that came in time keeps a saga here that only rests
@@ -264,6 +305,17 @@ class SagaDriver:
             self._link.on_durable(records)
         if self._observers:
             self._observe(records)
+
+    def _due_ms(self, *, resting: bool) -> int:
+        """When a saga that is given up with this append wants a worker; 0: it is not given up, or never wants one."""
+        if self._tasks:
+            return 0
+        if resting:
+            return queued_again(self.state, self._decided_at)
+        if self._rest_ms is None or self._outcomes or self._mail or not self.state.only_waits():
+            return 0
+        due_ms = self.state.next_due(self._decided_at)
+        return due_ms if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
 
     def _asked(self) -> tuple[Any, ...] | None:
         """What the head says about open questions: whoever lists them reads no journal."""
@@ -299,18 +351,9 @@ class SagaDriver:
     # --- doing ---------------------------------------------------------------------------------------------------
 
     async def _perform(self, effects: Sequence[AnyEffect], records: list[r.AnyRecord]) -> None:
-        """Start the effects, wait until something has come of any, and turn that into records.
-
-        A lone effect runs right here, with no task of its own; that is the hot path of a sequential saga.
-        """
-        state = self.state
-        # (An open session's agent may ask for something else meanwhile.)
-        if len(effects) == 1 and not self._tasks and not state.waiting and not self._outcomes and not state.open:
-            effect = effects[0]
-            self._judge(effect, await self._result(effect), records)
-            return
+        """Start the effects, wait until something has come of any, and turn that into records."""
         for effect in effects:
-            task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {state.saga_id}")
+            task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {self.state.saga_id}")
             self._tasks.add(task)
         asked = self._link is not None and self._link.requests
         if not self._outcomes and not self._mail and not asked and not (self.stopping and not self._tasks):
@@ -321,15 +364,21 @@ class SagaDriver:
                 raise result
             self._judge(effect, result, records)
 
-    async def _result(self, effect: AnyEffect) -> Result:
+    def _is_alone(self) -> bool:
+        """Whether an effect is the only thing that the saga waits for."""
+        # (An open session's agent may ask for something else meanwhile.)
+        state = self.state
+        return not (self._tasks or state.waiting or self._outcomes or state.open)
+
+    def _result(self, effect: AnyEffect) -> Awaitable[Result]:
         performer = self._performer
         if type(effect) is CallTool:
-            return await performer.call(self.state, effect)
+            return performer.call(self.state, effect)
         if type(effect) is Alert:
-            return await performer.alert(self.state, effect)
+            return performer.alert(self.state, effect)
         if type(effect) is AskPlanner:
-            return await performer.advise(self.state, effect)
-        return await performer.probe(self.state, effect)  # type: ignore[arg-type]
+            return performer.advise(self.state, effect)
+        return performer.probe(self.state, effect)  # type: ignore[arg-type]
 
     async def _perform_apart(self, effect: AnyEffect) -> None:
         result: Result | LeaseLost
@@ -347,9 +396,10 @@ class SagaDriver:
         self._tasks.discard(task)  # here and not in a callback: the driver counts on it as soon as it wakes
         self.rouse()
 
-    def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> None:
+    def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:
+        """Record what came of an effect; returns when."""
         state = self.state
-        now = max(self._clock.now_ms(), state.at)
+        now = self._now_ms()
         if type(effect) is Alert:
             remind_ms = self._performer.remind_ms
             record = judge_alert(state, effect.question, result, now, random.random(), remind_ms)  # type: ignore[arg-type]
@@ -359,6 +409,7 @@ class SagaDriver:
             record = judge(state, effect, result, now, random.random())  # type: ignore[arg-type]
         evolve(state, record)
         records.append(record)
+        return now
 
     async def _wait(self) -> None:
         """Until an outcome, a message, a stop, or the next due time."""

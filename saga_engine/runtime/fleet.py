@@ -21,13 +21,21 @@ from saga_engine.core.growth import Growth
 from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted, StepTakenOver
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
-from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaExists, SagaOwned
+from saga_engine.errors import (
+    Interrupted,
+    LeaseLost,
+    QueueFull,
+    SagaError,
+    SagaExists,
+    SagaOwned,
+    StoreUnavailable,
+)
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
-from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Held, Observer, Store, Tools
-from saga_engine.runtime.driver import Link, SagaDriver
-from saga_engine.runtime.journal import read_records, require_tools, state_of
-from saga_engine.runtime.lease import Lease, StoreClock
+from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Held, Observer, Store, Taken, Tools
+from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
+from saga_engine.runtime.journal import decoded, read_records, require_tools, state_of
+from saga_engine.runtime.lease import Lease, StoreClock, lease_clock_s
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
 from saga_engine.runtime.performer import Performer, means_of, secret_value
@@ -37,15 +45,25 @@ _log = logging.getLogger("saga_engine")
 
 #: How often a saga is taken up again after the lease was lost under it.
 _MAX_TAKE_UPS = 3
+#: How often, in seconds, a saga that another process owns is asked for: its owner may end with it, or prove that it
+#: lives, before its lease ends. A lease that ends later than it did, by more than this, has been renewed.
+_ACQUIRE_AGAIN_S = 1.0
+_RENEWED_S = 0.25
+#: A saga from the queue that waits for a timer for longer than this does not wait in memory.
+_REST_MS = 2_000
+#: When a saga is offered again that could not be driven here, for want of a tool or a secret.
+_RETRY_REFUSED_MS = 5_000
 
 
 class Running:
     """A saga of this process: its driver of the moment, and those who wait for it."""
 
-    __slots__ = ("digest", "driver", "future", "journalled", "link", "lost", "task")
+    __slots__ = ("digest", "driver", "future", "journalled", "link", "lost", "queued", "task")
 
-    def __init__(self, digest: str, link: Link | None = None) -> None:
+    def __init__(self, digest: str, link: Link | None = None, *, queued: bool = False) -> None:
         self.digest = digest
+        #: It came from the queue and nobody waits for it here: where it need not stay it goes back there.
+        self.queued = queued
         #: To the agent of a session.
         self.link = link
         self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -57,7 +75,11 @@ class Running:
 
 
 class Fleet:
-    """All sagas that this process drives. ``on_wait(saga_id, owner, seconds)`` is told when a take-over has to wait."""
+    """All sagas that this process drives.
+
+    ``keep_ms``: how long finished sagas are kept. ``room``: how many sagas of a partition may wait for a worker, 0: any
+    number. ``on_wait(saga_id, owner, seconds)`` is told when a take-over has to wait.
+    """
 
     def __init__(
         self,
@@ -67,6 +89,7 @@ class Fleet:
         *,
         lease_s: float,
         keep_ms: int,
+        room: int,
         escalation: Escalation,
         advisor: Advisor | None,
         semantic: Semantic,
@@ -79,6 +102,7 @@ class Fleet:
         self._tools = tools
         self._lease_s = lease_s
         self._keep_ms = keep_ms
+        self._room = room
         self._escalation = escalation
         self._advisor = advisor
         self._semantic = semantic
@@ -88,8 +112,11 @@ class Fleet:
         self._on_wait = on_wait
         self._writer = JournalWriter(store, self.clock)
         self._performer: Performer | None = None
+        self._begun_before = 0
         self._opening = asyncio.Lock()
         self._running: dict[str, Running] = {}
+        #: Sagas that could not be given up, because the store could not be told: epoch and due time.
+        self._owed: dict[str, tuple[int, int]] = {}
         self._stopping = asyncio.Event()
 
     async def close(self) -> None:
@@ -106,7 +133,12 @@ class Fleet:
         await asyncio.gather(*(saga.task for saga in running if saga.task is not None), return_exceptions=True)
         await self._writer.close()
         if self._performer is not None:
-            await self._performer.lease.close()
+            if self._owed:
+                try:
+                    await asyncio.wait_for(self.settle_debts(), 1.0)
+                except (SagaError, TimeoutError) as error:
+                    _log.info("sagas could not be given up (%s); workers find them", error)
+            await self._performer.lease.close(clean=not self._owed)
 
     # --- the ways in ---------------------------------------------------------------------------------------------
 
@@ -152,13 +184,41 @@ class Fleet:
         saga = Running("", link)
         return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, ()))
 
+    def adopt(self, taken: Taken, owner: str) -> Handle:
+        """A saga that ``owner``, the lease of this process, has taken from the queue; it goes back if it need not stay.
+
+        The handle's outcome may be one that only waits for a timer. Raises ``Interrupted``: the saga then goes back.
+        """
+        if self.closing:
+            self._owed[taken.saga_id] = (taken.epoch, AT_ONCE)
+        self._still_open()
+        saga = Running("", queued=True)
+        before = self._running.get(taken.saga_id)
+        work = self._adopt(taken, owner, saga, None if before is None else before.task)
+        return self._take_on(taken.saga_id, saga, work)
+
+    async def lease(self) -> Lease:
+        """The lease of this process, opened anew if it was lost. Raises ``StoreUnavailable``."""
+        return (await self._open_lease()).lease
+
+    def count(self) -> tuple[int, int, int]:
+        """How many sagas are driven here, how many effects are under way, and how many were ever begun."""
+        drivers = [saga.driver for saga in self._running.values() if saga.driver is not None]
+        begun = self._begun_before + (0 if self._performer is None else self._performer.begun)
+        return len(self._running), sum(driver.under_way() for driver in drivers), begun
+
+    async def settle_debts(self) -> None:
+        """Give up what could not be given up when its driver ended. Raises ``StoreUnavailable``."""
+        for saga_id, (epoch, due_ms) in list(self._owed.items()):
+            await self._store.release(saga_id, epoch, due_ms)
+            self._owed.pop(saga_id, None)
+
     def _still_open(self) -> None:
         if self.closing:
             raise Interrupted("the coordinator is closing", hint="open another one")
 
     def _take_on(self, saga_id: str, saga: Running, work: Coroutine[Any, Any, Outcome]) -> Handle:
         self._running[saga_id] = saga
-        saga.future.add_done_callback(_retrieve)
         saga.task = asyncio.create_task(self._see_through(saga_id, saga, work), name=f"saga {saga_id}")
         return Handle(saga_id, saga.future)
 
@@ -190,9 +250,16 @@ class Fleet:
             status=t.PENDING,
             summary=msgspec.json.encode(summary(begin(started, compiled))),
             values=values or None,
-            creation=Creation(digest=started.digest, owned=False),
+            creation=Creation(digest=started.digest, owned=False, room=self._room),
+            due_ms=AT_ONCE,
         )
         ack = await self._writer.append(entry)
+        if ack.verdict == "full":
+            raise QueueFull(
+                "too many sagas wait for a worker already; nothing was journalled",
+                hint="submit it again later, start more workers (`saga worker`), or raise queue_limit",
+                saga_id=started.saga_id,
+            )
         if ack.verdict == "exists":
             if ack.digest != started.digest:
                 raise other_plan(started.saga_id)
@@ -211,6 +278,7 @@ class Fleet:
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
             if not saga.future.done():
                 saga.future.set_exception(error)
+                saga.future.exception()  # if nobody waits for it, its journal says so: asyncio need not warn
         else:
             if not saga.future.done():
                 saga.future.set_result(outcome)
@@ -245,20 +313,23 @@ class Fleet:
             except (LeaseLost, asyncio.CancelledError) as error:
                 take_ups += 1
                 self._absorb(saga, error)
-                if self.closing or take_ups > _MAX_TAKE_UPS:
-                    raise _lost(saga_id) from error
+                if self.closing or saga.queued or take_ups > _MAX_TAKE_UPS:
+                    raise _lost(saga_id) from error  # (one from the queue is found there again)
                 _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
                 driver = None
-            except Exception:
+            except Exception as error:
                 saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
-                await self._give_up(driver)
+                await self._give_up(saga_id, driver.state.epoch, self._due_after(error))
                 raise
             else:
                 if driver.state.status in t.SAGA_FINAL:
                     return Outcome(driver.state)
                 if driver.state.status == t.ESCALATED:
-                    self._wake_later(driver.state)
+                    if not saga.queued:
+                        self._wake_later(driver.state)
                     return Outcome(driver.state)
+                if saga.queued and not driver.stopping:
+                    return Outcome(driver.state)  # it waits for a timer, or for its agent
                 if driver.state.open and (saga.link is None or saga.link.left):
                     return Outcome(driver.state)  # only its agent can go on with it
                 raise Interrupted(
@@ -295,12 +366,19 @@ class Fleet:
             task.uncancel()
         saga.lost = False
 
-    async def _give_up(self, driver: SagaDriver) -> None:
-        """After a defect or an outage: let others take the saga over at once, if the store can be told."""
+    def _due_after(self, error: Exception) -> int:
+        """When a worker may try again: at once after an outage; later, elsewhere perhaps, what failed for a reason."""
+        if isinstance(error, StoreUnavailable):
+            return AT_ONCE
+        return self.clock.now_ms() + (_RETRY_REFUSED_MS if isinstance(error, SagaError) else OFFER_AGAIN_MS)
+
+    async def _give_up(self, saga_id: str, epoch: int, due_ms: int) -> None:
+        """After a defect or an outage: let others take the saga over, if the store can be told."""
         try:
-            await asyncio.wait_for(self._store.release(driver.state.saga_id, driver.state.epoch), 1.0)
+            await asyncio.wait_for(self._store.release(saga_id, epoch, due_ms), 1.0)
         except (SagaError, TimeoutError) as error:
-            _log.info("saga %s could not be given up (%s); its lease runs out", driver.state.saga_id, error)
+            self._owed[saga_id] = (epoch, due_ms)
+            _log.info("saga %s could not be given up yet (%s)", saga_id, error)
 
     def _driver(
         self,
@@ -309,6 +387,8 @@ class Fleet:
         performer: Performer,
         saga: Running,
         creation: Creation | None = None,
+        *,
+        mail: bool = False,
     ) -> SagaDriver:
         return SagaDriver(
             state,
@@ -322,6 +402,8 @@ class Fleet:
             keep_ms=self._keep_ms,
             journalled=None if saga.journalled is None else partial(_resolve, saga.journalled),
             link=saga.link,
+            mail=mail,
+            rest_ms=_REST_MS if saga.queued else None,
         )
 
     async def _take(self, saga_id: str, saga: Running) -> Outcome | tuple[SagaDriver, AnyRecord]:
@@ -353,11 +435,41 @@ class Fleet:
             await self._store.release(saga_id, acquired.epoch)
             return Outcome(state)
         evolve(state, resumed)
-        return self._driver(state, acquired.seq, performer, saga), resumed
+        return self._driver(state, acquired.seq, performer, saga, mail=bool(acquired.inbox)), resumed
+
+    async def _adopt(self, taken: Taken, owner: str, saga: Running, before: asyncio.Task[None] | None) -> Outcome:
+        """Drive a saga that was taken from the queue; whatever keeps this process from it sends it back there."""
+        saga_id, epoch = taken.saga_id, taken.epoch
+        if before is not None:
+            await asyncio.wait([before])  # an earlier epoch of it ends here: it is fenced, and hears of it
+        try:
+            performer = await self._open_lease()
+            if performer.lease.owner != owner:
+                raise _lost(saga_id)
+            data = taken.records
+            records = (
+                await read_records(self._store, saga_id) if data is None else await decoded(self._store, saga_id, data)
+            )
+            require_tools(saga_id, records, self._tools)
+            state = state_of(records, self._tools)
+            rests = state.status == t.ESCALATED and not taken.inbox
+            if rests and not state.overdue(self.clock.now_ms(), alerting=self._means.alerting):
+                await self._store.release(saga_id, epoch, queued_again(state, self.clock.now_ms()))
+                return Outcome(state)
+            _require_secrets(state.plan)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            await self._give_up(saga_id, epoch, self._due_after(error))
+            raise
+        resumed = SagaResumed(at=max(self.clock.now_ms(), state.at), owner=owner, epoch=epoch)
+        evolve(state, resumed)
+        driver = self._driver(state, taken.seq, performer, saga, mail=taken.inbox > 0)
+        return await self._drive(saga_id, saga, driver, [resumed])
 
     async def _acquire(self, saga_id: str) -> Acquired:
         """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it."""
-        waited_for = ""
+        told, ends_s = "", 0.0
         while True:
             owner = self._writer.owner
             answer = await self._store.acquire(saga_id, owner)
@@ -365,18 +477,20 @@ class Fleet:
                 answer = await self._store.acquire(saga_id, owner, dead_owner=answer.owner)
             if isinstance(answer, Acquired):
                 return answer
-            if waited_for == answer.owner:
+            left_s = answer.ttl_ms / 1000
+            now_s = lease_clock_s()
+            if told != answer.owner:
+                told, ends_s = answer.owner, now_s + left_s
+                if self._on_wait is not None:
+                    self._on_wait(saga_id, answer.owner, left_s)
+            elif now_s + left_s > ends_s + _RENEWED_S:
                 raise SagaOwned(
                     f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
                     hint="it goes on there; `saga show` follows it",
                     saga_id=saga_id,
                     owner=answer.owner,
                 )
-            waited_for = answer.owner
-            seconds = answer.ttl_ms / 1000
-            if self._on_wait is not None:
-                self._on_wait(saga_id, answer.owner, seconds)
-            if await self._closes_within(seconds + 0.01):
+            if await self._closes_within(min(left_s, _ACQUIRE_AGAIN_S) + 0.01):
                 raise Interrupted(
                     f"saga {saga_id} was not taken over; it stands as its journal says",
                     hint=f"saga resume {saga_id}",
@@ -401,6 +515,8 @@ class Fleet:
                 if performer.lease.valid():
                     return performer
                 performer.lease.lose()  # its time is over, although its renewal has not noticed yet
+                self._owed.clear()  # with the lease its sagas became nobody's
+                self._begun_before += performer.begun
             lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
             await lease.open()
             lease.on_lost(self._lost)
@@ -451,9 +567,3 @@ def _who(owner: str) -> str:
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _retrieve(future: asyncio.Future[Outcome]) -> None:
-    """A saga that nobody waits for may fail without a warning from asyncio: its journal says so."""
-    if not future.cancelled():
-        future.exception()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from saga_engine.core.codec import abridge, decode, inflate, refs_of
@@ -21,7 +23,12 @@ async def read_records(store: Store, saga_id: str, start: int = 0, *, whole: boo
 
     Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
     """
-    records = [decode(data) for data in await store.read(saga_id, start)]
+    return await decoded(store, saga_id, await store.read(saga_id, start), whole=whole)
+
+
+async def decoded(store: Store, saga_id: str, data: Sequence[bytes], *, whole: bool = True) -> list[AnyRecord]:
+    """Records as they were read, with large values put back in their place; raises what ``read_records`` raises."""
+    records = [decode(piece) for piece in data]
     return await _inflated(store, saga_id, records) if whole else records
 
 

@@ -74,8 +74,8 @@ class Lease:
         self._valid_until_s = sent + self._ttl_ms / 1000
         self._task = asyncio.create_task(self._keep(), name="saga-lease")
 
-    async def close(self) -> None:
-        """End the lease at once, so that others need not wait for it."""
+    async def close(self, *, clean: bool = False) -> None:
+        """End the lease at once, so that others need not wait for it. ``clean``: it owns no saga any more."""
         self._closing = True  # a client may swallow the one cancellation that is sent
         if self._task is not None:
             self._task.cancel()
@@ -84,7 +84,7 @@ class Lease:
         if not self.lost:
             self.lost = True
             try:
-                await self._store.close_session(self.owner)
+                await self._store.close_session(self.owner, clean=clean)
             except SagaError as error:
                 # It ends by itself; whoever waits for a saga just waits a little longer.
                 _log.warning("the lease could not be closed and will run out by itself: %s", error)

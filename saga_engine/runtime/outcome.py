@@ -99,6 +99,14 @@ class Handle:
         """Call ``callback`` once ``wait`` would return at once."""
         self._future.add_done_callback(lambda _: callback())
 
+    def found(self) -> Outcome | BaseException | None:
+        """What ``wait`` would return or raise at once; None if it would wait."""
+        if not self._future.done():
+            return None
+        if self._future.cancelled():
+            return asyncio.CancelledError()
+        return self._future.exception() or self._future.result()
+
     def done(self) -> bool:
         """Whether ``wait`` would return at once."""
         return self._future.done()

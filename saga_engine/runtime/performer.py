@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from saga_engine.core.decide import Means
@@ -60,7 +60,7 @@ def secret_value(name: str) -> str:
 class Performer:
     """Makes calls, probes and alerts for all sagas of a process."""
 
-    __slots__ = ("_advisor", "_escalation", "_tools", "lease", "means", "remind_ms")
+    __slots__ = ("_advisor", "_escalation", "_permit", "_tools", "begun", "lease", "means", "remind_ms")
 
     def __init__(
         self, tools: Tools, lease: Lease, escalation: Escalation, advisor: Advisor | None, semantic: Semantic
@@ -69,24 +69,25 @@ class Performer:
         self._escalation = escalation
         self._advisor = advisor
         self.lease = lease
+        self._permit = lease.check
         #: What this process can do beside calling tools.
         self.means = means_of(escalation, advisor, semantic)
         self.remind_ms = round(escalation.remind_s * 1000)
+        #: How many effects were begun: calls, undos, probes, alerts and questions to a model.
+        self.begun = 0
 
-    async def call(self, state: State, effect: CallTool) -> Outcome:
+    def call(self, state: State, effect: CallTool) -> Coroutine[Any, Any, Outcome]:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
         serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
         template = serving.params
-        call = _call(state, effect, effect.direction, serving.timeout_s, self.lease.check)
+        call = _call(state, effect, effect.direction, serving.timeout_s, self._permit)
         if type(serving) is CompiledFallback and serving.way == "cached":
-            return await self._tools.last_good(
-                serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call
-            )
+            return self._tools.last_good(serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call)
         if template.secrets:
-            return await self._call_with_secrets(state, serving.tool, template, call)
+            return self._call_with_secrets(state, serving.tool, template, call)
         params = template.resolve(StateScope(state))
-        self.lease.check()
-        return await self._tools.call(serving.tool, params, call)
+        self._permit()
+        return self._tools.call(serving.tool, params, call)
 
     async def _call_with_secrets(self, state: State, tool: str, template: Params, call: Call) -> Outcome:
         scope = SecretScope(state)
@@ -107,7 +108,7 @@ class Performer:
             params = serving.params.resolve(scope)
         except SecretMissing as error:
             return Unknown(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
-        call = _call(state, effect, "probe", serving.timeout_s, self.lease.check)
+        call = _call(state, effect, "probe", serving.timeout_s, self._permit)
         if serving.params.secrets:
             call = call._replace(masked=serving.params.resolve(StateScope(state)))
         self.lease.check()
@@ -185,25 +186,26 @@ def _call(
     timeout_s: float,
     permit: Callable[[], None],
 ) -> Call:
-    index = effect.step
-    step = state.plan.steps[index]
-    backward = effect.direction != FORWARD
+    index, way = effect.step, effect.direction
+    plan = state.plan
+    step, made = plan.steps[index], state.steps[index].call(way)
+    backward = way != FORWARD
     return Call(
         state.saga_id,
         step.key,
         direction,
         effect.attempt,
-        state.key(index, effect.direction),
+        state.key(index, way),
         state.epoch,
-        None if state.backward or state.past_pivot else state.deadline_ms,
+        None if plan.deadline_s is None or state.backward or state.past_pivot else state.deadline_ms,
         timeout_s,
         None,
-        state.approval(index, effect.direction),
+        state.approval(index, way) if made.approval else "",
         () if step.resource is None else _resources(state, step.resource),
         (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
         permit,
         backward or step.remedies is not None,
-        _key_until(state, effect, timeout_s),
+        _key_until(state, effect, timeout_s) if made.doubtful else None,
     )
 
 

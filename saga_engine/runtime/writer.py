@@ -22,12 +22,14 @@ _WORTH_HALVING = 32
 class JournalWriter:
     """The one writer of a process. A saga has at most one append under way; its driver sees to that."""
 
-    __slots__ = ("_clock", "_flushing", "_queue", "_sending", "_store", "_tasks", "owner")
+    __slots__ = ("_clock", "_flushing", "_loop", "_queue", "_sending", "_store", "_tasks", "owner")
 
     def __init__(self, store: Store, clock: StoreClock) -> None:
         self.owner = ""
         self._store = store
         self._clock = clock
+        #: Asked for once: which one runs is looked up with a system call each time.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: list[tuple[asyncio.Future[Ack], Entry]] = []
         self._flushing = 0
         self._sending = 0
@@ -39,7 +41,9 @@ class JournalWriter:
         It fails with ``StoreUnavailable`` or ``StoreRefused``; then it is not known whether they were added, and
         asking again with the same entry is safe.
         """
-        future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[Ack] = self._loop.create_future()
         self._queue.append((future, entry))
         # A call that has not been sent yet will take this entry along; only beside one in flight is another worth
         # while.

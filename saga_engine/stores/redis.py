@@ -11,29 +11,34 @@ carry the hash tag of its partition, so everything a script changes together liv
     saga:{p07}:expiry           zset    id of a finished saga by the time it goes
     saga:{p07}:session:<owner>  string  with a TTL: the lease of a process, which covers all its sagas
     saga:{p07}:wake:<owner>     set     ids of its sagas with mail
+    saga:{p07}:owners           set     who has a session, or left sagas behind when it ended
+    saga:{p07}:due              zset    id of a saga that nobody owns, by the time when it wants a worker
+    saga:{p07}:taken:<owner>    list    what its last request for work got: nonce, ids
     saga:meta                   hash    format, partitions
 
-The keys of the guards are in ``guards``.
+The keys of the guards are in ``guards``; the verbs for workers are in ``work``.
 """
 
 from __future__ import annotations
 
 import heapq
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
-
-from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
 from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
-from saga_engine.stores.durability import SETTINGS, Level, ServerFacts, demand, judge
+from saga_engine.settings import replicas_of
+from saga_engine.stores.calls import Calls
+from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
-from saga_engine.stores.scripts import Script, script
-from saga_engine.stores.wire import Argument, Connector, Line, refusal
+from saga_engine.stores.work import RedisWork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from saga_engine.stores.wire import Argument, Connector
 
 FORMAT: Final = 1
 PARTITIONS: Final = 16
@@ -41,18 +46,22 @@ PARTITIONS: Final = 16
 #: No single call carries more than this, unless one entry alone does.
 _CALL_BYTES: Final = 16 * 1024 * 1024
 _RECORDS_PER_READ: Final = 1000
+#: Of so many sagas the names of journal and head are kept at hand.
+_KEYS_KEPT: Final = 4096
 _HEADS_PER_READ: Final = 500
 
 _LOOKS: Final = 5
 
 #: (changed_ms, saga_id, the status under whose index it was found)
 _Candidate = tuple[int, str, str]
-_Arguments = list[Argument]
-_Keys = list[str]
+_Arguments = list["Argument"]
+_Keys = list[bytes]
 _Records = list[bytes]
+_Places = list[int]
 
 _OK: Final = Ack("ok")
 _RELEASED: Final = 4
+_FULL: Final = 5
 _VERDICTS: Final[Sequence[AckVerdict]] = ("ok", "fenced", "conflict", "missing")
 
 
@@ -64,7 +73,7 @@ class RedisStore:
         connector: Connector,
         *,
         namespace: str = "saga",
-        durability: Level = "fsync",
+        durability: str = "fsync",
         patience_s: float = 10.0,
         open_door: bool = False,
     ) -> None:
@@ -73,16 +82,16 @@ class RedisStore:
         self._namespace = namespace
         self._durability = durability
         self._open_door = open_door
-        # A long list or a large value must not stand between the journal and the disk: appends have their own line.
-        self._appends = Line(connector, patience_s=patience_s, width=2)
-        self._others = Line(connector, patience_s=patience_s, width=8)
+        self._calls = Calls(connector, patience_s=patience_s, replicas=replicas_of(durability))
+        self._appends, self._others = self._calls.journal, self._calls.others
+        self._run, self._plain, self._spread = self._calls.run, self._calls.plain, self._calls.spread
         self._tags = self._make_tags(PARTITIONS)
 
     # --- opening and closing ---
 
     async def open(self) -> None:
         """Connect, refuse a server that keeps too little, and agree on the format."""
-        if self._durability == "fsync" and not self._connector.promise():
+        if self._durability != "relaxed" and not self._connector.promise():
             demand(await self.promise())
         found = await self._run("meta", [f"{self._namespace}:meta"], [FORMAT, PARTITIONS])
         written, partitions = int(found[0]), int(found[1])
@@ -96,8 +105,7 @@ class RedisStore:
 
     async def close(self) -> None:
         """Give back connections. An embedded server stops when its last client has left."""
-        await self._appends.close()
-        await self._others.close()
+        await self._calls.close()
         await self._connector.close()
 
     async def promise(self) -> StorePromise:
@@ -105,51 +113,29 @@ class RedisStore:
         known = self._connector.promise()
         if known:
             return known
-        settings = await self._settings()
-        try:
-            info = _info(await self._others.call(["INFO"]))
-        except ResponseError:
-            # Left out by some managed services; what cannot be read is judged by what can.
-            info = {}
-        return judge(self.url, ServerFacts(info, settings, self._open_door))
-
-    async def _settings(self) -> Mapping[str, str] | None:
-        settings: dict[str, str] = {}
-        for name in SETTINGS:
-            found = await self._setting(name)
-            if found is None:
-                return None
-            settings[name] = found
-        return settings
-
-    async def _setting(self, name: str) -> str | None:
-        try:
-            found = await self._others.call(["CONFIG", "GET", name])
-        except NoPermissionError:
-            return None
-        except ResponseError as error:
-            if "unknown" in str(error).lower():
-                return None
-            raise refusal(error, self.url) from error
-        return str(found[1], "utf-8") if found else ""
+        return await self._calls.promise(self._tags, open_door=self._open_door)
 
     # --- leases ---
 
     async def open_session(self, owner: str, ttl_ms: int) -> int:
         """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms."""
-        return int(await self._run("open_session", [f"{tag}session:{owner}" for tag in self._tags], [ttl_ms]))
+        keys = [(f"{tag}session:{owner}", f"{tag}owners") for tag in self._tags]
+        return int(max(await self._spread("open_session", keys, [ttl_ms, owner])))
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """Extend the lease, unless it has ended in any partition."""
-        keys = [key for tag in self._tags for key in (f"{tag}session:{owner}", f"{tag}wake:{owner}")]
-        now_ms, alive, *wakes = await self._run("renew", keys, [ttl_ms])
-        return Renewal(now_ms, alive == 1, [str(wake, "utf-8") for wake in wakes])
+        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}") for tag in self._tags]
+        # A lease must not end because its slot takes long to move; mail is found by a later renewal.
+        sessions = [(b"PEXPIRE", f"{tag}session:{owner}", ttl_ms) for tag in self._tags]
+        found = await self._spread("renew", keys, [ttl_ms], sessions)
+        replies: Sequence[Any] = [[0, reply] if isinstance(reply, int) else reply for reply in found]
+        wakes = [str(wake, "utf-8") for reply in replies for wake in reply[2:]]
+        return Renewal(max(reply[0] for reply in replies), all(reply[1] == 1 for reply in replies), wakes)
 
-    async def close_session(self, owner: str) -> None:
+    async def close_session(self, owner: str, *, clean: bool = False) -> None:
         """End the lease now."""
-        await self._plain(
-            "DEL", *(key for tag in self._tags for key in (f"{tag}session:{owner}", f"{tag}wake:{owner}"))
-        )
+        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}", f"{tag}owners") for tag in self._tags]
+        await self._spread("close_session", keys, [owner, int(clean)])
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
         """Take the saga if nobody with a live session has it.
@@ -171,42 +157,57 @@ class RedisStore:
             return Held(str(reply[1], "utf-8"), reply[2])
         return Acquired(reply[1], reply[2], reply[3:])
 
-    async def release(self, saga_id: str, epoch: int) -> None:
+    async def release(self, saga_id: str, epoch: int, due_ms: int = 0) -> None:
         """Give the saga up, if ``epoch`` is still its epoch."""
-        await self._run("release", [self._key("head", saga_id)], [epoch])
+        await self._run("release", [self._key("head", saga_id)], [epoch, due_ms])
 
     # --- the journal ---
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit. Raises ``ValueError`` for an entry that contradicts itself."""
+        if self._calls.scattered:
+            return await self._append_scattered(owner, entries)
         now_ms = 0
         acks: list[Ack] = []
-        for keys, args in self._calls(owner, entries):
+        for keys, args in self._cut(owner, entries):
             now_ms, *codes = await self._run("append", keys, args, self._appends)
             acks += [_OK if code == 0 else _ack(code) for code in codes]
         return AppendReply(now_ms, acks)
 
-    def _calls(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
-        """Cut a group commit into script calls: keys and arguments of each.
+    async def _append_scattered(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
+        """Group commit on a cluster: a call for each partition, all at once, in one round trip to each node.
 
-        Cut only by size here; a cluster would also cut by partition, and nothing else would change.
+        If one partition is away, the whole is: the writer asks again for all, which is safe.
         """
-        tags = self._tags
-        partitions = len(tags)
+        shares: dict[int, _Places] = {}
+        for place, entry in enumerate(entries):
+            shares.setdefault(crc32(entry.saga_id.encode()) % len(self._tags), []).append(place)
+        calls = [call for places in shares.values() for call in self._cut(owner, [entries[place] for place in places])]
+        replies = await self._calls.run_many("append", calls or [([], [owner])], self._appends)
+        codes = (code for reply in replies for code in reply[1:])
+        acks = [_OK] * len(entries)
+        for place, code in zip((place for places in shares.values() for place in places), codes, strict=True):
+            acks[place] = _OK if code == 0 else _ack(code)
+        return AppendReply(max(reply[0] for reply in replies), acks)
+
+    def _cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
+        """Cut a group commit into script calls by size: keys and arguments of each."""
+        both = self._both
         keys: _Keys = []
         args: _Arguments = [owner]
         size = 0
         for entry in entries:
-            saga_id, seq, epoch, records, status, summary, release, consumed, keep_ms, values, creation = entry
+            saga_id, seq, epoch, records, status, summary, release, consumed, keep_ms, values, creation, _ = entry
             more = sum(map(len, records))
-            if values or summary:
-                more += sum(map(len, (values or {}).values())) + len(summary or b"")
+            if summary:
+                more += len(summary)
+            if values:
+                more += sum(map(len, values.values()))
             if keys and size + more > _CALL_BYTES:
                 yield keys, args
                 keys, args, size = [], [owner], 0
             size += more
-            tag = tags[crc32(saga_id.encode()) % partitions]
-            keys += (f"{tag}journal:{saga_id}", f"{tag}head:{saga_id}")
+            keys += both(saga_id)
             if status or summary is not None or release or consumed or keep_ms or values or creation:
                 args += (epoch, seq, len(records), *_options(entry))
             else:
@@ -270,8 +271,7 @@ class RedisStore:
             candidates = await self._candidates(wanted, limit)
             for start in range(0, len(candidates), _HEADS_PER_READ):
                 piece = candidates[start : start + _HEADS_PER_READ]
-                keys = [self._key("head", saga_id) for _, saga_id, _ in piece]
-                found = await self._run("heads", keys, [listed for _, _, listed in piece])
+                found = await self._heads(piece)
                 for (_, saga_id, _), fields in zip(piece, found, strict=True):
                     if fields is not None and (status is None or str(fields[0], "utf-8") == status):
                         heads[saga_id] = _head(saga_id, fields)
@@ -279,10 +279,29 @@ class RedisStore:
                 break
         return sorted(heads.values(), key=lambda head: (-head.changed_ms, head.saga_id))
 
+    async def _heads(self, piece: Sequence[_Candidate]) -> Sequence[Any]:
+        """What ``heads.lua`` says of each candidate."""
+        shares: dict[str, _Places] = {}
+        for place, (_, saga_id, _) in enumerate(piece):
+            head = self._key("head", saga_id)
+            shares.setdefault(head[: head.index("}")] if self._calls.scattered else "", []).append(place)
+        calls = [
+            ([self._key("head", piece[place][1]) for place in places], [piece[place][2] for place in places])
+            for places in shares.values()
+        ]
+        replies = await self._calls.run_many("heads", calls)
+        by_place = {
+            place: fields
+            for places, reply in zip(shares.values(), replies, strict=True)
+            for place, fields in zip(places, reply, strict=True)
+        }
+        return [by_place[place] for place in range(len(piece))]
+
     async def _candidates(self, statuses: Sequence[str], limit: int) -> Sequence[_Candidate]:
         merged: Sequence[_Candidate] = ()
         for status in statuses:
-            flat = await self._run("index", [f"{tag}index:{status}" for tag in self._tags], [limit])
+            keys = [(f"{tag}index:{status}",) for tag in self._tags]
+            flat = [item for reply in await self._spread("index", keys, [limit]) for item in reply]
             ids = (str(saga_id, "utf-8") for saga_id in flat[::2])
             found = [(int(score), saga_id, status) for score, saga_id in zip(flat[1::2], ids, strict=True)]
             merged = heapq.nlargest(limit, [*merged, *found])
@@ -302,11 +321,15 @@ class RedisStore:
         waiting: Sequence[bytes] = await self._plain("LRANGE", self._key("inbox", saga_id), 0, -1)
         return waiting
 
-    # --- what the guards share ---
+    # --- what workers and guards share ---
+
+    def work(self) -> RedisWork:
+        """The queue, on the connections that do not carry the journal."""
+        return RedisWork(self._spread, self._plain, self._tags, together=not self._calls.scattered)
 
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""
-        return RedisGuards(self._run, self._namespace, self._status, self._driven)
+        return RedisGuards(self._run, self._spread, self._namespace, self._status, self._driven)
 
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")
@@ -318,33 +341,20 @@ class RedisStore:
         except SagaNotFound:
             return False
 
-    # --- the ways to the server ---
-
-    async def _run(
-        self, name: str, keys: Sequence[Argument], args: Sequence[Argument], line: Line | None = None
-    ) -> Any:
-        line = line or self._others
-        chosen: Script = script(name)
-        try:
-            try:
-                return await line.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args])
-            except NoScriptError:
-                # The server was restarted, or has never seen it; EVAL also loads.
-                return await line.call([b"EVAL", chosen.body, len(keys), *keys, *args])
-        except ResponseError as error:
-            raise refusal(error, self.url) from error
-
-    async def _plain(self, *args: Argument) -> Any:
-        try:
-            return await self._others.call(args)
-        except ResponseError as error:
-            raise refusal(error, self.url) from error
-
     # --- keys ---
 
     def _make_tags(self, partitions: int) -> Sequence[str]:
         width = max(2, len(str(partitions - 1)))
-        return [f"{self._namespace}:{{p{number:0{width}}}}:" for number in range(partitions)]
+        tags = [f"{self._namespace}:{{p{number:0{width}}}}:" for number in range(partitions)]
+
+        def both(saga_id: str) -> tuple[bytes, bytes]:
+            name = saga_id.encode()
+            tag = tags[crc32(name) % partitions].encode()
+            return tag + b"journal:" + name, tag + b"head:" + name
+
+        # A saga asks for them with each append.
+        self._both = lru_cache(_KEYS_KEPT)(both)
+        return tags
 
     def _key(self, kind: str, saga_id: str) -> str:
         return f"{self._tags[crc32(saga_id.encode()) % len(self._tags)]}{kind}:{saga_id}"
@@ -368,6 +378,9 @@ def _options(entry: Entry) -> list[Argument]:
     if entry.creation:
         flags += "co" if entry.creation.owned else "c"
         args.append(entry.creation.digest)
+        if entry.creation.room:
+            flags += "f"
+            args.append(entry.creation.room)
     if entry.values:
         flags += "v"
         args.append(len(entry.values))
@@ -387,6 +400,9 @@ def _options(entry: Entry) -> list[Argument]:
     if entry.keep_ms:
         flags += "k"
         args.append(entry.keep_ms)
+    if entry.due_ms:
+        flags += "d"
+        args.append(entry.due_ms)
     return [flags, *args]
 
 
@@ -400,6 +416,8 @@ def _check(entry: Entry) -> None:
         raise ValueError(f"{entry.saga_id}: {entry.status!r} is no status of a saga")
     if entry.keep_ms and entry.status not in SAGA_FINAL:
         raise ValueError(f"{entry.saga_id}: only a finished saga expires")
+    if entry.due_ms and not (entry.release or (entry.creation and not entry.creation.owned)):
+        raise ValueError(f"{entry.saga_id}: a saga that is owned wants no worker")
 
 
 def _ack(code: int | bytes) -> Ack:
@@ -408,6 +426,8 @@ def _ack(code: int | bytes) -> Ack:
     verdict = code % 8
     if verdict == _RELEASED:
         return Ack("ok", code // 8, released=True)
+    if verdict == _FULL:
+        return Ack("full")
     return Ack(_VERDICTS[verdict], code // 8)
 
 
@@ -426,8 +446,3 @@ def _head(saga_id: str, fields: Sequence[Any]) -> Head:
         inbox=inbox,
         summary=summary,
     )
-
-
-def _info(raw: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in raw.decode("utf-8", "replace").splitlines() if ":" in line)
-    return {name: value.strip() for name, _, value in lines}

@@ -9,8 +9,8 @@ A fault is a short text, so that a child process can be told through its environ
     SAGA_FAULT=append:2:before,call:1:after    several, separated by commas
 
 ``POINT:N:WHEN[:ACTION[:ARGUMENT]]``. Points are the verbs of a store (``append``, ``acquire``, ``renew``, …), which
-``FaultyStore`` counts, those of its guards (``guard_claim``, …), and whatever a tool counts with ``Faults.at``; the
-custom is ``call``, around the effect::
+``FaultyStore`` counts, those of its guards and its queue (``guard_claim``, ``work_take``, …), and whatever a tool
+counts with ``Faults.at``; the custom is ``call``, around the effect::
 
     faults = Faults.from_environment()
 
@@ -31,7 +31,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
@@ -39,7 +39,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 from saga_engine.errors import SettingInvalid, StoreUnavailable
 
 if TYPE_CHECKING:
-    from saga_engine.ports import Acquired, AppendReply, Entry, GuardStore, Head, Held, Renewal, Store, StorePromise
+    from saga_engine.ports import (
+        Acquired,
+        AppendReply,
+        Entry,
+        GuardStore,
+        Head,
+        Held,
+        Renewal,
+        Store,
+        StorePromise,
+        WorkStore,
+    )
 
 When = Literal["before", "after"]
 Action = Callable[["Fault"], None]
@@ -181,20 +192,20 @@ class FaultyStore:
         with self.faults.at("renew"):
             return await self.inner.renew(owner, ttl_ms)
 
-    async def close_session(self, owner: str) -> None:
+    async def close_session(self, owner: str, *, clean: bool = False) -> None:
         """As the inner store."""
         with self.faults.at("close_session"):
-            await self.inner.close_session(owner)
+            await self.inner.close_session(owner, clean=clean)
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
         """As the inner store."""
         with self.faults.at("acquire"):
             return await self.inner.acquire(saga_id, owner, dead_owner)
 
-    async def release(self, saga_id: str, epoch: int) -> None:
+    async def release(self, saga_id: str, epoch: int, due_ms: int = 0) -> None:
         """As the inner store."""
         with self.faults.at("release"):
-            await self.inner.release(saga_id, epoch)
+            await self.inner.release(saga_id, epoch, due_ms)
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """As the inner store."""
@@ -233,21 +244,28 @@ class FaultyStore:
 
     def guard_store(self) -> GuardStore:
         """That of the inner store, with a fault point around each verb: ``guard_claim``, ``guard_remember``, ..."""
-        return cast("GuardStore", FaultyGuards(self.inner.guard_store(), self.faults))
+        return cast("GuardStore", _FaultyVerbs(self.inner.guard_store(), self.faults, "guard"))
+
+    def work(self) -> WorkStore:
+        """That of the inner store, with a fault point around each verb: ``work_take``, ``work_reclaim``, ..."""
+        return cast("WorkStore", _FaultyVerbs(self.inner.work(), self.faults, "work"))
 
 
-class FaultyGuards:
-    """Any guard store, with faults around each of its verbs; the point's name is ``guard_`` and the verb's."""
+class _FaultyVerbs:
+    """Any set of verbs, with faults around each; the point's name is the kind's and the verb's."""
 
-    def __init__(self, inner: GuardStore, faults: Faults) -> None:
+    def __init__(self, inner: Any, faults: Faults, kind: str) -> None:
         self._inner = inner
         self._faults = faults
+        self._kind = kind
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+    def __getattr__(self, name: str) -> Any:
         verb = getattr(self._inner, name)
+        if not callable(verb):
+            return verb
 
         async def faulty(*args: Any, **options: Any) -> Any:
-            with self._faults.at(f"guard_{name}"):
+            with self._faults.at(f"{self._kind}_{name}"):
                 return await verb(*args, **options)
 
         return faulty

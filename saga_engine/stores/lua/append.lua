@@ -2,11 +2,12 @@
 --
 -- KEYS  journal and head of each entry, in turn
 -- ARGV  owner, then for each entry: epoch, seq, n, flags, the arguments of the flags in the order below, n records
---       c creation: digest      o creation owned by `owner`      v values: count, then digest and bytes of each
+--       c creation: digest      o creation owned by `owner`      f creation for workers: room in the queue
+--       v values: count, then digest and bytes of each
 --       s status                m summary                        r release
---       i consumed messages     k keep_ms
+--       i consumed messages     k keep_ms                        d due_ms
 -- Reply the time in ms, then one item for each entry: code + 8 * waiting messages, or the digest of the saga that exists
---       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more
+--       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more   5 full
 --
 -- LAWS
 -- 1. An append that is already there, asked again under the same epoch, is 'ok' and nothing is applied a second time.
@@ -18,11 +19,13 @@
 -- 4. A live saga has no TTL. Only a final status sets one, and anything appended after that takes it away again.
 -- 5. A saga with mail is not given up, unless it has ended: its owner reads the mail first. Whoever posts to a saga
 --    without an owner acts on it, so no message waits for nobody.
+-- 6. What nobody owns and has something left to do stands in `due`, by the time when it wants a worker; what is owned
+--    does not.
 --
 -- An entry without flags, the common case, costs four calls: its head, two lengths, one push.
 
 local call = redis.call
-local OK, FENCED, CONFLICT, MISSING, RELEASED = 0, 1, 2, 3, 4
+local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
 local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
 local NOTHING = {}
 local PURGE_AT_ONCE = 64
@@ -49,6 +52,7 @@ local function options(flags)
   end
   local chosen = {owned = has('o'), release = has('r')}
   if has('c') then chosen.digest = take() end
+  if has('f') then chosen.room = tonumber(take()) end
   if has('v') then
     local count = tonumber(take())
     chosen.values_from, chosen.values_to = next_arg, next_arg + 2 * count - 1
@@ -58,6 +62,7 @@ local function options(flags)
   if has('m') then chosen.summary = take() end
   if has('i') then chosen.consumed = tonumber(take()) end
   if has('k') then chosen.keep_ms = tonumber(take()) end
+  if has('d') then chosen.due_ms = tonumber(take()) end
   return chosen
 end
 
@@ -165,6 +170,9 @@ local function create(journal, head, n, first, last, chosen)
   if chosen.owned and not alive(tag) then
     return FENCED
   end
+  if chosen.room and call('ZCOUNT', tag .. 'due', '-inf', now) >= chosen.room then
+    return FULL
+  end
   if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id) > 0 then
     -- Leftovers of an earlier saga of this name would otherwise become part of this one.
     call('DEL', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id)
@@ -179,6 +187,9 @@ local function create(journal, head, n, first, last, chosen)
   call('ZADD', tag .. 'index:' .. status, now, id)
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms)
+  end
+  if holder == '' and chosen.due_ms then
+    call('ZADD', tag .. 'due', math.max(chosen.due_ms, now), id)
   end
   return holder == '' and RELEASED or OK
 end
@@ -230,6 +241,9 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     call('SREM', tag .. 'wake:' .. owner, id)
   end
   change_head(head, tag, id, found[3], chosen, released)
+  if released and chosen.due_ms then
+    call('ZADD', tag .. 'due', math.max(chosen.due_ms, now), id)
+  end
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms)
   elseif FINAL[found[3]] then

@@ -7,9 +7,13 @@
 -- 1. The same bytes never wait twice: a post that is repeated after a lost reply changes nothing. (A message carries an
 --    id of its own, so equal bytes are the same message.)
 -- 2. A finished saga that will expire takes its inbox with it.
+-- 3. Whoever posts to a saga that nobody owns acts on it. If it dies first, a worker comes after a while: a time to spare
+--    for the poster, who has the tools at hand and waits for the outcome.
+
+local TO_SPARE_MS = 5000
 
 local head, message = KEYS[1], ARGV[1]
-local owner = redis.call('HGET', head, 'owner')
+local owner, status = unpack(redis.call('HMGET', head, 'owner', 'status'))
 if not owner then
   return false
 end
@@ -28,5 +32,12 @@ if not waiting then
 end
 if owner ~= '' then
   redis.call('SADD', tag .. 'wake:' .. owner, id)
+end
+if ttl_of(tag, owner) == 0 and not (status == 'COMPLETED' or status == 'COMPENSATED' or status == 'ABANDONED') then
+  local soon = now_ms() + TO_SPARE_MS
+  local due = redis.call('ZSCORE', tag .. 'due', id)
+  if not due or tonumber(due) > soon then
+    redis.call('ZADD', tag .. 'due', soon, id)
+  end
 end
 return describe(head)

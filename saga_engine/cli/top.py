@@ -1,0 +1,150 @@
+"""``saga top``: what there is to do, who does it, and how fast."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
+
+if TYPE_CHECKING:
+    from saga_engine.ports import Load
+    from saga_engine.settings import Settings
+
+#: Counters of a worker whose growth is shown as a rate.
+_RATES = ("begun", "taken", "ended")
+
+
+def top(
+    *,
+    every_s: Annotated[
+        float, typer.Option("--every", metavar="S", min=0.2, max=3600.0, help="Seconds between two looks.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Two looks for the rates, one table, and the end.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Watch the queue and the workers: rates, depth, calls in flight, owners. Ctrl-C ends it.
+
+    Some sagas want a worker now; others wait for a timer (a retry, a parked step, a reminder). Rates are what workers
+    report, once a second, between two looks.
+
+    Examples:
+      saga top
+      saga top --once --json
+    """
+    import asyncio
+    import sys
+
+    from saga_engine.cli.options import settings_for
+
+    settings = settings_for(store)
+    live = not (once or as_json) and sys.stdout.isatty()
+    try:
+        asyncio.run(_watch(settings, every_s, live=live, as_json=as_json))
+    except KeyboardInterrupt:
+        if not live:
+            raise
+    return exit_codes.COMPLETED
+
+
+async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: bool) -> None:
+    import asyncio
+
+    from saga_engine.cli.output import data, document
+    from saga_engine.stores import open_store
+
+    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
+    try:
+        await store.open()
+        before = await store.work().overview()
+        if live:
+            from rich.live import Live
+            from rich.text import Text
+
+            with Live(Text(_table(_body(before, before))), auto_refresh=False, screen=True) as screen:
+                while True:
+                    await asyncio.sleep(every_s)
+                    now = await store.work().overview()
+                    screen.update(Text(_table(_body(before, now))), refresh=True)
+                    before = now
+        await asyncio.sleep(every_s)
+        body = _body(before, await store.work().overview())
+        if as_json:
+            document(body)
+        else:
+            data(_table(body))
+    finally:
+        await store.close()
+
+
+def _body(before: Load, now: Load) -> dict[str, Any]:
+    seconds = (now.now_ms - before.now_ms) / 1000
+    workers = [_worker(owner, report, before.reports.get(owner), seconds) for owner, report in now.reports.items()]
+    alive = {owner: ttl_ms for owner, ttl_ms in now.owners.items() if ttl_ms > 0}
+    return {
+        "now_ms": now.now_ms,
+        "sagas": dict(now.statuses),
+        "queue": {
+            "queued": now.queued,
+            "timed": now.timed,
+            "oldest_wait_ms": None if now.oldest_ms is None else now.now_ms - now.oldest_ms,
+        },
+        "workers": sorted(workers, key=lambda worker: str(worker["owner"])),
+        "owners": {"alive": len(alive), "gone": len(now.owners) - len(alive)},
+        "totals": {
+            "driving": sum(worker["driving"] for worker in workers),
+            "under_way": sum(worker["under_way"] for worker in workers),
+            **{f"{name}_per_s": round(sum(worker[f"{name}_per_s"] for worker in workers), 1) for name in _RATES},
+        },
+    }
+
+
+def _worker(owner: str, report: bytes, earlier: bytes | None, seconds: float) -> dict[str, Any]:
+    body = json.loads(report)
+    counts = _counts(body)
+    past = counts if earlier is None else _counts(json.loads(earlier))
+    rates = {
+        f"{name}_per_s": round((counts[name] - past[name]) / seconds, 1) if seconds > 0 else 0.0 for name in _RATES
+    }
+    return {"owner": owner, **body, **rates}
+
+
+def _counts(body: dict[str, Any]) -> dict[str, int]:
+    return {"begun": body["begun"], "taken": body["taken"], "ended": sum(body["ended"].values())}
+
+
+def _table(body: dict[str, Any]) -> str:
+    from saga_engine.cli.output import table
+
+    queue, totals = body["queue"], body["totals"]
+    waited = "" if queue["oldest_wait_ms"] is None else f" (the first for {queue['oldest_wait_ms'] / 1000:.1f} s)"
+    states = "  ".join(f"{name} {count}" for name, count in body["sagas"].items() if count)
+    lines = [
+        f"sagas    {states or 'none'}",
+        f"queue    {queue['queued']} want a worker{waited}, {queue['timed']} wait for a timer",
+        f"now      {totals['driving']} driven, {totals['under_way']} calls in flight",
+        f"each s   {totals['begun_per_s']:g} effects begun, {totals['ended_per_s']:g} sagas ended",
+        f"owners   {body['owners']['alive']} alive, {body['owners']['gone']} gone",
+        "",
+    ]
+    rows = [
+        [
+            f"{worker['host']}/{worker['pid']}",
+            f"{worker['driving']}/{worker['concurrency']}",
+            worker["under_way"],
+            worker["begun_per_s"],
+            worker["ended_per_s"],
+            worker["taken"],
+            worker["returned"],
+            worker["refused"],
+        ]
+        for worker in body["workers"]
+    ]
+    header = ["WORKER", "DRIVING", "IN FLIGHT", "EFFECTS/S", "ENDED/S", "TAKEN", "RETURNED", "REFUSED"]
+    lines.append(table(header, rows, limit_chars=120) if rows else "no worker reports here")
+    return "\n".join(lines)

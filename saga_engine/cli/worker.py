@@ -1,0 +1,74 @@
+"""``saga worker``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.runtime.worker import Report
+
+
+def worker(
+    *,
+    tools: ToolsOption = None,
+    store: StoreOption = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, max=100_000, help="How many sagas at a time.")
+    ] = 256,
+    partitions: Annotated[
+        str | None,
+        typer.Option("--partitions", metavar="LIST", help="Which parts of the queue, such as 0-7,12. Default: all."),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Take sagas from the queue and drive them, until it is told to stop.
+
+    Start as many as you like, on as many machines as reach the store. A worker also takes over the sagas of processes
+    that died. SIGTERM or Ctrl-C drains it: it takes nothing more, the calls in flight are awaited and journalled, and
+    its sagas go back into the queue for the others. A second one ends it at once, as a crash would.
+
+    Examples:
+      saga worker --tools booking.tools
+      saga worker --tools tools.py --concurrency 1000 --partitions 0-7
+    """
+    from saga_engine.cli.options import registry_for, settings_for
+    from saga_engine.cli.output import document, note
+    from saga_engine.cli.progress import Progress
+    from saga_engine.cli.running import drive
+
+    chosen = None if partitions is None else _numbers(partitions)
+    settings = settings_for(store, tools)
+    registry = registry_for(settings)
+    progress = Progress("worker", {}, many=True)
+
+    async def work(coordinator: Coordinator) -> Report:
+        progress.say(f"worker: up to {concurrency} sagas at a time from {coordinator.store.url}")
+        return await coordinator.work(concurrency=concurrency, partitions=chosen)
+
+    report = drive(settings, registry, work, progress, observed=False)
+    if as_json:
+        from msgspec import to_builtins
+
+        document({"worker": to_builtins(report)})
+    else:
+        ended = ", ".join(f"{count} {status}" for status, count in sorted(report.ended.items())) or "none"
+        note(f"worker: stopped after taking {report.taken} sagas (ended here: {ended})")
+    return exit_codes.COMPLETED
+
+
+def _numbers(text: str) -> list[int]:
+    """``0-3,7`` as numbers."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first) > 6 or len(last) > 6:
+            raise typer.BadParameter(f"{part.strip()!r} is no partition: write 3 or 0-7", param_hint="--partitions")
+        found.update(range(int(first), int(last or first) + 1))
+    return sorted(found)

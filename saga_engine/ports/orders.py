@@ -1,0 +1,153 @@
+"""What is asked for at the doors, made of a saga's state: calls, questions, and the secrets that must not come back.
+
+Whoever drives a saga, here or in Temporal, makes its calls of the same facts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from saga_engine.core.effects import FORWARD, Alert, CallTool, Done, ErrorInfo, Outcome, Probe
+from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.compiled import Params
+from saga_engine.plan.values import canonical
+from saga_engine.ports.people import Escalation, Question
+from saga_engine.ports.tools import Call
+
+
+def call_of(
+    state: State,
+    effect: CallTool | Probe,
+    direction: Any,
+    timeout_s: float,
+    permit: Callable[[], None] | None,
+) -> Call:
+    """All that a tool and its guards may know of a call; ``direction`` is ``probe`` for a probe."""
+    index = effect.step
+    step = state.plan.steps[index]
+    backward = effect.direction != FORWARD
+    return Call(
+        state.saga_id,
+        step.key,
+        direction,
+        effect.attempt,
+        state.key(index, effect.direction),
+        state.epoch,
+        None if state.backward or state.past_pivot else state.deadline_ms,
+        timeout_s,
+        None,
+        state.approval(index, effect.direction),
+        () if step.resource is None else _resources(state, step.resource),
+        (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
+        permit,
+        backward or step.remedies is not None,
+        _key_until(state, effect, timeout_s),
+    )
+
+
+def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int | None:
+    """Until when a repeat of a call in doubt still arrives while the other side remembers its key."""
+    call = state.steps[effect.step].call(effect.direction)
+    if not call.doubtful or call.insisted:
+        return None
+    serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+    spec = serving.spec
+    if spec is None or not spec.keyed or spec.key_ttl_s is None:
+        return None
+    return call.first_at + round((spec.key_ttl_s - timeout_s) * 1000)
+
+
+def _resources(state: State, template: Params) -> tuple[str, ...]:
+    """The key that the plan names. Where its bindings have no value (an undo of a step in doubt) there is none."""
+    try:
+        value = template.resolve(StateScope(state))["resource"]
+    except BindingUnresolved:
+        return ()
+    return (value if isinstance(value, str) else canonical(value).decode(),)
+
+
+# --- people ----------------------------------------------------------------------------------------------------------
+
+
+def question_of(state: State, effect: Alert) -> Question | None:
+    """What people are told: an open question, or a notice that asks nothing; None if it has been answered since."""
+    name = effect.question
+    asked = state.questions.get(name)
+    told = asked or state.notices.get(name)
+    if told is None:
+        return None
+    compiled = state.plan.steps[told.step]
+    direction = asked.direction if asked else FORWARD
+    return Question(
+        saga_id=state.saga_id,
+        question_id=name,
+        step_id=compiled.key,
+        step_name=compiled.name,
+        tool=asked_tool(state, told.step, direction),
+        direction=direction,
+        kind=told.kind,
+        options=asked.options if asked else (),
+        error=error_dict(told.error),
+        goal=state.plan.goal,
+        params=asked_params(state, told.step, direction) if told.kind == "approval" else None,
+        expires_ms=asked.expires if asked else None,
+        round=effect.round,
+        asked_ms=asked.at if asked else None,
+        steps=proposed_steps(state, told.step) if told.kind == "remedy" else None,
+    )
+
+
+async def tell(escalation: Escalation, question: Question, now_ms: int) -> ErrorInfo | None:
+    """Tell everybody who is to be told at ``now_ms`` (Unix ms), all at once; None if all were told."""
+    hooks = [*escalation.hooks]
+    further_ms = escalation.further_after_s * 1000
+    if further_ms and question.asked_ms is not None and now_ms - question.asked_ms >= further_ms:
+        hooks += escalation.further
+    results = await asyncio.gather(*(hook(question) for hook in hooks), return_exceptions=True)
+    # A hook is somebody else's code: its failure is recorded, and people are told again.
+    errors = [error for error in results if isinstance(error, BaseException)]
+    for error in errors:
+        if not isinstance(error, Exception):
+            raise error
+    if not errors:
+        return None
+    return ErrorInfo("alert_failed", "; ".join(f"{type(error).__name__}: {error}"[:500] for error in errors)[:1000])
+
+
+# --- secrets never reach the journal, not even as an echo ------------------------------------------------------------
+
+
+def scrub(outcome: Outcome, secrets: Mapping[str, str]) -> Outcome:
+    """The outcome with a marker in the place of each value of ``secrets`` (values by name)."""
+    known = {value: f"$secret.{name}" for name, value in secrets.items() if value}
+    if not known:
+        return outcome
+    if isinstance(outcome, Done):
+        return outcome._replace(output=_scrub_value(outcome.output, known))
+    error = ErrorInfo(
+        error_code=_scrub_text(outcome.error.error_code, known),
+        message=_scrub_text(outcome.error.message, known),
+        suggestion=None if outcome.error.suggestion is None else _scrub_text(outcome.error.suggestion, known),
+        retryable=outcome.error.retryable,
+    )
+    return outcome._replace(error=error)
+
+
+def _scrub_text(text: str, known: Mapping[str, str]) -> str:
+    for value, marker in known.items():
+        text = text.replace(value, marker)
+    return text
+
+
+def _scrub_value(value: Any, known: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return _scrub_text(value, known)
+    if isinstance(value, dict):
+        return {_scrub_text(key, known): _scrub_value(item, known) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_scrub_value(item, known) for item in value]
+    return value

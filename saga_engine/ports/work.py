@@ -1,0 +1,90 @@
+"""The queue of sagas that want a worker, and who is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Taken(NamedTuple):
+    """A saga that is ours now: its new epoch, the length of its journal, and how many messages wait in its inbox.
+
+    ``records`` are the whole journal; None if it is too long to come along.
+    """
+
+    saga_id: str
+    epoch: int
+    seq: int
+    inbox: int
+    records: Sequence[bytes] | None
+
+
+class Taking(NamedTuple):
+    """What came of asking for work. ``next_due_ms``: when, in Unix ms, the next saga wants a worker; None: none does.
+
+    ``alive`` is False when the session of the one who asked has ended; nothing was taken then.
+    """
+
+    now_ms: int
+    alive: bool
+    next_due_ms: int | None
+    sagas: Sequence[Taken]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a store has to do. ``statuses``: sagas by status. ``queued`` want a worker now, ``timed`` later.
+
+    ``oldest_ms``: since when, in Unix ms, the longest waiting one of ``queued`` has wanted a worker; None: none does.
+    ``owners``: the sessions, with what is left of each in ms. ``reports``: what workers say of themselves (JSON).
+    """
+
+    now_ms: int
+    statuses: Mapping[str, int]
+    queued: int
+    timed: int
+    oldest_ms: int | None
+    owners: Mapping[str, int]
+    reports: Mapping[str, bytes]
+
+
+class WorkStore(Protocol):
+    """The queue beside the journals: one sorted set for each partition, by the time when a saga wants a worker.
+
+    A saga gets there when it is submitted for workers, when it is given up with something left to do (now, or when its
+    next timer fires), when it is reclaimed from an owner whose session has ended, and, some seconds after a message was
+    posted, when nobody owns it. Whoever acquires it takes it out. Methods raise what those of ``Store`` raise, and are
+    as safe to repeat. ``partitions`` are numbers from 0 to ``count`` - 1.
+    """
+
+    @property
+    def count(self) -> int:
+        """How many partitions the store has."""
+        ...
+
+    async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
+        """Acquire up to ``limit`` sagas that want a worker now, those that have waited longest in a partition first.
+
+        Asked again with the same ``nonce`` after a lost answer, it answers with what it took the first time: until it
+        has answered, ask with the same one.
+        """
+        ...
+
+    async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:
+        """Who has, or had, a session, and what is left of it in ms; 0: it has ended, and its sagas are nobody's."""
+        ...
+
+    async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False) -> int:
+        """Put the sagas of an owner whose session has ended into the queue; returns how many there were.
+
+        ``dead``: the owner is provably dead, so its live session is no obstacle. An owner that lives is left alone.
+        """
+        ...
+
+    async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
+        """What a worker says of itself (JSON), for ``overview``; forgotten after ``ttl_ms``."""
+
+    async def overview(self) -> Load:
+        """What there is to do, and who does it. Its cost does not grow with the number of sagas."""
+        ...

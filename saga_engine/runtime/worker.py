@@ -1,0 +1,227 @@
+"""A worker: takes sagas from the queue and drives them, as many at once as it was told.
+
+It asks for no more than it has room for, so what it cannot drive waits in the store, for any other worker. A saga that
+waits for a timer is given back and costs nothing here. The worker also looks after those that died: their sagas go back
+into the queue when their session has ended, or at once if they are provably dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.ports import Taking, WorkStore
+from saga_engine.runtime.fleet import Fleet
+from saga_engine.runtime.outcome import Handle, Outcome
+from saga_engine.runtime.owner import parse, provably_dead, this_process
+
+_log = logging.getLogger("saga_engine.worker")
+
+#: How long, in seconds, an idle worker waits before it asks again: doubling while there is nothing to do.
+_ASK_AGAIN_S: Final = (0.02, 0.25)
+#: How often, in seconds, it looks after the others and tells of itself.
+_LOOK_ROUND_S: Final = 1.0
+_REPORT_TTL_MS: Final = 5_000
+#: At most so many sagas come with one answer.
+_TAKE_AT_ONCE: Final = 256
+#: Different reasons why sagas could not be driven here, each told once.
+_MAX_TOLD: Final = 1000
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker says of itself, for ``saga top``. The numbers from ``begun`` on count since its start.
+
+    ``driving``: sagas it holds. ``under_way``: calls in flight. ``begun``: effects. ``taken``: sagas from the queue.
+    ``returned``: sagas that went back there to wait. ``ended``: sagas by final status. ``refused``: sagas that it could
+    not drive, for want of a tool or a secret.
+    """
+
+    host: str
+    pid: int
+    started_ms: int
+    concurrency: int
+    partitions: Sequence[int]
+    driving: int
+    under_way: int
+    begun: int
+    taken: int
+    returned: int
+    refused: int
+    ended: dict[str, int]
+
+
+class Worker:
+    """Drives up to ``concurrency`` sagas of ``partitions`` at a time. ``run`` it once."""
+
+    def __init__(self, work: WorkStore, fleet: Fleet, *, concurrency: int, partitions: Sequence[int]) -> None:
+        self._work = work
+        self._fleet = fleet
+        self._concurrency = concurrency
+        self._partitions = list(partitions)
+        self._stopping = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._room = asyncio.Event()
+        self._active = 0
+        self._nonce = ""
+        self._counts: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._started_ms = 0
+
+    async def stop(self) -> None:
+        """Take nothing more, and have ``run`` return. What is being driven is the fleet's to drain when it closes."""
+        self._stopping.set()
+        self._room.set()
+        await self._finished.wait()
+
+    async def run(self) -> Report:
+        """Take and drive sagas until ``stop``. An outage of the store is waited out for as long as it lasts.
+
+        Returns the last report; sagas that are drained later are not counted in it.
+        """
+        self._started_ms = self._fleet.clock.now_ms()
+        rounds = asyncio.create_task(self._look_round(), name="saga-worker-rounds")
+        try:
+            await self._take_turns()
+        finally:
+            rounds.cancel()
+            await asyncio.gather(rounds, return_exceptions=True)
+            self._finished.set()
+        return self._report(str(this_process()))
+
+    # --- taking --------------------------------------------------------------------------------------------------
+
+    async def _take_turns(self) -> None:
+        pause_s = _ASK_AGAIN_S[0]
+        while not self._stopping.is_set():
+            free = self._concurrency - self._active
+            if free <= 0:
+                await self._wait(None)
+                continue
+            taking = await self._ask(min(free, _TAKE_AT_ONCE))
+            if taking is not None and taking.sagas:
+                pause_s = _ASK_AGAIN_S[0]
+                if len(taking.sagas) == min(free, _TAKE_AT_ONCE) < free:
+                    continue  # there may be more
+            else:
+                pause_s = min(pause_s * 2, _ASK_AGAIN_S[1])
+            await self._wait(self._until_next(taking, pause_s))
+
+    def _until_next(self, taking: Taking | None, pause_s: float) -> float:
+        if taking is None or taking.next_due_ms is None:
+            return pause_s
+        return min(pause_s, max((taking.next_due_ms - taking.now_ms) / 1000, _ASK_AGAIN_S[0]))
+
+    async def _ask(self, limit: int) -> Taking | None:
+        """Take some sagas and begin to drive them; None if the store, or our lease, is away."""
+        self._partitions.append(self._partitions.pop(0))  # each is the first to be served in its turn
+        try:
+            lease = await self._fleet.lease()
+            # The same nonce until there was an answer: what a lost one took is ours, and must not lie about.
+            self._nonce = self._nonce or secrets.token_hex(8)
+            taking = await self._work.take(lease.owner, self._nonce, limit, self._partitions)
+        except (StoreUnavailable, StoreRefused) as error:
+            _log.warning("no work could be had: %s", error)
+            return None
+        self._nonce = ""
+        if not taking.alive:
+            lease.lose()
+            return None
+        self._fleet.clock.set(taking.now_ms)
+        for taken in taking.sagas:
+            try:
+                handle = self._fleet.adopt(taken, lease.owner)
+            except Interrupted:
+                return taking  # the coordinator is being closed; the end of its lease gives them back
+            self._active += 1
+            self._counts["taken"] += 1
+            handle.when_done(partial(self._done, handle))
+        return taking
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Until there is room again (or more of it), at most for ``seconds``."""
+        self._room.clear()
+        if self._stopping.is_set():
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._room.wait()
+        except TimeoutError:
+            return
+
+    def _done(self, handle: Handle) -> None:
+        self._active -= 1
+        if self._active <= self._concurrency * 3 // 4:  # not one round trip for each saga that ends
+            self._room.set()
+        found = handle.found()
+        if isinstance(found, Outcome):
+            if found.ended:
+                self._ended[found.status] += 1
+            else:
+                self._counts["returned"] += 1
+        elif isinstance(found, Exception) and not isinstance(found, LeaseLost | Interrupted | StoreUnavailable):
+            self._refused(found)
+
+    def _refused(self, error: Exception) -> None:
+        self._counts["refused"] += 1
+        reason = f"{type(error).__name__} {getattr(error, 'context', {}).get('tools', '')}"
+        if reason not in self._told and len(self._told) < _MAX_TOLD:
+            self._told.add(reason)
+            _log.warning("a saga went back into the queue, and so will others for the same reason: %s", error)
+
+    # --- looking after the others --------------------------------------------------------------------------------
+
+    async def _look_round(self) -> None:
+        while True:
+            try:
+                await self._fleet.settle_debts()
+                await self._reclaim()
+                await self._tell()
+            except (StoreUnavailable, StoreRefused) as error:
+                _log.info("no looking after other owners now: %s", error)
+            except SagaError:
+                _log.exception("a round of looking after other owners failed")
+            await asyncio.sleep(_LOOK_ROUND_S)
+
+    async def _reclaim(self) -> None:
+        """Put the sagas of owners that are gone back into the queue."""
+        own = (await self._fleet.lease()).owner
+        for owner, ttl_ms in (await self._work.owners(self._partitions)).items():
+            if owner == own:
+                continue
+            dead = ttl_ms > 0 and provably_dead(owner)
+            if ttl_ms == 0 or dead:
+                count = await self._work.reclaim(owner, self._partitions, dead=dead)
+                if count:
+                    _log.warning("%d sagas of %s, which is gone, are back in the queue", count, owner)
+                    self._room.set()
+
+    async def _tell(self) -> None:
+        owner = (await self._fleet.lease()).owner
+        await self._work.report(owner, msgspec.json.encode(self._report(owner)), _REPORT_TTL_MS)
+
+    def _report(self, owner: str) -> Report:
+        me = parse(owner)
+        driving, under_way, begun = self._fleet.count()
+        return Report(
+            host="" if me is None else me.host,
+            pid=0 if me is None else me.pid,
+            started_ms=self._started_ms,
+            concurrency=self._concurrency,
+            partitions=sorted(self._partitions),
+            driving=driving,
+            under_way=under_way,
+            begun=begun,
+            taken=self._counts["taken"],
+            returned=self._counts["returned"],
+            refused=self._counts["refused"],
+            ended=dict(self._ended),
+        )

@@ -1,0 +1,12 @@
+-- End the lease of an owner now. Asked again, it changes nothing.
+--
+-- KEYS  the owner's session key, its wake key and the owners of each partition, in turn
+-- ARGV  owner, 1 if it owns no saga any more
+
+for k = 1, #KEYS, 3 do
+  redis.call('DEL', KEYS[k], KEYS[k + 1])
+  if ARGV[2] == '1' then
+    redis.call('SREM', KEYS[k + 2], ARGV[1])
+  end
+end
+return 0

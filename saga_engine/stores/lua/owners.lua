@@ -1,0 +1,13 @@
+-- Who has, or had, a session, and what is left of it.
+--
+-- KEYS  the owners of each partition
+-- Reply {owner, ttl in ms, ...} over all keys; 0: the session has ended
+
+local reply = {}
+for _, owners in ipairs(KEYS) do
+  local tag = string.sub(owners, 1, -7)
+  for _, owner in ipairs(redis.call('SMEMBERS', owners)) do
+    reply[#reply + 1], reply[#reply + 2] = owner, ttl_of(tag, owner)
+  end
+end
+return reply

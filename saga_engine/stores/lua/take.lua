@@ -1,0 +1,93 @@
+-- Acquire sagas that want a worker now, as `acquire` does, but many in one call, with their journals.
+--
+-- KEYS  the `due` key of each partition
+-- ARGV  owner, nonce, limit
+-- Reply {time in ms, 1 alive or 0 our session has ended, next due in ms or -1, then for each saga taken:
+--       id, epoch, length, waiting messages, {record...} or false if the journal is too long to come along}
+--
+-- LAWS
+-- 1. What was taken is remembered under the nonce as long as the session lasts. Asked again with it after a lost reply,
+--    the same sagas are the answer, if they are still ours: nothing is ours without our knowing.
+-- 2. A member of `due` that has ended, is gone, or is owned by a live session is wrong there: whoever finds it removes it.
+
+local call = redis.call
+local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
+local LONGEST = 256
+local REPLY_BYTES = 4 * 1024 * 1024
+
+local owner, nonce, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local now = now_ms()
+local reply = {now, 1, -1}
+local size = 0
+
+local function tag_of(due)
+  return string.sub(due, 1, -4)
+end
+
+local function add(tag, id, epoch)
+  local length = call('LLEN', tag .. 'journal:' .. id)
+  local records = false
+  if length <= LONGEST and size < REPLY_BYTES then
+    records = call('LRANGE', tag .. 'journal:' .. id, 0, -1)
+    for _, record in ipairs(records) do
+      size = size + #record
+    end
+  end
+  local at = #reply
+  reply[at + 1], reply[at + 2], reply[at + 3] = id, epoch, length
+  reply[at + 4], reply[at + 5] = call('LLEN', tag .. 'inbox:' .. id), records
+end
+
+for _, due in ipairs(KEYS) do
+  if ttl_of(tag_of(due), owner) == 0 then
+    reply[2] = 0
+    return reply
+  end
+end
+
+local again = false
+for _, due in ipairs(KEYS) do
+  local tag = tag_of(due)
+  local taken = tag .. 'taken:' .. owner
+  if call('LINDEX', taken, 0) == nonce then
+    again = true
+    for _, id in ipairs(call('LRANGE', taken, 1, -1)) do
+      local found = call('HMGET', tag .. 'head:' .. id, 'owner', 'epoch')
+      if found[1] == owner then
+        add(tag, id, tonumber(found[2]))
+      end
+    end
+  end
+end
+
+for _, due in ipairs(KEYS) do
+  local tag = tag_of(due)
+  local names = {}
+  if not again and limit > 0 then
+    for _, id in ipairs(call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, limit)) do
+      local head = tag .. 'head:' .. id
+      local found = call('HMGET', head, 'owner', 'status')
+      call('ZREM', due, id)
+      if found[1] and not FINAL[found[2]] and ttl_of(tag, found[1]) == 0 then
+        if found[1] ~= '' then
+          call('SREM', tag .. 'wake:' .. found[1], id)
+        end
+        call('HSET', head, 'owner', owner)
+        add(tag, id, call('HINCRBY', head, 'epoch', 1))
+        names[#names + 1] = id
+        limit = limit - 1
+      end
+    end
+    if #names > 0 then
+      local taken = tag .. 'taken:' .. owner
+      call('DEL', taken)
+      call('RPUSH', taken, nonce, unpack(names))
+      call('PEXPIRE', taken, ttl_of(tag, owner))
+    end
+  end
+  local first = call('ZRANGE', due, 0, 0, 'WITHSCORES')
+  if first[2] and (reply[3] == -1 or tonumber(first[2]) < reply[3]) then
+    reply[3] = tonumber(first[2])
+  end
+end
+return reply
