@@ -138,10 +138,10 @@ class SlowToRelease(FaultyStore):
         self.asked = asyncio.Event()
         self.answer = asyncio.Event()
 
-    async def release(self, saga_id: str, epoch: int) -> None:
+    async def release(self, saga_id: str, epoch: int, due_ms: int = 0) -> None:
         self.asked.set()
         await self.answer.wait()
-        await super().release(saga_id, epoch)
+        await super().release(saga_id, epoch, due_ms)
 
 
 async def test_a_lease_that_is_lost_while_a_saga_is_given_up(place: Place) -> None:
