@@ -28,6 +28,9 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
     Raises ``SagaNotFound``, and the refusal that fits the message if it was not heard or not taken in.
     """
     handle = await post(store, fleet, saga_id, message)
+    present = fleet.find(saga_id)
+    if present is not None:
+        present.stay()
     if handle is None:
         outcome = Outcome(await look(store, saga_id), full=False)
     else:

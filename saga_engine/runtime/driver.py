@@ -158,6 +158,10 @@ class SagaDriver:
         self.stopping = True
         self.rouse()
 
+    def stay(self) -> None:
+        """Somebody waits for the saga here: it does not go back into the queue to wait for a timer."""
+        self._rest_ms = None
+
     def under_way(self) -> int:
         """How many calls, undos and probes are under way."""
         return len(self.state.in_flight)
@@ -174,7 +178,7 @@ class SagaDriver:
         its journal says.
         """
         records: list[r.AnyRecord] = list(first)
-        settled_at: int | None = None  # when the last outcome was judged, if nothing has been waited for since
+        settled_at: int | None = None  # when the last outcome was judged; what follows from it is decided then
         if self._link is not None:
             self._link.driver = self
             self._link.on_driver(self.state)

@@ -27,6 +27,7 @@ from saga_engine.errors import (
     QueueFull,
     SagaError,
     SagaExists,
+    SagaNotFound,
     SagaOwned,
     StoreUnavailable,
 )
@@ -34,7 +35,7 @@ from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Held, Observer, Store, Taken, Tools
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
-from saga_engine.runtime.journal import decoded, read_records, require_tools, state_of
+from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, StoreClock, lease_clock_s
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
@@ -53,6 +54,8 @@ _RENEWED_S = 0.25
 _REST_MS = 2_000
 #: When a saga is offered again that could not be driven here, for want of a tool or a secret.
 _RETRY_REFUSED_MS = 5_000
+#: The epoch of a saga that may be ours: the answer that would say so was lost.
+_UNKNOWN = -1
 
 
 class Running:
@@ -72,6 +75,12 @@ class Running:
         self.lost = False
         #: Resolved when the saga is in the store, for a submission that waits for no more than that.
         self.journalled: asyncio.Future[None] | None = None
+
+    def stay(self) -> None:
+        """Somebody waits for it here now: it stays until it ends or rests."""
+        self.queued = False
+        if self.driver is not None:
+            self.driver.stay()
 
 
 class Fleet:
@@ -117,6 +126,7 @@ class Fleet:
         self._running: dict[str, Running] = {}
         #: Sagas that could not be given up, because the store could not be told: epoch and due time.
         self._owed: dict[str, tuple[int, int]] = {}
+        self._unsure = False
         self._stopping = asyncio.Event()
 
     async def close(self) -> None:
@@ -138,7 +148,7 @@ class Fleet:
                     await asyncio.wait_for(self.settle_debts(), 1.0)
                 except (SagaError, TimeoutError) as error:
                     _log.info("sagas could not be given up (%s); workers find them", error)
-            await self._performer.lease.close(clean=not self._owed)
+            await self._performer.lease.close(clean=not (self._owed or self._unsure))
 
     # --- the ways in ---------------------------------------------------------------------------------------------
 
@@ -180,6 +190,7 @@ class Fleet:
         if present is not None:
             if link is not None:
                 raise SagaOwned(f"saga {saga_id} is in use in this process", hint="one agent a session")
+            present.stay()
             return Handle(saga_id, present.future)
         saga = Running("", link)
         return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, ()))
@@ -190,7 +201,7 @@ class Fleet:
         The handle's outcome may be one that only waits for a timer. Raises ``Interrupted``: the saga then goes back.
         """
         if self.closing:
-            self._owed[taken.saga_id] = (taken.epoch, AT_ONCE)
+            self.owe(taken)
         self._still_open()
         saga = Running("", queued=True)
         before = self._running.get(taken.saga_id)
@@ -207,11 +218,32 @@ class Fleet:
         begun = self._begun_before + (0 if self._performer is None else self._performer.begun)
         return len(self._running), sum(driver.under_way() for driver in drivers), begun
 
+    def owe(self, taken: Taken) -> None:
+        """A saga from the queue that is not driven here: it is given up with ``settle_debts``."""
+        self._owed[taken.saga_id] = (taken.epoch, AT_ONCE)
+
+    def unsure(self) -> None:
+        """This process may own sagas that it does not know of: the end of its lease must have others look for them."""
+        self._unsure = True
+
     async def settle_debts(self) -> None:
         """Give up what could not be given up when its driver ended. Raises ``StoreUnavailable``."""
-        for saga_id, (epoch, due_ms) in list(self._owed.items()):
-            await self._store.release(saga_id, epoch, due_ms)
-            self._owed.pop(saga_id, None)
+        for saga_id, debt in list(self._owed.items()):
+            epoch, due_ms = debt
+            if epoch != _UNKNOWN:
+                await self._store.release(saga_id, epoch, due_ms)
+            elif saga_id not in self._running:
+                await self._release_if_ours(saga_id, due_ms)
+            if self._owed.get(saga_id) == debt:
+                del self._owed[saga_id]
+
+    async def _release_if_ours(self, saga_id: str, due_ms: int) -> None:
+        try:
+            head = await self._store.head(saga_id)
+        except SagaNotFound:
+            return
+        if head.owner == self._writer.owner and saga_id not in self._running:
+            await self._store.release(saga_id, head.epoch, due_ms)
 
     def _still_open(self) -> None:
         if self.closing:
@@ -273,6 +305,7 @@ class Fleet:
         try:
             outcome = await work
         except asyncio.CancelledError:
+            self._owed.setdefault(saga_id, (_UNKNOWN, AT_ONCE))
             saga.future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
@@ -332,6 +365,9 @@ class Fleet:
                     return Outcome(driver.state)  # it waits for a timer, or for its agent
                 if driver.state.open and (saga.link is None or saga.link.left):
                     return Outcome(driver.state)  # only its agent can go on with it
+                if not driver.stopping:  # it had just gone back into the queue when somebody came to wait for it
+                    driver = None
+                    continue
                 raise Interrupted(
                     f"saga {saga_id} was interrupted; it stands as its journal says",
                     hint=f"saga resume {saga_id}",
@@ -409,30 +445,46 @@ class Fleet:
     async def _take(self, saga_id: str, saga: Running) -> Outcome | tuple[SagaDriver, AnyRecord]:
         """Take a saga over from its journal; an outcome if there is nothing to drive."""
         records = await read_records(self._store, saga_id)
-        require_tools(saga_id, records, self._tools)
-        state = state_of(records, self._tools)
+        state = drivable(saga_id, records, self._tools)
         if state.status in t.SAGA_FINAL:
             return Outcome(state)
-        if (
-            state.status == t.ESCALATED
-            and not state.overdue(self.clock.now_ms(), alerting=self._means.alerting)
-            and not await self._store.inbox(saga_id)
-        ):
+        if self._rests(state) and not await self._store.inbox(saga_id):
             return Outcome(state)
         _require_secrets(state.plan)
         performer = await self._open_lease()
         try:
-            acquired = await self._acquire(saga_id)
-        except LeaseLost:
-            performer.lease.lose()  # the server knows that it has ended before this process does
-            performer = await self._open_lease()
-            acquired = await self._acquire(saga_id)
-        if acquired.seq != len(records):
-            records += await read_records(self._store, saga_id, len(records))
-            state = state_of(records, self._tools)
+            try:
+                acquired = await self._acquire(saga_id)
+            except LeaseLost:
+                performer.lease.lose()  # the server knows that it has ended before this process does
+                performer = await self._open_lease()
+                acquired = await self._acquire(saga_id)
+        except StoreUnavailable:
+            self._owed[saga_id] = (_UNKNOWN, AT_ONCE)  # it may be ours, and the answer was lost
+            raise
+        try:
+            if acquired.seq != len(records):
+                records += await read_records(self._store, saga_id, len(records))
+                state = state_of(records, self._tools)
+            return await self._take_up(saga, state, acquired, performer)
+        except Exception as error:
+            await self._give_up(saga_id, acquired.epoch, self._due_after(error))
+            raise
+
+    def _rests(self, state: State) -> bool:
+        """Whether a saga has nothing to do until a person answers, or time passes."""
+        alerting = self._means.alerting
+        if state.status != t.ESCALATED or state.alerts_pending(alerting=alerting):
+            return False
+        return not state.overdue(self.clock.now_ms(), alerting=alerting)
+
+    async def _take_up(
+        self, saga: Running, state: State, acquired: Acquired, performer: Performer
+    ) -> Outcome | tuple[SagaDriver, AnyRecord]:
+        """Go on with a saga that has just become ours."""
         resumed = SagaResumed(at=max(self.clock.now_ms(), state.at), owner=self._writer.owner, epoch=acquired.epoch)
         if state.status in t.SAGA_FINAL:
-            await self._store.release(saga_id, acquired.epoch)
+            await self._store.release(state.saga_id, acquired.epoch)
             return Outcome(state)
         evolve(state, resumed)
         return self._driver(state, acquired.seq, performer, saga, mail=bool(acquired.inbox)), resumed
@@ -450,10 +502,8 @@ class Fleet:
             records = (
                 await read_records(self._store, saga_id) if data is None else await decoded(self._store, saga_id, data)
             )
-            require_tools(saga_id, records, self._tools)
-            state = state_of(records, self._tools)
-            rests = state.status == t.ESCALATED and not taken.inbox
-            if rests and not state.overdue(self.clock.now_ms(), alerting=self._means.alerting):
+            state = drivable(saga_id, records, self._tools)
+            if self._rests(state) and not taken.inbox:
                 await self._store.release(saga_id, epoch, queued_again(state, self.clock.now_ms()))
                 return Outcome(state)
             _require_secrets(state.plan)

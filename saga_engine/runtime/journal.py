@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.json import encode
 
 from saga_engine.core.codec import abridge, decode, inflate, refs_of
 from saga_engine.core.evolve import fold
@@ -12,7 +15,7 @@ from saga_engine.core.growth import Growth
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.state import State
 from saga_engine.core.transitions import SAGA_FINAL
-from saga_engine.errors import JournalUnreadable, ToolMissing
+from saga_engine.errors import JournalUnreadable, SagaError, ToolMissing
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.ports import Store
@@ -42,14 +45,43 @@ async def _inflated(store: Store, saga_id: str, records: list[AnyRecord]) -> lis
 
 def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) -> CompiledPlan:
     """The plan of a journal; ``catalog`` None is enough to look at a saga, but not to drive it."""
-    from saga_engine.plan.compiling import compile_plan
-    from saga_engine.plan.model import load_plan
-
     started = records[0] if records else None
     if not isinstance(started, SagaStarted):
         raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+    if started.session:
+        return _compile(started, catalog)  # it grows in place
+    known = _known(catalog)
+    said = encode([started.plan, started.input, started.undos, started.reads])
+    compiled = known.pop(said, None) or _compile(started, catalog)
+    known[said] = compiled  # the last one used stands last
+    if len(said) > _REMEMBERED_BYTES:
+        known.pop(said)
+    elif len(known) > _REMEMBERED_PLANS:
+        known.pop(next(iter(known)))
+    return compiled
+
+
+def _compile(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan:
+    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.model import load_plan
+
     plan = load_plan(msgspec.to_builtins(started.plan), session=started.session)
     return compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
+
+
+class _Nobody:
+    """Stands for the catalog where there is none."""
+
+
+_NOBODY = _Nobody()
+#: Plans by what the journal says of them, for each catalog: many sagas of a worker have the same plan.
+_PLANS: WeakKeyDictionary[Any, dict[bytes, CompiledPlan]] = WeakKeyDictionary()
+_REMEMBERED_PLANS = 256
+_REMEMBERED_BYTES = 64 * 1024
+
+
+def _known(catalog: ToolCatalog | None) -> dict[bytes, CompiledPlan]:
+    return _PLANS.setdefault(_NOBODY if catalog is None else catalog, {})
 
 
 def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
@@ -82,22 +114,29 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     return state
 
 
-def missing_tools(records: list[AnyRecord], catalog: ToolCatalog) -> list[str]:
-    """Tools that the saga may still need and that are not registered here."""
-    state = state_of(records)
+def drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> State:
+    """The state of a saga that can be driven with these tools; nothing has been written yet.
+
+    Raises ``ToolMissing``.
+    """
+    try:
+        state = state_of(records, catalog)
+    except SagaError:
+        _require_tools(saga_id, state_of(records), catalog)  # steps that came in later may need a tool to be understood
+        raise
+    _require_tools(saga_id, state, catalog)
+    return state
+
+
+def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:
     if state.status in SAGA_FINAL:
-        return []
+        return
     needed: set[str] = set()
     for call in state.plan.calls():
         needed.add(call.tool)
         if call.rollback is not None:
             needed.add(call.rollback.tool)
-    return sorted(name for name in needed if catalog.spec(name) is None)
-
-
-def require_tools(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> None:
-    """Raises ``ToolMissing`` if the saga cannot be driven with these tools; nothing has been written then."""
-    missing = missing_tools(records, catalog)
+    missing = sorted(name for name in needed if catalog.spec(name) is None)
     if missing:
         known = ", ".join(catalog.names()) or "none"
         raise ToolMissing(

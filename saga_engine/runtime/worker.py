@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, StoreUnavailable
-from saga_engine.ports import Taking, WorkStore
+from saga_engine.ports import Taken, Taking, WorkStore
 from saga_engine.runtime.fleet import Fleet
+from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import parse, provably_dead, this_process
 
@@ -30,6 +31,8 @@ _ASK_AGAIN_S: Final = (0.02, 0.25)
 #: How often, in seconds, it looks after the others and tells of itself.
 _LOOK_ROUND_S: Final = 1.0
 _REPORT_TTL_MS: Final = 5_000
+#: How long a worker that ends tries to give back what it does not drive, in seconds.
+_GIVE_BACK_S: Final = 1.0
 #: At most so many sagas come with one answer.
 _TAKE_AT_ONCE: Final = 256
 #: Different reasons why sagas could not be driven here, each told once.
@@ -71,6 +74,7 @@ class Worker:
         self._room = asyncio.Event()
         self._active = 0
         self._nonce = ""
+        self._away = False
         self._counts: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
         self._told: set[str] = set()
@@ -87,13 +91,21 @@ class Worker:
 
         Returns the last report; sagas that are drained later are not counted in it.
         """
-        self._started_ms = self._fleet.clock.now_ms()
         rounds = asyncio.create_task(self._look_round(), name="saga-worker-rounds")
+        turns = asyncio.create_task(self._take_turns(), name="saga-worker-turns")
         try:
-            await self._take_turns()
+            await asyncio.shield(turns)
+        except asyncio.CancelledError:
+            # A request whose answer nobody waits for would take sagas that nobody drives.
+            self._stopping.set()
+            self._room.set()
+            await turns
+            raise
         finally:
+            turns.cancel()
             rounds.cancel()
-            await asyncio.gather(rounds, return_exceptions=True)
+            await asyncio.gather(turns, rounds, return_exceptions=True)
+            await self._give_back()
             self._finished.set()
         return self._report(str(this_process()))
 
@@ -102,9 +114,11 @@ class Worker:
     async def _take_turns(self) -> None:
         pause_s = _ASK_AGAIN_S[0]
         while not self._stopping.is_set():
+            self._room.clear()  # before it is counted: what ends while we ask is heard of
             free = self._concurrency - self._active
             if free <= 0:
-                await self._wait(None)
+                # Not for ever: a little room that long sagas leave is room as well.
+                await self._wait(_ASK_AGAIN_S[1])
                 continue
             taking = await self._ask(min(free, _TAKE_AT_ONCE))
             if taking is not None and taking.sagas:
@@ -124,33 +138,59 @@ class Worker:
         """Take some sagas and begin to drive them; None if the store, or our lease, is away."""
         self._partitions.append(self._partitions.pop(0))  # each is the first to be served in its turn
         try:
-            lease = await self._fleet.lease()
+            lease = await self._lease()
             # The same nonce until there was an answer: what a lost one took is ours, and must not lie about.
             self._nonce = self._nonce or secrets.token_hex(8)
             taking = await self._work.take(lease.owner, self._nonce, limit, self._partitions)
         except (StoreUnavailable, StoreRefused) as error:
-            _log.warning("no work could be had: %s", error)
+            if not self._away:
+                _log.warning("no work can be had; asking on: %s", error)
+            self._away = True
             return None
+        if self._away:
+            _log.warning("work can be had again")
+            self._away = False
         self._nonce = ""
         if not taking.alive:
             lease.lose()
             return None
         self._fleet.clock.set(taking.now_ms)
         for taken in taking.sagas:
-            try:
-                handle = self._fleet.adopt(taken, lease.owner)
-            except Interrupted:
-                return taking  # the coordinator is being closed; the end of its lease gives them back
-            self._active += 1
-            self._counts["taken"] += 1
-            handle.when_done(partial(self._done, handle))
+            self._begin(taken, lease.owner)
         return taking
 
-    async def _wait(self, seconds: float | None) -> None:
-        """Until there is room again (or more of it), at most for ``seconds``."""
-        self._room.clear()
+    def _begin(self, taken: Taken, owner: str) -> None:
         if self._stopping.is_set():
+            self._fleet.owe(taken)
             return
+        try:
+            handle = self._fleet.adopt(taken, owner)
+        except Interrupted:
+            return  # the coordinator is being closed, and gives it back
+        self._active += 1
+        self._counts["taken"] += 1
+        handle.when_done(partial(self._done, handle))
+
+    async def _lease(self) -> Lease:
+        lease = await self._fleet.lease()
+        self._started_ms = self._started_ms or self._fleet.clock.now_ms()  # only now the store's clock is known
+        return lease
+
+    async def _give_back(self) -> None:
+        """Before the end: what is ours and not driven goes back, also what a request took whose answer was lost."""
+        try:
+            async with asyncio.timeout(_GIVE_BACK_S):
+                if self._nonce:
+                    self._fleet.unsure()  # the request itself may still be on its way to the store
+                    owner = (await self._fleet.lease()).owner
+                    for taken in (await self._work.take(owner, self._nonce, 0, self._partitions)).sagas:
+                        self._fleet.owe(taken)
+                await self._fleet.settle_debts()
+        except (TimeoutError, SagaError) as error:
+            _log.warning("sagas could not be given back yet: %s", error or "the store does not answer")
+
+    async def _wait(self, seconds: float) -> None:
+        """Until there is room again (or more of it), at most for ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 await self._room.wait()
@@ -187,7 +227,7 @@ class Worker:
                 await self._tell()
             except (StoreUnavailable, StoreRefused) as error:
                 _log.info("no looking after other owners now: %s", error)
-            except SagaError:
+            except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
                 _log.exception("a round of looking after other owners failed")
             await asyncio.sleep(_LOOK_ROUND_S)
 
@@ -205,7 +245,7 @@ class Worker:
                     self._room.set()
 
     async def _tell(self) -> None:
-        owner = (await self._fleet.lease()).owner
+        owner = (await self._lease()).owner
         await self._work.report(owner, msgspec.json.encode(self._report(owner)), _REPORT_TTL_MS)
 
     def _report(self, owner: str) -> Report:
