@@ -40,6 +40,10 @@ class SagaError(Exception):
         self.hint = hint
         self.context: Mapping[str, Any] = context
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its parts, for another process: subclasses are made from other things than their message.
+        return (_revived, (type(self), self.args, dict(vars(self))))
+
     def to_dict(self) -> dict[str, Any]:
         """The error as one JSON object, as ``--json`` prints it."""
         body: dict[str, Any] = {"code": self.code, "message": self.message, "verdict": self.verdict}
@@ -51,6 +55,12 @@ class SagaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]" + (f" — {self.hint}" if self.hint else "")
+
+
+def _revived(kind: type[SagaError], args: tuple[Any, ...], parts: Mapping[str, Any]) -> SagaError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(parts)
+    return error
 
 
 def _printable(value: Any) -> Any:

@@ -52,8 +52,8 @@ _ACQUIRE_AGAIN_S = 1.0
 _RENEWED_S = 0.25
 #: A saga from the queue that waits for a timer for longer than this does not wait in memory.
 _REST_MS = 2_000
-#: When a saga is offered again that could not be driven here, for want of a tool or a secret.
-_RETRY_REFUSED_MS = 5_000
+#: After how long a saga is offered again that could not be driven here, for want of a tool or a secret: least and most.
+_RETRY_REFUSED_MS = (5_000, 600_000)
 #: The epoch of a saga that may be ours: the answer that would say so was lost.
 _UNKNOWN = -1
 
@@ -402,11 +402,18 @@ class Fleet:
             task.uncancel()
         saga.lost = False
 
-    def _due_after(self, error: Exception) -> int:
-        """When a worker may try again: at once after an outage; later, elsewhere perhaps, what failed for a reason."""
+    def _due_after(self, error: Exception, since_ms: int | None = None) -> int:
+        """When a worker may try again: at once after an outage; later, elsewhere perhaps, what failed for a reason.
+
+        The longer nothing has come of a saga (``since_ms``: when its last record was made), the longer it waits.
+        """
         if isinstance(error, StoreUnavailable):
             return AT_ONCE
-        return self.clock.now_ms() + (_RETRY_REFUSED_MS if isinstance(error, SagaError) else OFFER_AGAIN_MS)
+        now_ms = self.clock.now_ms()
+        if since_ms is None or not isinstance(error, SagaError):
+            return now_ms + OFFER_AGAIN_MS
+        least_ms, most_ms = _RETRY_REFUSED_MS
+        return now_ms + min(max((now_ms - since_ms) // 2, least_ms), most_ms)
 
     async def _give_up(self, saga_id: str, epoch: int, due_ms: int) -> None:
         """After a defect or an outage: let others take the saga over, if the store can be told."""
@@ -494,6 +501,7 @@ class Fleet:
         saga_id, epoch = taken.saga_id, taken.epoch
         if before is not None:
             await asyncio.wait([before])  # an earlier epoch of it ends here: it is fenced, and hears of it
+        records: list[AnyRecord] = []
         try:
             performer = await self._open_lease()
             if performer.lease.owner != owner:
@@ -510,7 +518,7 @@ class Fleet:
         except LeaseLost:
             raise
         except Exception as error:
-            await self._give_up(saga_id, epoch, self._due_after(error))
+            await self._give_up(saga_id, epoch, self._due_after(error, records[-1].at if records else None))
             raise
         resumed = SagaResumed(at=max(self.clock.now_ms(), state.at), owner=owner, epoch=epoch)
         evolve(state, resumed)

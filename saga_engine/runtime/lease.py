@@ -29,23 +29,30 @@ def lease_clock_s() -> float:
 
 
 class StoreClock:
-    """The store's clock as this process knows it: the last answer's time plus what has passed here since."""
+    """The store's clock as this process knows it: the last answer's time plus what has passed here since.
 
-    __slots__ = ("_base_ms", "_base_s", "_last_ms")
+    Until the store has spoken it is this machine's clock, which may be hours ahead: what that says binds nobody.
+    """
+
+    __slots__ = ("_base_ms", "_base_s", "_heard", "_last_ms")
 
     def __init__(self) -> None:
-        self._base_ms = time.time_ns() // 1_000_000  # until the store has spoken
+        self._base_ms = time.time_ns() // 1_000_000
         self._base_s = time.monotonic()
+        self._heard = False
         self._last_ms = 0
 
     def set(self, now_ms: int) -> None:
         """The store has just said what time it is."""
+        self._heard = True
         self._base_ms = now_ms
         self._base_s = time.monotonic()
 
     def now_ms(self) -> int:
-        """Unix milliseconds; never less than the last answer."""
+        """Unix milliseconds; never less than the last answer since the store has spoken."""
         now = self._base_ms + int((time.monotonic() - self._base_s) * 1000)
+        if not self._heard:
+            return now
         self._last_ms = max(self._last_ms, now)
         return self._last_ms
 

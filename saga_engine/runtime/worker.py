@@ -102,6 +102,7 @@ class Worker:
             await turns
             raise
         finally:
+            self._stopping.set()  # a client may swallow the one cancellation that is sent
             turns.cancel()
             rounds.cancel()
             await asyncio.gather(turns, rounds, return_exceptions=True)
@@ -220,7 +221,7 @@ class Worker:
     # --- looking after the others --------------------------------------------------------------------------------
 
     async def _look_round(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             try:
                 await self._fleet.settle_debts()
                 await self._reclaim()
@@ -229,7 +230,11 @@ class Worker:
                 _log.info("no looking after other owners now: %s", error)
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
                 _log.exception("a round of looking after other owners failed")
-            await asyncio.sleep(_LOOK_ROUND_S)
+            try:
+                async with asyncio.timeout(_LOOK_ROUND_S):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
 
     async def _reclaim(self) -> None:
         """Put the sagas of owners that are gone back into the queue."""

@@ -325,8 +325,9 @@ def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line], asked: Col
     happened = {line.step_id for line in lines if line.what == "applied" and line.direction == "forward"}
     staying = {str(step["step_id"]) for step in body["steps"] if step["kind"] != "compensatable"}
     staying |= {str(step_id) for step_id in body["report"]["left_in_place"]}
-    # Undos and reads that only the tools' registrations know are no matter of order.
-    steps = compile_plan(load_plan(plan), None, undos={}, reads=()).steps
+    # The report knows the reads that only the tools' registrations know; their undos are no matter of order.
+    reads = {str(step["step_id"]) for step in body["steps"] if step["kind"] == "read"}
+    steps = compile_plan(load_plan(plan), None, undos={}, reads=reads).steps
     for later in steps:
         if later.key not in happened or (later.key in staying and later.key not in undone):
             continue
