@@ -29,7 +29,8 @@ class Settings:
     disk), ``replicated:N`` (and on the disks of N replicas) or ``relaxed``. ``lease_s``: how long a silent process
     keeps its sagas. ``patience_s``: how long an outage of the store is waited out. ``keep_finished_s``: how long
     finished sagas are kept; 0 is for ever. ``queue_limit``: how many sagas may wait for a worker before another one
-    is refused; 0 is any number.
+    is refused; 0 is any number. ``engine``: where sagas run if not here, ``temporal://HOST:PORT/NAMESPACE``, and
+    ``task_queue``: which of its workers.
     """
 
     store: str = "embedded://.saga"
@@ -39,6 +40,8 @@ class Settings:
     patience_s: float = 10.0
     keep_finished_s: float = 30 * 24 * 3600.0
     queue_limit: int = 1_000_000
+    engine: str = ""
+    task_queue: str = "saga"
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
     #: ``[planner]``, ``[escalation]``, ``[trace]``; its folder, from which paths in them count; and its name, for
@@ -67,6 +70,9 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
                 raise SettingInvalid(f"{name} must be a number of seconds from {least:g} to {most:g}, not {value!r}")
+        for name in ("engine", "task_queue"):
+            if not isinstance(getattr(self, name), str):
+                raise SettingInvalid(f"{name} must be a text, not {getattr(self, name)!r}")
         limit = self.queue_limit
         if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= _MOST_QUEUED:
             raise SettingInvalid(f"queue_limit must be a number of sagas from 0 to {_MOST_QUEUED}, not {limit!r}")
@@ -100,9 +106,7 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
     for name in _NAMES:
         text = environ.get(f"SAGA_{name.upper()}")
         if text:
-            env[name] = (
-                text if name in ("store", "durability") else _listed(text) if name == "tools" else _number(name, text)
-            )
+            env[name] = text if name in _TEXTS else _listed(text) if name == "tools" else _number(name, text)
     settings = _apply(settings, env, "the environment", base=start)
     given = {name: value for name, value in flags.items() if value not in (None, (), [])}
     return _apply(settings, given, "the command line", base=start)
@@ -120,6 +124,10 @@ _TABLES: Final = {
 _NAMES: Final = tuple(
     each.name for each in fields(Settings) if each.name not in ("base", "file_base", "file_name", *_TABLES.values())
 )
+
+
+#: The settings that are texts.
+_TEXTS: Final = ("store", "durability", "engine", "task_queue")
 
 
 def _find(start: Path, environ: Mapping[str, str]) -> Path | None:

@@ -27,25 +27,26 @@ def call_of(
     permit: Callable[[], None] | None,
 ) -> Call:
     """All that a tool and its guards may know of a call; ``direction`` is ``probe`` for a probe."""
-    index = effect.step
-    step = state.plan.steps[index]
-    backward = effect.direction != FORWARD
+    index, way = effect.step, effect.direction
+    plan = state.plan
+    step, made = plan.steps[index], state.steps[index].call(way)
+    backward = way != FORWARD
     return Call(
         state.saga_id,
         step.key,
         direction,
         effect.attempt,
-        state.key(index, effect.direction),
+        state.key(index, way),
         state.epoch,
-        None if state.backward or state.past_pivot else state.deadline_ms,
+        None if plan.deadline_s is None or state.backward or state.past_pivot else state.deadline_ms,
         timeout_s,
         None,
-        state.approval(index, effect.direction),
+        state.approval(index, way) if made.approval else "",
         () if step.resource is None else _resources(state, step.resource),
         (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
         permit,
         backward or step.remedies is not None,
-        _key_until(state, effect, timeout_s),
+        _key_until(state, effect, timeout_s) if made.doubtful else None,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from saga_engine.errors import SettingInvalid, StoreUrlInvalid
@@ -23,8 +23,11 @@ DEFAULT_URL: Final = "embedded://.saga"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 #: What a URL may say beside the address. Retries, time-outs and decoding are the store's own business.
 _REMOTE_OPTIONS: Final = frozenset({"db", "username", "password", "client_name", "socket_keepalive"})
-_LATER: Final = ("redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster")
-_SCHEMES_HINT: Final = "use redis://HOST:PORT/DB, rediss://…, unix:///PATH, embedded://FOLDER or memory://"
+_SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
+_SCHEMES_HINT: Final = (
+    "use redis://HOST:PORT/DB, rediss://…, unix:///PATH, redis+sentinel://H1,H2,H3/NAME, redis+cluster://H1,H2,H3, "
+    "embedded://FOLDER or memory://"
+)
 
 
 def open_store(
@@ -32,17 +35,17 @@ def open_store(
 ) -> Store:
     """The store behind ``url``, not yet opened: nothing is read or written before ``Store.open``.
 
-    ``durability``: ``fsync`` (refuse a server that keeps less) or ``relaxed``. ``patience_s``: how long, in seconds, a
-    call is repeated while the server cannot be reached. ``root``: the folder that a relative ``embedded://`` path
-    starts from (default: the current one). Every URL takes ``?namespace=NAME``, the first part of all keys.
+    ``durability``: ``fsync`` (refuse a server that keeps less), ``replicated:N`` (a write counts once N replicas
+    have it on disk, too) or ``relaxed``. ``patience_s``: how long, in seconds, a call is repeated while the server
+    cannot be reached. ``root``: the folder that a relative ``embedded://`` path starts from (default: the current
+    one). Every URL takes ``?namespace=NAME``, the first part of all keys.
 
     Raises ``StoreUrlInvalid`` for a URL that cannot be understood or whose extra is not installed, and
     ``SettingInvalid`` for the other arguments.
     """
-    if durability not in ("fsync", "relaxed"):
-        raise SettingInvalid(
-            f"{durability!r} is no level of durability", hint='use "fsync" or "relaxed"', durability=durability
-        )
+    from saga_engine.settings import replicas_of
+
+    replicas = replicas_of(durability)
     if patience_s <= 0:
         raise SettingInvalid("the store's patience must be more than 0 seconds", patience_s=patience_s)
     scheme, separator, rest = url.partition("://")
@@ -55,30 +58,56 @@ def open_store(
         raise StoreUrlInvalid(
             f"{namespace!r} is no namespace", hint="use 1 to 32 letters, digits, '-' and '_'", namespace=namespace
         )
-    level = cast('Literal["fsync", "relaxed"]', durability)
-    shared: dict[str, Any] = {"namespace": namespace, "durability": level, "patience_s": patience_s}
+    shared: dict[str, Any] = {"namespace": namespace, "durability": durability, "patience_s": patience_s}
     if scheme in ("redis", "rediss", "unix"):
         return _remote(f"{scheme}://{address}", options, shared)
     if scheme in ("embedded", "memory"):
         if options:
             raise _unknown_option(sorted(options))
+        if replicas:
+            raise SettingInvalid(
+                f"{scheme}:// has no replicas, so it cannot keep {durability}",
+                hint="use fsync, or a server with replicas",
+                durability=durability,
+            )
         return _embedded(address, root, shared) if scheme == "embedded" else _memory(address, shared)
-    if scheme in _LATER:
-        raise StoreUrlInvalid(f"{scheme}:// comes with a later release", hint=_SCHEMES_HINT, scheme=scheme)
+    if scheme in ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
+        return _several(scheme, address, options, shared)
     raise StoreUrlInvalid(f"{scheme}:// is no store", hint=_SCHEMES_HINT, scheme=scheme)
 
 
 def _unknown_option(names: list[str]) -> StoreUrlInvalid:
     return StoreUrlInvalid(
         f"the store's address has an option that means nothing here: {', '.join(names)}",
-        hint="every address takes ?namespace=NAME; redis://, rediss:// and unix:// also db, username, password, ssl_…",
+        hint="every address takes ?namespace=NAME; those of servers also db, username, password, ssl_…",
     )
 
 
-def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> Store:
-    unknown = [name for name in options if name not in _REMOTE_OPTIONS and not name.startswith("ssl_")]
+def _demand_known(options: dict[str, str], known: frozenset[str]) -> None:
+    unknown = [name for name in options if name not in known and not name.startswith("ssl_")]
     if unknown:
         raise _unknown_option(sorted(unknown))
+
+
+def _several(scheme: str, address: str, options: dict[str, str], shared: dict[str, Any]) -> Store:
+    """A store behind several addresses: a cluster, or a primary that Sentinels name."""
+    from saga_engine.stores.redis import RedisStore
+
+    if scheme.endswith("+cluster"):
+        _demand_known(options, _REMOTE_OPTIONS)
+        from saga_engine.stores.cluster import ClusterConnector
+
+        cluster = ClusterConnector(scheme, address, options)
+        return RedisStore(cluster, open_door=cluster.open_door, **shared)
+    _demand_known(options, _REMOTE_OPTIONS | _SENTINEL_OPTIONS)
+    from saga_engine.stores.sentinel import SentinelConnector
+
+    sentinel = SentinelConnector(scheme, address, options)
+    return RedisStore(sentinel, open_door=sentinel.open_door, **shared)
+
+
+def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> Store:
+    _demand_known(options, _REMOTE_OPTIONS)
     try:
         # A port that is no number is found only when it is read.
         _ = urlsplit(address).port

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from saga_engine.errors import StoreTooWeak
 from saga_engine.ports import StorePromise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-Level = Literal["fsync", "relaxed"]
 Finding = tuple[str, str, str]
 
 #: The settings that the promise rests on.
 SETTINGS: Final = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
 
 _OLDEST: Final = (6, 2)
+#: The first with WAITAOF. Valkey says 7.2 here, too.
+_CONFIRMING: Final = (7, 2)
 _TESTED: Final = (7, 0)
 _UNREADABLE_HINT: Final = (
     'ask the operator for append-only file, fsync "always" and no eviction; to go on without proof, '
@@ -30,15 +31,31 @@ class ServerFacts(NamedTuple):
     info: Mapping[str, str]
     settings: Mapping[str, str] | None
     open_door: bool = False  # reached over TCP, beyond this machine, with no password
+    name: str = ""  # which of several servers it is
 
 
-def judge(url: str, facts: ServerFacts) -> StorePromise:
-    """The promise that follows from the facts. Errors among the findings lower the level to ``relaxed``."""
-    findings = [*_disk(facts), *_memory(facts), *_role(facts), *_rest(facts)]
-    level: Level = "relaxed" if any(severity == "error" for severity, _, _ in findings) else "fsync"
+def judge(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, unconfirmed: str = "") -> StorePromise:
+    """The promise that follows from the facts. Errors among the findings lower the level to ``relaxed``.
+
+    ``servers``: the one, or every primary of a cluster: the store keeps what the weakest keeps. ``replicas``: how many
+    are to have each write on disk; ``unconfirmed`` is why a write that was tried did not come to that.
+    """
+    findings: list[Finding] = []
+    for facts in servers:
+        found = [*_disk(facts), *_memory(facts), *_role(facts), *_replicas(facts, replicas), *_rest(facts)]
+        where = f"{facts.name}: " if facts.name else ""
+        findings += [(severity, where + text, hint) for severity, text, hint in found]
+    if unconfirmed:
+        text = f"replicas do not confirm what is written: {unconfirmed}"
+        findings.append(("error", text, "on every replica: CONFIG SET appendonly yes, CONFIG SET appendfsync always"))
+    level = "relaxed" if any(severity == "error" for severity, _, _ in findings) else "fsync"
     if level == "fsync":
         findings.insert(0, ("ok", "acknowledged means on disk: append-only file, fsync always, no eviction", ""))
-    return StorePromise(url, _server(facts.info), level, tuple(findings))
+        if replicas:
+            level = f"replicated:{replicas}"
+            findings.insert(1, ("ok", f"and on the disks of {replicas} replica{'s'[: replicas - 1]}, by WAITAOF", ""))
+    names = dict.fromkeys(_server(facts.info) for facts in servers)
+    return StorePromise(url, ", ".join(names), level, tuple(dict.fromkeys(findings)))
 
 
 def demand(promise: StorePromise) -> None:
@@ -98,15 +115,42 @@ def _memory(facts: ServerFacts) -> list[Finding]:
 
 
 def _role(facts: ServerFacts) -> list[Finding]:
+    if facts.info.get("cluster_enabled") == "1" and not facts.name:
+        return [("error", "the server is one node of a cluster", "write redis+cluster:// in its address")]
     if facts.info.get("role", "master") == "master":
         return []
     return [("error", "the server is a replica", "give the address of the primary")]
 
 
+def _replicas(facts: ServerFacts, wanted: int) -> list[Finding]:
+    if wanted == 0:
+        return []
+    if not confirms(facts):
+        text = "it cannot say what its replicas have on disk: it has no WAITAOF"
+        return [("error", text, "use Valkey, or Redis 7.2 or newer")]
+    attached = sum(
+        name.startswith("slave") and "state=online" in value.split(",") for name, value in facts.info.items()
+    )
+    if "role" in facts.info and attached < wanted:
+        return [("error", f"{attached} of {wanted} replicas are attached", "attach more, or ask for fewer")]
+    return []
+
+
+def confirms(facts: ServerFacts) -> bool:
+    """Whether the server has WAITAOF; one that does not tell its version is believed to."""
+    numbers = _version(facts)
+    return not numbers or numbers >= _CONFIRMING
+
+
+def _version(facts: ServerFacts) -> tuple[int, ...]:
+    text = facts.info.get("redis_version", "")
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+
+
 def _rest(facts: ServerFacts) -> list[Finding]:
     findings: list[Finding] = []
     text = facts.info.get("redis_version", "")
-    numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    numbers = _version(facts)
     if numbers and numbers < _OLDEST:
         findings.append(("error", f"version {text} is too old", "use Redis 7.0 or newer, or Valkey"))
     elif numbers and numbers < _TESTED:

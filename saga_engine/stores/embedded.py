@@ -83,6 +83,8 @@ class EmbeddedConnector:
     """Connections to the server of a folder, which is started when it is not there."""
 
     hint = "see server.log in the folder of the store"
+    moves = False
+    losses = 0
 
     def __init__(self, url: str, folder: Path, binary: Path) -> None:
         self.url = url

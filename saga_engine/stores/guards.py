@@ -44,6 +44,16 @@ class Run(Protocol):
         ...
 
 
+class Spread(Protocol):
+    """How a script is run over keys that may lie on several servers, given in groups; a reply for each call made."""
+
+    def __call__(
+        self, name: str, keys_by_tag: Sequence[Sequence[str]], args: Sequence[Argument]
+    ) -> Awaitable[Sequence[Any]]:
+        """The replies, in order."""
+        ...
+
+
 class RedisGuards:
     """A ``GuardStore`` (see ``ports``) beside the journals of a ``RedisStore``.
 
@@ -55,11 +65,13 @@ class RedisGuards:
     def __init__(
         self,
         run: Run,
+        spread: Spread,
         namespace: str,
         status: Callable[[str], Awaitable[str | None]],
         driven: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._run = run
+        self._spread = spread
         self._namespace = namespace
         self._status = status
         self._driven = driven
@@ -139,10 +151,11 @@ class RedisGuards:
     # --- breakers ---
 
     async def breakers(self, tools: Sequence[str]) -> Mapping[str, BreakerState]:
-        """The breakers of these tools, in one round trip."""
+        """The breakers of these tools, in one round trip (to each node of a cluster)."""
         if not tools:
             return {}
-        flat = await self._run("guard_breaker", [self._tool_key(tool, "breaker") for tool in tools], ["look"])
+        keys = [(self._tool_key(tool, "breaker"),) for tool in tools]
+        flat = [item for reply in await self._spread("guard_breaker", keys, ["look"]) for item in reply]
         return {tool: _breaker(flat[at : at + 3]) for tool, at in zip(tools, range(0, len(flat), 3), strict=True)}
 
     async def breaker_trial(self, tool: str, trial_ms: int) -> bool:
@@ -173,7 +186,8 @@ class RedisGuards:
         """The statistics of tools, by name of counter; an empty mapping for a tool without any."""
         if not tools:
             return {}
-        found = await self._run("guard_counts", [self._tool_key(tool, "stats") for tool in tools], ["look"])
+        keys = [(self._tool_key(tool, "stats"),) for tool in tools]
+        found = [flat for reply in await self._spread("guard_counts", keys, ["look"]) for flat in reply]
         return {
             tool: {_text(name): int(number) for name, number in _pairs(flat)}
             for tool, flat in zip(tools, found, strict=True)

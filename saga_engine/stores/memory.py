@@ -30,6 +30,10 @@ class MemoryWire:
         """Run one command."""
         return await self._client.execute_command(*args)  # type: ignore[no-untyped-call]
 
+    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Run one after the other. Errors are not replies here: nothing that fails on purpose is sent to a fake."""
+        return [await self.call(args) for args in commands]
+
     async def close(self) -> None:
         """Give the fake connection back."""
         await self._client.aclose()
@@ -39,6 +43,8 @@ class MemoryConnector:
     """Connections to ``memory://`` (this store's own) and ``memory://NAME`` (shared by name)."""
 
     hint = "this should not happen: the server is part of this process"
+    moves = False
+    losses = 0
 
     def __init__(self, name: str) -> None:
         self.url = f"memory://{name}"

@@ -55,7 +55,7 @@ _LOOKS: Final = 5
 #: (changed_ms, saga_id, the status under whose index it was found)
 _Candidate = tuple[int, str, str]
 _Arguments = list["Argument"]
-_Keys = list[bytes]
+_Keys = list[str]
 _Records = list[bytes]
 _Places = list[int]
 
@@ -118,12 +118,20 @@ class RedisStore:
     # --- leases ---
 
     async def open_session(self, owner: str, ttl_ms: int) -> int:
-        """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms."""
+        """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms.
+
+        On a cluster that is the clock of the primary that is ahead, since whoever goes by it never goes back. Leases do
+        not depend on it: each primary keeps the time that is left in its partitions, and the owner counts its lease
+        from before it sent this. Clocks that differ make deadlines early by as much, and harm no fence.
+        """
         keys = [(f"{tag}session:{owner}", f"{tag}owners") for tag in self._tags]
         return int(max(await self._spread("open_session", keys, [ttl_ms, owner])))
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
-        """Extend the lease, unless it has ended in any partition."""
+        """Extend the lease, unless it has ended in any partition: then the others run out by themselves.
+
+        The time is as in ``open_session``.
+        """
         keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}") for tag in self._tags]
         # A lease must not end because its slot takes long to move; mail is found by a later renewal.
         sessions = [(b"PEXPIRE", f"{tag}session:{owner}", ttl_ms) for tag in self._tags]
@@ -347,10 +355,9 @@ class RedisStore:
         width = max(2, len(str(partitions - 1)))
         tags = [f"{self._namespace}:{{p{number:0{width}}}}:" for number in range(partitions)]
 
-        def both(saga_id: str) -> tuple[bytes, bytes]:
-            name = saga_id.encode()
-            tag = tags[crc32(name) % partitions].encode()
-            return tag + b"journal:" + name, tag + b"head:" + name
+        def both(saga_id: str) -> tuple[str, str]:
+            tag = tags[crc32(saga_id.encode()) % partitions]
+            return f"{tag}journal:{saga_id}", f"{tag}head:{saga_id}"
 
         # A saga asks for them with each append.
         self._both = lru_cache(_KEYS_KEPT)(both)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from redis.asyncio.connection import ConnectionPool
@@ -13,17 +13,23 @@ from saga_engine.stores.wire import RedisWire, connection_options, open_wire
 if TYPE_CHECKING:
     from saga_engine.ports import StorePromise
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", None})
+#: Hosts of this machine.
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", None})
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown: the password, wherever it stands, is replaced."""
+    """The URL as it may be shown: every password, wherever it stands, is replaced."""
     parsed = urlsplit(url)
     user, at, host = parsed.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
-    query = "&".join("password=***" if part.startswith("password=") else part for part in parsed.query.split("&"))
+    query = "&".join(_masked(part) for part in parsed.query.split("&"))
     netloc = f"{name}{colon}{'***' if colon else ''}{at}{host}"
     return f"{parsed.scheme}://{netloc}{parsed.path}" + (f"?{query}" if query else "")
+
+
+def _masked(part: str) -> str:
+    name, equals, _ = part.partition("=")
+    return f"{name}=***" if equals and name.endswith("password") else part
 
 
 class RemoteConnector:
@@ -32,6 +38,8 @@ class RemoteConnector:
     hint = (
         "check that the server runs and that the address is right; the sagas go on from where they are once it is back"
     )
+    moves = False
+    losses = 0
 
     def __init__(self, url: str) -> None:
         try:
@@ -39,7 +47,7 @@ class RemoteConnector:
             self._pool = ConnectionPool.from_url(url, **connection_options())
             options = self._pool.connection_kwargs
             self.url = without_password(url)
-            self.open_door = not options.get("password") and options.get("host") not in _LOOPBACK
+            self.open_door = not options.get("password") and options.get("host") not in LOOPBACK
             if url.startswith("unix:") and not options.get("path"):
                 raise ValueError("a unix:// address needs an absolute path: unix:///run/redis.sock")
         except ValueError as error:

@@ -3,13 +3,24 @@
 redis-py repeats writes by itself unless told otherwise; here that is off, and ``Line`` repeats instead. It may, because
 every script of the store recognises its own work: a call that was applied and whose answer was lost is answered again
 as if it had just been made.
+
+With ``replicas`` a call counts only once that many replicas have it on their disks. ``WAITAOF`` asks for that, and
+speaks of the last *write* of the connection that it is sent on. A script that is repeated and finds its own work
+writes nothing, so that on another connection ``WAITAOF`` would answer for something older, or for nothing at all. So a
+small write, the mark, goes between the two: whatever the script relies on was written before it, and replicas take
+writes in order.
+
+A ``WAIT`` goes before it, for speed: a replica that reads the write and the question in one go answers before it has
+synced, and would say more only with its report of once a second. What answers ``WAIT`` has left the replica after its
+sync (with ``appendfsync always``), so the next question finds it done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from hiredis import pack_command
 from redis.asyncio.retry import Retry
@@ -18,8 +29,10 @@ from redis.exceptions import (
     AuthenticationError,
     AuthenticationWrongNumberOfArgsError,
     AuthorizationError,
+    ClusterCrossSlotError,
+    ClusterDownError,
     InvalidResponse,
-    MasterDownError,
+    MovedError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -36,18 +49,22 @@ from redis.exceptions import (
 from saga_engine.errors import StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
     from saga_engine.ports import StorePromise
 
 Argument = bytes | str | int
+_T = TypeVar("_T")
 
 #: Pauses between attempts, in seconds: none before the first repeat (an idle connection that the server has closed is
 #: the common case), then doubling from the base up to the ceiling, each made shorter at random.
 _PAUSE_BASE_S: Final = 0.02
 _PAUSE_CEILING_S: Final = 0.5
+
+#: How long, in seconds, a server may hang that another may have taken the place of.
+_ATTEMPT_S: Final = 5.0
 
 _PERMISSION_HINT: Final = "the user of the URL lacks a permission: docs/stores.md lists what is needed"
 _REFUSALS: Final[Sequence[tuple[str, type[Exception] | None, str]]] = (
@@ -56,11 +73,21 @@ _REFUSALS: Final[Sequence[tuple[str, type[Exception] | None, str]]] = (
     ("MISCONF", None, "the server cannot write to its disk: see its log, and make room"),
     ("NOPERM", NoPermissionError, _PERMISSION_HINT),
     ("The user executing the script", None, _PERMISSION_HINT),
+    ("ERR The user executing the script", None, _PERMISSION_HINT),
     ("WRONGTYPE", None, "another program uses keys of this name: choose a namespace of your own with ?namespace=NAME"),
     ("NOREPLICAS", None, "too few replicas are attached for the server's min-replicas-to-write"),
-    ("MOVED", None, "this is a node of a cluster, which this release cannot use: give a single server"),
-    ("CROSSSLOT", None, "this is a node of a cluster, which this release cannot use: give a single server"),
+    ("MOVED", MovedError, "this is a node of a cluster: write redis+cluster:// in its address"),
+    ("CROSSSLOT", ClusterCrossSlotError, "this is a node of a cluster: write redis+cluster:// in its address"),
 )
+
+#: How long the mark of a confirmation is kept: only its writing matters.
+_MARK_MS: Final = 60_000
+#: How long replicas are waited for in one go, in seconds: who waits in vain may be talking to a former primary. One
+#: that syncs every second, and reports every second, needs that long. The shares of an attempt bound both questions,
+#: so that the answers still come in time: a server looks at its clock ten times a second.
+_CONFIRMING_S: Final = 2.5
+_RECEIVING_SHARE: Final = 0.1
+_CONFIRMING_SHARE: Final = 0.4
 
 
 def pack(args: Sequence[Argument]) -> bytes:
@@ -75,6 +102,10 @@ class Wire(Protocol):
     async def call(self, args: Sequence[Argument]) -> Any:
         """Send one command and return its raw reply. Raises what redis-py raises."""
 
+    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Send all at once; the raw replies in order, a ``ResponseError`` as a reply. Raises when the line breaks."""
+        ...
+
     async def close(self) -> None:
         """Close it; never raises."""
 
@@ -84,6 +115,10 @@ class Connector(Protocol):
 
     url: str
     hint: str
+    #: Whether another server may take over the place of the one that is connected.
+    moves: bool
+    #: Counts how often a call came to nothing at a server that may have moved: all lines then connect anew.
+    losses: int
 
     async def prepare(self, limit_s: float) -> None:
         """Mend what can be mended before a connection is tried, within ``limit_s``. Raises ``StoreUnavailable``."""
@@ -116,6 +151,18 @@ class RedisWire:
         await connection.send_packed_command(pack(args), check_health=False)
         return await connection.read_response()
 
+    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Send all at once and return the raw replies; an error of one command is its reply."""
+        connection = self._connection
+        await connection.send_packed_command([pack(args) for args in commands], check_health=False)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except ResponseError as error:
+                replies.append(error)
+        return replies
+
     async def close(self) -> None:
         """Close the socket. The other side may be gone, so there is nothing to wait for."""
         await self._connection.disconnect(nowait=True)
@@ -143,7 +190,7 @@ def connection_options() -> Mapping[str, Any]:
     }
 
 
-class _NotNowError(Exception):
+class NotNowError(Exception):
     """An attempt came to nothing, or nobody knows what it came to; the next one may do better."""
 
     def __init__(self, reason: Exception) -> None:
@@ -151,57 +198,116 @@ class _NotNowError(Exception):
         self.reason = reason
 
 
-class Line:
-    """Calls over at most ``width`` connections, repeated for at most ``patience_s`` seconds in total."""
+class TooFewError(ResponseError):
+    """The write is on the primary, but not yet on as many replicas as it should be."""
 
-    def __init__(self, connector: Connector, *, patience_s: float, width: int) -> None:
+
+class Patient(ABC):
+    """Calls that are repeated for at most ``patience_s`` seconds in total."""
+
+    #: Whether keys with different tags may lie on different servers.
+    scattered = False
+
+    def __init__(self, connector: Connector, *, patience_s: float) -> None:
         self._connector = connector
         self._patience_s = patience_s
         # Half, so that a server which hangs once leaves time for a second try.
-        self._attempt_s = patience_s / 2
-        self._slots = asyncio.Semaphore(width)
-        self._idle: list[Wire] = []
+        self._attempt_s = min(patience_s / 2, _ATTEMPT_S) if connector.moves else patience_s / 2
 
-    async def call(self, args: Sequence[Argument]) -> Any:
-        """The reply of one command, which must be safe to repeat.
+    async def call(self, args: Sequence[Argument], *, replicas: int = 0) -> Any:
+        """The reply of one command, which must be safe to repeat; with ``replicas``, once so many have it on disk.
 
         A ``ResponseError`` is passed on as it is; ``StoreUnavailable`` says that patience ran out; ``StoreRefused``
         that the server does not let us in.
         """
         started_s = asyncio.get_running_loop().time()
         try:
-            return await self._attempt(args, self._patience_s)
-        except _NotNowError as not_now:
-            return await self._again(args, not_now.reason, started_s + self._patience_s)
+            return await self._attempt(args, self._patience_s, replicas)
+        except NotNowError as not_now:
+            return await self._again(args, replicas, not_now.reason, started_s + self._patience_s)
 
-    async def _again(self, args: Sequence[Argument], reason: Exception, deadline_s: float) -> Any:
+    async def _again(self, args: Sequence[Argument], replicas: int, reason: Exception, deadline_s: float) -> Any:
         loop = asyncio.get_running_loop()
         pause_s = 0.0
         while True:
+            self._connector.losses += self._connector.moves
             await self._drop_idle()
             left_s = deadline_s - loop.time() - pause_s
             if left_s <= 0:
-                raise StoreUnavailable(
-                    f"the store at {self._connector.url} could not be reached for {self._patience_s:g} s: "
-                    f"{str(reason) or type(reason).__name__}",
-                    hint=self._connector.hint,
-                    url=self._connector.url,
-                ) from reason
+                raise self._unavailable(reason) from reason
             await asyncio.sleep(pause_s)
             pause_s = min(max(2 * pause_s, _PAUSE_BASE_S), _PAUSE_CEILING_S) * random.uniform(0.5, 1.0)
             try:
-                return await self._attempt(args, left_s)
-            except _NotNowError as not_now:
-                reason = not_now.reason
+                return await self._attempt(args, left_s, replicas)
+            except NotNowError as not_now:
+                if str(not_now.reason):  # a time-out is silent, and what was said before it tells more
+                    reason = not_now.reason
 
-    async def _attempt(self, args: Sequence[Argument], left_s: float) -> Any:
+    def _unavailable(self, reason: Exception) -> StoreUnavailable:
+        url, hint = self._connector.url, self._connector.hint
+        said = str(reason) or type(reason).__name__
+        if isinstance(reason, TooFewError):
+            text = f"the store at {url} did not confirm a write for {self._patience_s:g} s: {said}"
+            hint = "see that the replicas run and are attached; the sagas go on from where they are once they are back"
+        else:
+            text = f"the store at {url} could not be reached for {self._patience_s:g} s: {said}"
+        return StoreUnavailable(text, hint=hint, url=url)
+
+    @abstractmethod
+    async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
+        """One try. Raises ``NotNowError`` when another may do better."""
+
+    @abstractmethod
+    async def _drop_idle(self) -> None:
+        """Close the connections that are not in use."""
+
+    async def close(self) -> None:
+        """Close the connections that are not in use."""
+        await self._drop_idle()
+
+
+class Line(Patient):
+    """Calls to one place over at most ``width`` connections."""
+
+    def __init__(self, connector: Connector, *, patience_s: float, width: int) -> None:
+        super().__init__(connector, patience_s=patience_s)
+        self._slots = asyncio.Semaphore(width)
+        self._idle: list[Wire] = []
+        self._losses = 0
+
+    async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
+        limit_s = min(self._attempt_s, left_s)
+        if self._losses != self._connector.losses:
+            # Another line has found the server wanting: these connections may lead to one that is primary no more.
+            self._losses = self._connector.losses
+            await self._drop_idle()
         try:
             if not self._idle:
                 await self._connector.prepare(left_s)
-            async with asyncio.timeout(min(self._attempt_s, left_s)), self._slots:
+            if not replicas:
+                return await self.once(lambda wire: wire.call(args), limit_s)
+            (reply,) = await self.once(lambda wire: confirmed(wire, [args], replicas, limit_s), limit_s)
+        except ResponseError as error:
+            if passing(error, moves=self._connector.moves, replicas=replicas):
+                raise NotNowError(error) from error
+            raise
+        if isinstance(reply, ResponseError):
+            if passing(reply, moves=self._connector.moves, replicas=replicas):
+                raise NotNowError(reply)
+            raise reply
+        return reply
+
+    async def once(self, talk: Callable[[Wire], Awaitable[_T]], limit_s: float) -> _T:
+        """What ``talk`` returns, over one connection, tried once.
+
+        Raises ``NotNowError`` for a connection that cannot be made, breaks or takes longer than ``limit_s``,
+        ``StoreRefused`` when the server does not let us in, and the server's own ``ResponseError``.
+        """
+        try:
+            async with asyncio.timeout(limit_s), self._slots:
                 wire = self._idle.pop() if self._idle else await self._connector.connect()
                 try:
-                    reply = await wire.call(args)
+                    reply = await talk(wire)
                 except ResponseError:
                     self._idle.append(wire)
                     raise
@@ -213,26 +319,78 @@ class Line:
                 return reply
         except (AuthenticationError, AuthorizationError, AuthenticationWrongNumberOfArgsError) as error:
             raise refusal(error, self._connector.url) from error
-        except ResponseError as error:
-            if _passing(error):
-                raise _NotNowError(error) from error
+        except ResponseError:
             raise
         except (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
             # TimeoutError, which asyncio.timeout raises, is an OSError.
-            raise _NotNowError(error) from error
+            raise NotNowError(error) from error
 
     async def _drop_idle(self) -> None:
         while self._idle:
             await self._idle.pop().close()
 
-    async def close(self) -> None:
-        """Close the connections that are not in use."""
-        await self._drop_idle()
+
+async def confirmed(wire: Wire, commands: Sequence[Sequence[Argument]], replicas: int, limit_s: float) -> list[Any]:
+    """The replies of commands once ``replicas`` replicas (and the server) have them on disk.
+
+    Raises ``TooFewError`` when that is not so in time (``limit_s`` is the attempt's); the commands were applied all the
+    same.
+    """
+    # 0 would be for ever.
+    received_ms = max(int(min(limit_s * _RECEIVING_SHARE, _CONFIRMING_S) * 1000), 1)
+    confirmed_ms = max(int(min(limit_s * _CONFIRMING_SHARE, _CONFIRMING_S) * 1000), 1)
+    key = key_of(commands[0])
+    # A plain command is a write of its own, and its key may be all that has arrived of a slot that is on its way.
+    marks = [("SET", beside(key, b"mark"), "1", "PX", _MARK_MS)] if key is not None and is_script(commands[0]) else []
+    asked: list[Sequence[Argument]] = [("WAIT", replicas, received_ms), ("WAITAOF", 1, replicas, confirmed_ms)]
+    *replies, _, acked = await wire.call_many([*commands, *marks, *asked])
+    marked = replies.pop() if marks else None
+    if all(isinstance(reply, ResponseError) for reply in replies):
+        return replies
+    for said in (marked, acked):
+        if isinstance(said, ResponseError):
+            raise said
+    here, there = acked
+    if here < 1 or there < replicas:
+        raise TooFewError(f"{there} of {replicas} replicas have it on disk")
+    return replies
 
 
-def _passing(error: ResponseError) -> bool:
-    """True for an answer that says 'not now': nothing was done, and the same call may succeed in a moment."""
-    return isinstance(error, MasterDownError) or str(error).startswith(("BUSY ", "TRYAGAIN", "UNBLOCKED"))
+def key_of(args: Sequence[Argument]) -> bytes | None:
+    """The first key of a command as the store sends them: a script's, or a plain command's; None if it has none."""
+    if is_script(args):
+        key = args[3] if int(args[2]) else None
+    else:
+        key = args[1] if len(args) > 1 and args[0] != "CONFIG" else None
+    return key.encode() if isinstance(key, str) else None if key is None else bytes(key)
+
+
+def is_script(args: Sequence[Argument]) -> bool:
+    """Whether it runs a script."""
+    return args[0] in (b"EVALSHA", b"EVAL")
+
+
+def beside(key: bytes, name: bytes) -> bytes:
+    """A key of the same namespace and slot: with the same hash tag, or with the key for one."""
+    start = key.find(b"{")
+    end = key.find(b"}", start + 1)
+    tag = key[start + 1 : end] if 0 <= start < end - 1 else key
+    return key.partition(b":")[0] + b":{" + tag + b"}:" + name
+
+
+def passing(error: ResponseError, *, moves: bool, replicas: int) -> bool:
+    """True for an answer that says 'not now': nothing was done, and the same call may succeed in a moment.
+
+    A former primary that has become a replica is passing only where somebody else takes its place (``moves``), and too
+    few replicas only where they are waited for.
+    """
+    text = str(error)
+    # A cluster that is down, and a replica that has lost its primary (MASTERDOWN is a kind of it).
+    if isinstance(error, ClusterDownError | TooFewError) or text.startswith(("BUSY ", "TRYAGAIN", "UNBLOCKED")):
+        return True
+    if replicas and (text.startswith("NOREPLICAS") or "-NOREPLICAS " in text):
+        return True
+    return moves and (isinstance(error, ReadOnlyError) or "READONLY" in text or "replica instances" in text)
 
 
 def refusal(error: RedisError, url: str) -> StoreRefused:

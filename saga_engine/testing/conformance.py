@@ -26,6 +26,7 @@ import pytest
 from saga_engine.core.transitions import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
 from saga_engine.ports import Ack, Acquired, Creation, Entry, Head, Held, Store
+from saga_engine.testing.work_conformance import WorkConformance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -530,7 +531,7 @@ class _Lists:
         return True
 
 
-class StoreConformance(_Journal, _Leases, _Mail, _Lists):
+class StoreConformance(_Journal, _Leases, _Mail, _Lists, WorkConformance):
     """All of it. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio
@@ -538,7 +539,7 @@ class StoreConformance(_Journal, _Leases, _Mail, _Lists):
     async def test_promise_tells_its_level(self, store: Store) -> None:
         """A store says what it keeps, and every finding is a severity, a text and a hint."""
         promise = await store.promise()
-        assert promise.level in ("fsync", "relaxed")
+        assert promise.level in ("fsync", "relaxed") or promise.level.startswith("replicated:")
         assert promise.url == store.url
         assert all(severity in ("ok", "warning", "error") and text for severity, text, _ in promise.findings)
 

@@ -1,6 +1,10 @@
 import pytest
 
-pytest.register_assert_rewrite("saga_engine.testing.conformance", "saga_engine.testing.guard_conformance")
+pytest.register_assert_rewrite(
+    "saga_engine.testing.conformance",
+    "saga_engine.testing.guard_conformance",
+    "saga_engine.testing.work_conformance",
+)
 
 from tests.servers import DebianRedis, EmbeddedFolder  # noqa: E402
 

@@ -134,14 +134,14 @@ def test_an_unknown_level_is_no_level():
 )
 def test_versions_and_the_last_write(info, level, severity):
     """Too old is refused, untested is said, and a server whose last write failed keeps nothing."""
-    promise = judge("redis://h", ServerFacts(info, GOOD))
+    promise = judge("redis://h", [ServerFacts(info, GOOD)])
     assert promise.level == level
     assert severity in {found for found, _, _ in promise.findings}
 
 
 def test_a_door_without_a_lock_is_mentioned():
     """No password beyond this machine is a warning, and no reason to refuse."""
-    promise = judge("redis://h", ServerFacts({}, GOOD, open_door=True))
+    promise = judge("redis://h", [ServerFacts({}, GOOD, open_door=True)])
     assert promise.level == "fsync"
     assert [severity for severity, _, _ in promise.findings] == ["ok", "warning"]
     assert open_store("redis://far.example")._open_door is True
@@ -152,5 +152,5 @@ def test_a_door_without_a_lock_is_mentioned():
 def test_nearly_full_is_mentioned():
     """A server that refuses writes when full says so before it is."""
     limited = GOOD | {"maxmemory": "1000", "maxmemory-policy": "noeviction"}
-    promise = judge("redis://h", ServerFacts({"used_memory": "900"}, limited))
+    promise = judge("redis://h", [ServerFacts({"used_memory": "900"}, limited)])
     assert [severity for severity, _, _ in promise.findings] == ["ok", "warning"]

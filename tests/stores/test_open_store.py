@@ -1,14 +1,19 @@
 """Addresses of stores."""
 
+import contextlib
 import importlib.util
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from saga_engine.errors import SettingInvalid, StoreUrlInvalid
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
+from saga_engine.stores.addresses import parse
+from saga_engine.stores.remote import without_password
 
 
 @pytest.mark.parametrize(
@@ -18,7 +23,24 @@ from saga_engine.stores import open_store
         "localhost:6379",
         "etcd://h",
         "redis+sentinel://h",
-        "redis+cluster://h",
+        "redis+sentinel:///mymaster",
+        "redis+sentinel://h:26379,/mymaster",
+        "redis+sentinel://h,h/mymaster",
+        "redis+sentinel://h:0/mymaster",
+        "redis+sentinel://h/mymaster/x",
+        "redis+sentinel://h/mymaster/1?db=2",
+        "redis+sentinel://h/mymaster?sentinel_username=kim",
+        "redis+sentinel://h/mymaster?sentinels=3",
+        "redis+cluster://",
+        "redis+cluster://h/1",
+        "redis+cluster://h?db=1",
+        "redis+cluster://h:65536",
+        "redis+cluster://h,other:port",
+        "redis+cluster://[::1",
+        "redis+cluster://[::1]7000",
+        "redis+cluster://::1",
+        "redis+cluster://kim@h",
+        "redis+cluster://h?sentinel_password=x",
         "embedded://",
         "unix://",
         "redis://h:port",
@@ -34,6 +56,54 @@ def test_addresses_that_mean_nothing(url):
     with pytest.raises(StoreUrlInvalid) as caught:
         open_store(url)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts"),
+    [
+        ("h", [("h", 6379)]),
+        ("h:7000,10.0.0.2,[::1],[fe80::1]:7001", [("h", 7000), ("10.0.0.2", 6379), ("::1", 6379), ("fe80::1", 7001)]),
+        ("k%40m:a%3Ab%2C@h:7000", [("h", 7000)]),
+    ],
+)
+def test_addresses_with_several_hosts(address, hosts):
+    """Hosts with and without ports, IPv6 in brackets, and secrets that hold the marks of an address."""
+    said = parse("redis+cluster", address, {}, port=6379, hint="h")
+    assert list(said.hosts) == hosts
+    assert (said.user, said.password) == (("k@m", "a:b,") if "@" in address else ("", ""))
+    assert [str(host) for host in parse("x", ",".join(map(str, said.hosts)), {}, port=1, hint="h").hosts] == [
+        str(host) for host in said.hosts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis+cluster://kim:geheim@h1,h2:7000", "redis+cluster://kim:***@h1,h2:7000"),
+        ("rediss+cluster://h?username=kim&password=geheim", "rediss+cluster://h?username=kim&password=***"),
+        (
+            "redis+sentinel://:geheim@h1,h2/main/3?sentinel_username=kim&sentinel_password=geheim",
+            "redis+sentinel://:***@h1,h2/main/3?sentinel_username=kim&sentinel_password=***",
+        ),
+    ],
+)
+def test_secrets_of_several_hosts_are_not_shown(url, shown):
+    """Every password is masked, in the store's own address and where a setting is shown, and in refusals."""
+    store = open_store(url)
+    assert store.url == shown
+    assert "geheim" not in without_password(url)
+    assert store._open_door is False
+    with pytest.raises(StoreUrlInvalid) as caught:
+        open_store(url.replace("h1,h2", "h1,h1").replace("@h1,", "@h1:x,").replace("//h?", "//h:x?"))
+    assert "geheim" not in f"{caught.value}{caught.value.to_dict()}"
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=40))
+def test_whatever_is_written_is_understood_or_refused(text):
+    """No address brings about any other error."""
+    for scheme in ("redis+cluster", "redis+sentinel"):
+        with contextlib.suppress(StoreUrlInvalid):
+            open_store(f"{scheme}://{text}")
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,13 @@
 -- 6. What nobody owns and has something left to do stands in `due`, by the time when it wants a worker; what is owned
 --    does not.
 --
--- An entry without flags, the common case, costs four calls: its head, two lengths, one push.
+-- An entry without flags, the common case, costs four calls: its head, two lengths, one push. What changes in sorted sets
+-- is gathered, because many entries of a partition change the same ones, and written at the end, also when an entry fails.
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
 local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
+local KINDS = {'journal:', 'head:', 'values:', 'inbox:'}
 local NOTHING = {}
 local PURGE_AT_ONCE = 64
 -- Lua's stack bounds how many values one call can take.
@@ -103,6 +105,39 @@ local function store_values(tag, id, chosen)
   end
 end
 
+-- What the sorted sets are going to say: for each key the score of each id, false for 'not there'.
+local scores = {}
+
+local function score(key, id, value)
+  local of_key = scores[key]
+  if of_key == nil then
+    of_key = {}
+    scores[key] = of_key
+  end
+  of_key[id] = value
+end
+
+local function in_pieces(command, key, values)
+  for from = 1, #values, PUSH_AT_ONCE do
+    call(command, key, unpack(values, from, math.min(from + PUSH_AT_ONCE - 1, #values)))
+  end
+end
+
+local function write_scores()
+  for key, of_key in pairs(scores) do
+    local there, gone = {}, {}
+    for id, value in pairs(of_key) do
+      if value then
+        there[#there + 1], there[#there + 2] = value, id
+      else
+        gone[#gone + 1] = id
+      end
+    end
+    in_pieces('ZADD', key, there)
+    in_pieces('ZREM', key, gone)
+  end
+end
+
 -- Index entries outlive the keys they speak of; each saga that ends clears away some that are over.
 local function purge(tag)
   local over = call('ZRANGEBYSCORE', tag .. 'expiry', '-inf', now - 1000, 'LIMIT', 0, PURGE_AT_ONCE)
@@ -123,17 +158,17 @@ local function keep(tag, id, keep_ms)
     purged[tag] = true
     purge(tag)
   end
-  for _, kind in ipairs({'journal:', 'head:', 'values:', 'inbox:'}) do
+  for _, kind in ipairs(KINDS) do
     call('PEXPIRE', tag .. kind .. id, keep_ms)
   end
-  call('ZADD', tag .. 'expiry', now + keep_ms, id)
+  score(tag .. 'expiry', id, now + keep_ms)
 end
 
 local function persist(tag, id)
-  for _, kind in ipairs({'journal:', 'head:', 'values:', 'inbox:'}) do
+  for _, kind in ipairs(KINDS) do
     call('PERSIST', tag .. kind .. id)
   end
-  call('ZREM', tag .. 'expiry', id)
+  score(tag .. 'expiry', id, false)
 end
 
 -- The index follows every change of the head, so 'changed last' is one look-up and no status is listed twice.
@@ -143,12 +178,12 @@ local function change_head(head, tag, id, old_status, chosen, released)
     fields = {'changed_ms', now}
     if chosen.status and chosen.status ~= old_status then
       fields[#fields + 1], fields[#fields + 2] = 'status', chosen.status
-      call('ZREM', tag .. 'index:' .. old_status, id)
+      score(tag .. 'index:' .. old_status, id, false)
     end
     if chosen.summary then
       fields[#fields + 1], fields[#fields + 2] = 'summary', chosen.summary
     end
-    call('ZADD', tag .. 'index:' .. (chosen.status or old_status), now, id)
+    score(tag .. 'index:' .. (chosen.status or old_status), id, now)
   end
   if released then
     fields[#fields + 1], fields[#fields + 2] = 'owner', ''
@@ -184,7 +219,7 @@ local function create(journal, head, n, first, last, chosen)
   push(journal, first, last)
   call('HSET', head, 'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', holder,
     'digest', chosen.digest, 'created_ms', now, 'changed_ms', now, 'summary', chosen.summary or '')
-  call('ZADD', tag .. 'index:' .. status, now, id)
+  score(tag .. 'index:' .. status, id, now)
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms)
   end
@@ -258,6 +293,12 @@ for k = 1, #KEYS, 2 do
   local chosen = options(take())
   local first = next_arg
   next_arg = next_arg + n
-  reply[#reply + 1] = settle(KEYS[k], KEYS[k + 1], epoch, seq, n, first, next_arg - 1, chosen)
+  local went, code = pcall(settle, KEYS[k], KEYS[k + 1], epoch, seq, n, first, next_arg - 1, chosen)
+  if not went then
+    write_scores()
+    error(code, 0)
+  end
+  reply[#reply + 1] = code
 end
+write_scores()
 return reply

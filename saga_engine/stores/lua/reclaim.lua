@@ -13,7 +13,7 @@ if not dead and ttl_of(tag, owner) > 0 then
 end
 if status == '' then
   redis.call('SREM', owners, owner)
-  redis.call('DEL', tag .. 'wake:' .. owner, tag .. 'session:' .. owner)
+  redis.call('DEL', tag .. 'wake:' .. owner, tag .. 'session:' .. owner, tag .. 'taken:' .. owner)
   return {0, 0}
 end
 local now, moved = now_ms(), 0

@@ -2,15 +2,24 @@
 --
 -- KEYS  head
 -- ARGV  epoch, due_ms: when it wants a worker (0: never)
+--
+-- LAW  Mail that came while it was owned was left to the owner, who has not read it: a worker does. At once if nothing
+--      else was to become of the saga; soon if it is given up for a reason, which may hold for the mail as well.
 
-local found = redis.call('HMGET', KEYS[1], 'epoch', 'owner')
+local SOON_MS = 5000
+
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'owner', 'status')
 if found[1] == ARGV[1] and found[2] ~= '' then
   local tag, id = parts(KEYS[1])
+  local now, due_ms = now_ms(), tonumber(ARGV[2])
+  local ended = found[3] == 'COMPLETED' or found[3] == 'COMPENSATED' or found[3] == 'ABANDONED'
+  if not ended and redis.call('LLEN', tag .. 'inbox:' .. id) > 0 then
+    due_ms = due_ms == 0 and now or math.min(due_ms, now + SOON_MS)
+  end
   redis.call('SREM', tag .. 'wake:' .. found[2], id)
   redis.call('HSET', KEYS[1], 'owner', '')
-  local due_ms = tonumber(ARGV[2])
   if due_ms > 0 then
-    redis.call('ZADD', tag .. 'due', math.max(due_ms, now_ms()), id)
+    redis.call('ZADD', tag .. 'due', math.max(due_ms, now), id)
   end
 end
 return 0

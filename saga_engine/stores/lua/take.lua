@@ -6,14 +6,15 @@
 --       id, epoch, length, waiting messages, {record...} or false if the journal is too long to come along}
 --
 -- LAWS
--- 1. What was taken is remembered under the nonce as long as the session lasts. Asked again with it after a lost reply,
---    the same sagas are the answer, if they are still ours: nothing is ours without our knowing.
+-- 1. What was taken is remembered under the nonce, longer than anybody waits for an answer. Asked again with it after a
+--    lost reply, the same sagas are the answer, if they are still ours: nothing is ours without our knowing.
 -- 2. A member of `due` that has ended, is gone, or is owned by a live session is wrong there: whoever finds it removes it.
 
 local call = redis.call
 local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
 local LONGEST = 256
 local REPLY_BYTES = 4 * 1024 * 1024
+local REMEMBERED_MS = 24 * 3600 * 1000
 
 local owner, nonce, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now = now_ms()
@@ -82,7 +83,7 @@ for _, due in ipairs(KEYS) do
       local taken = tag .. 'taken:' .. owner
       call('DEL', taken)
       call('RPUSH', taken, nonce, unpack(names))
-      call('PEXPIRE', taken, ttl_of(tag, owner))
+      call('PEXPIRE', taken, REMEMBERED_MS)
     end
   end
   local first = call('ZRANGE', due, 0, 0, 'WITHSCORES')

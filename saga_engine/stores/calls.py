@@ -1,0 +1,213 @@
+"""The ways of a store to its servers: scripts and plain commands, on one server or over the partitions of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+
+from saga_engine.errors import StoreUnavailable
+from saga_engine.stores.cluster import ClusterConnector, ClusterLine
+from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, judge
+from saga_engine.stores.scripts import Script, script
+from saga_engine.stores.wire import Line, TooFewError, beside, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from saga_engine.ports import StorePromise
+    from saga_engine.stores.wire import Argument, Connector
+
+#: Scripts that need not be on a replica's disk before they count: those that read, those that only give away, and those
+#: whose loss costs a statistic, a moment of a rate, or one more failure before a breaker opens. All others wait,
+#: because somebody relies on what they wrote: an epoch that came back after a fail-over would be two owners.
+_UNCONFIRMED: Final = frozenset(
+    {
+        "close_session",
+        "guard_breaker",
+        "guard_counts",
+        "guard_good",
+        "guard_rate",
+        "heads",
+        "index",
+        "overview",
+        "owners",
+        "read",
+    }
+)
+
+_ABSENT: Final = b"absent"
+
+
+class Calls:
+    """Calls of one store. With ``replicas``, a write counts once so many replicas of its server have it on disk."""
+
+    def __init__(self, connector: Connector, *, patience_s: float, replicas: int) -> None:
+        self._url = connector.url
+        self._replicas = replicas
+        self._patience_s = patience_s
+        self._cluster = isinstance(connector, ClusterConnector)
+        # A long list or a large value must not stand between the journal and the disk: appends have their own line.
+        self.journal = _line(connector, patience_s, width=2)
+        self.others = _line(connector, patience_s, width=8)
+
+    @property
+    def scattered(self) -> bool:
+        """Whether partitions may lie on different servers, so that no call can speak of two of them."""
+        return self._cluster
+
+    async def close(self) -> None:
+        """Close the connections that are not in use."""
+        await self.journal.close()
+        await self.others.close()
+
+    async def run(
+        self,
+        name: str,
+        keys: Sequence[Argument],
+        args: Sequence[Argument],
+        line: Line | ClusterLine | None = None,
+    ) -> Any:
+        """The reply of one script, whose keys share a hash tag (on one server: any keys).
+
+        Raises ``StoreUnavailable`` and ``StoreRefused``.
+        """
+        line = line or self.others
+        chosen: Script = script(name)
+        replicas = 0 if name in _UNCONFIRMED else self._replicas
+        if self._cluster:
+            keys = _with_absent(keys)
+        try:
+            try:
+                return await line.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args], replicas=replicas)
+            except NoScriptError:
+                # The server was restarted, or has never seen it; EVAL also loads.
+                return await line.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
+        except ResponseError as error:
+            raise refusal(error, self._url) from error
+
+    async def run_many(
+        self,
+        name: str,
+        calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]],
+        line: Line | ClusterLine | None = None,
+        instead: Sequence[Sequence[Argument]] | None = None,
+    ) -> list[Any]:
+        """The replies of one script to several (keys, arguments); on a cluster all at once, one round trip to a node.
+
+        ``instead``: for each a plain command of one key, which is called while the slot is on its way. Raises as
+        ``run`` does.
+        """
+        line = line or self.others
+        if not isinstance(line, ClusterLine):
+            return [await self.run(name, keys, args, line) for keys, args in calls]
+        chosen = script(name)
+        replicas = 0 if name in _UNCONFIRMED else self._replicas
+        commands = []
+        for keys, args in calls:
+            whole = _with_absent(keys)
+            commands.append([b"EVALSHA", chosen.sha, len(whole), *whole, *args])
+        replies = await line.call_many(commands, replicas=replicas, instead=instead)
+        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        for reply in replies:
+            if isinstance(reply, ResponseError) and not isinstance(reply, NoScriptError):
+                raise refusal(reply, self._url)
+        taught = await asyncio.gather(*(self.run(name, *calls[place], line) for place in unknown))
+        for place, reply in zip(unknown, taught, strict=True):
+            replies[place] = reply
+        return replies
+
+    async def spread(
+        self,
+        name: str,
+        keys_by_tag: Sequence[Sequence[str]],
+        args: Sequence[Argument],
+        instead: Sequence[Sequence[Argument]] | None = None,
+    ) -> list[Any]:
+        """Run one script over many partitions, with the same arguments; returns the reply of each call that was made.
+
+        ``keys_by_tag`` are groups of keys; those of a group share one hash tag. One server gets all keys in one call,
+        in the given order, so that there is one reply; a cluster gets one call for each group, all at once, and the
+        replies are in the order of the groups. So the script must give a reply that can be merged, whatever number
+        of groups it was given. No call is atomic with another. Raises as one call does: whichever fails first.
+        ``instead`` is as in ``run_many``.
+        """
+        if self._cluster:
+            return await self.run_many(name, [(keys, args) for keys in keys_by_tag], instead=instead)
+        return [await self.run(name, [key for group in keys_by_tag for key in group], args)]
+
+    async def plain(self, *args: Argument) -> Any:
+        """The reply of a plain command on one key. Raises as ``run`` does."""
+        try:
+            return await self.others.call(args)
+        except ResponseError as error:
+            raise refusal(error, self._url) from error
+
+    # --- what the servers promise ---
+
+    async def promise(self, tags: Sequence[str], *, open_door: bool) -> StorePromise:
+        """What the servers keep, read from each now; with ``replicas``, a write to each partition is tried as well."""
+        servers = await self._servers(open_door=open_door)
+        unconfirmed = ""
+        if self._replicas and all(map(confirms, servers)):
+            try:
+                for tag in tags if self._cluster else tags[:1]:
+                    mark = beside(tag.encode(), b"mark")
+                    await self.others.call([b"SET", mark, b"1", b"PX", 1000], replicas=self._replicas)
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, TooFewError):
+                    raise
+                unconfirmed = str(error.__cause__)
+            except ResponseError as error:
+                raise refusal(error, self._url) from error
+        return judge(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
+
+    async def _servers(self, *, open_door: bool) -> list[ServerFacts]:
+        settings: dict[str, dict[str, str] | None] = {}
+        for setting in SETTINGS:
+            for name, found in await self._asked(["CONFIG", "GET", setting]):
+                if isinstance(found, ResponseError) and not _untold(found):
+                    raise refusal(found, self._url) from found
+                known = settings.setdefault(name, {})
+                if isinstance(found, ResponseError):
+                    settings[name] = None
+                elif known is not None:
+                    known[setting] = str(found[1], "utf-8") if found else ""
+        # INFO is left out by some managed services; what cannot be read is judged by what can.
+        infos = {
+            name: {} if isinstance(found, ResponseError) else _info(found)
+            for name, found in await self._asked(["INFO"])
+        }
+        return [ServerFacts(infos.get(name, {}), told, open_door, name) for name, told in settings.items()]
+
+    async def _asked(self, args: Sequence[Argument]) -> Sequence[tuple[str, Any]]:
+        if isinstance(self.others, ClusterLine):
+            return await self.others.on_each(args)
+        try:
+            return [("", await self.others.call(args))]
+        except ResponseError as error:
+            return [("", error)]
+
+
+def _line(connector: Connector, patience_s: float, *, width: int) -> Line | ClusterLine:
+    if isinstance(connector, ClusterConnector):
+        return ClusterLine(connector, patience_s=patience_s, width=width)
+    return Line(connector, patience_s=patience_s, width=width)
+
+
+def _with_absent(keys: Sequence[Argument]) -> Sequence[Argument]:
+    if not keys:
+        return keys
+    first = keys[0]
+    return [*keys, beside(first.encode() if isinstance(first, str) else bytes(first), _ABSENT)]
+
+
+def _untold(error: ResponseError) -> bool:
+    """Whether the server does not let us look at its settings."""
+    return isinstance(error, NoPermissionError) or "unknown" in str(error).lower()
+
+
+def _info(raw: bytes) -> Mapping[str, str]:
+    lines = (line.partition(":") for line in raw.decode("utf-8", "replace").splitlines() if ":" in line)
+    return {name: value.strip() for name, _, value in lines}

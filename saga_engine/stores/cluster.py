@@ -1,0 +1,410 @@
+"""Calls to a cluster: each goes to the node that has the slot of its key, and follows it when it moves.
+
+A script of the store touches keys that it derives by itself, all with the hash tag of its partition. A slot that is
+moved key by key (``CLUSTER SETSLOT MIGRATING``) lies in two places for a while, and no script may run on half of it:
+a session that is elsewhere would seem to have ended.
+
+* Every script names one more key, which never exists (``absent``). In a slot on its way the server looks for it
+  before the script begins, does not find it, and says ``TRYAGAIN`` or ``ASK``.
+* ``ASK`` is followed for plain commands of one key, with ``ASKING`` in front; never for a script.
+
+A saga of such a slot waits until the slot has arrived. A slot that is moved as a whole (Valkey 9,
+``CLUSTER MIGRATESLOTS``) is away for milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from binascii import crc_hqx
+from typing import TYPE_CHECKING, Any, Final
+
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthorizationError,
+    MovedError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from saga_engine.errors import SagaError, StoreRefused, StoreUrlInvalid
+from saga_engine.stores.addresses import CLUSTER_HINT, Address, Recipe, parse
+from saga_engine.stores.wire import Line, NotNowError, Patient, confirmed, is_script, key_of, passing, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from saga_engine.ports import StorePromise
+    from saga_engine.stores.wire import Argument, RedisWire, Wire
+
+SLOTS: Final = 16384
+
+_PORT: Final = 6379
+_HOPS: Final = 5
+#: How long a node may take to tell the map before the others decide alone.
+_ANSWER_S: Final = 1.0
+#: How many nodes are asked for the map at once.
+_ASKED: Final = 8
+#: What a script says that met a key which is elsewhere: nobody but a slot on its way can bring that about.
+_NOT_LOCAL: Final = "non local key"
+
+
+def slot_of(key: bytes) -> int:
+    """The slot of a key: CRC-16/XMODEM of the hash tag, or of the whole key if it has none (cluster specification)."""
+    start = key.find(b"{")
+    if start >= 0:
+        end = key.find(b"}", start + 1)
+        if end > start + 1:
+            key = key[start + 1 : end]
+    return crc_hqx(key, 0) % SLOTS
+
+
+class ClusterConnector:
+    """The map of ``redis+cluster://H1:6379,H2,…``: which node has which slot. Raises ``StoreUrlInvalid``."""
+
+    hint = (
+        "check that the cluster is up (CLUSTER INFO) and that the addresses are right; the sagas go on from where they "
+        "are once it is. A fail-over takes cluster-node-timeout and some more: patience_s should be longer"
+    )
+    moves = True
+    losses = 0
+
+    def __init__(self, scheme: str, address: str, options: Mapping[str, str]) -> None:
+        said = parse(scheme, address, options, port=_PORT, hint=CLUSTER_HINT)
+        if tuple(said.path) not in ((), ("0",)) or options.get("db", "0") != "0":
+            raise StoreUrlInvalid("a cluster has one database only", hint=CLUSTER_HINT)
+        self.url = said.shown
+        self._seeds = said.hosts
+        self._recipe = Recipe(
+            tls=said.tls, user=said.user, password=said.password, db=0, options=options, hint=CLUSTER_HINT
+        )
+        self.open_door = self._recipe.open_door(said.hosts)
+        self._owners: list[Address | None] = [None] * SLOTS
+        self._known: tuple[Address, ...] = ()
+        self._stale = True
+        self._refreshing = asyncio.Lock()
+
+    def node(self, address: Address) -> NodeConnector:
+        """Connections to one node."""
+        return NodeConnector(self, self._recipe, address)
+
+    async def connect(self) -> RedisWire:
+        """A connection to any node that can be reached."""
+        for address in (*self._known, *self._seeds):
+            try:
+                return await self._recipe.connect(address)
+            except (RedisConnectionError, OSError) as error:
+                reason = error
+        raise RedisConnectionError(f"no node can be reached: {reason}")
+
+    # --- the map ---
+
+    def owner(self, slot: int) -> Address:
+        """The node that has a slot. Raises a connection error if nobody is known to have it."""
+        found = self._owners[slot]
+        if found is None:
+            self._stale = True
+            raise RedisConnectionError(f"no node of the cluster serves slot {slot}")
+        return found
+
+    def primaries(self) -> Sequence[Address]:
+        """The nodes that have slots."""
+        return tuple(dict.fromkeys(owner for owner in self._owners if owner is not None))
+
+    def moved(self, slot: int, address: Address) -> None:
+        """A node has said that another has the slot now; the rest of the map is looked at before the next call."""
+        self._owners[slot] = address
+        self._stale = True
+
+    def suspect(self) -> None:
+        """A node did not answer: the map may be out of date."""
+        self._stale = True
+
+    async def prepare(self, limit_s: float) -> None:
+        """Look at the map if it may be out of date. An old map stays where no node can be reached."""
+        if not self._stale:
+            return
+        async with self._refreshing:
+            if self._stale:
+                # Stale until it is done: whoever comes meanwhile waits for it here, and does not use the old one.
+                self._stale = not await self._refresh(min(limit_s, _ANSWER_S))
+
+    async def _refresh(self, limit_s: float) -> bool:
+        """Ask several nodes at once, and believe the one with the latest epoch once most have answered.
+
+        Returns False if nobody answers and there is an old map to go on with.
+        A node that was cut off does not know that another has taken its slots, and may say so for as long as it lives.
+        """
+        asked = tuple(dict.fromkeys((*self._known, *self._seeds)))[:_ASKED]
+        tasks = [asyncio.create_task(self._ask(address)) for address in asked]
+        found: list[_Map] = []
+        reasons: list[Exception] = []
+        try:
+            for coming in asyncio.as_completed(tasks, timeout=limit_s):
+                try:
+                    found.append(await coming)
+                except (RedisConnectionError, ResponseError, OSError) as error:
+                    reasons.append(error)
+                if len(found) > len(asked) // 2:
+                    break
+        except TimeoutError as error:
+            reasons.append(error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if found:
+            latest = max(found, key=lambda each: each[:2])
+            self._owners, self._known = latest[2], latest[3]
+            return True
+        if any(self._owners):
+            return False  # the call itself will tell
+        for reason in reasons:
+            if "cluster support disabled" in str(reason):
+                raise StoreRefused(
+                    f"the server at {self.url} is not part of a cluster",
+                    hint="write redis:// in its address",
+                    url=self.url,
+                )
+            if isinstance(reason, ResponseError | AuthenticationError | AuthorizationError):
+                raise refusal(reason, self.url)
+        raise NotNowError(reasons[0] if reasons else RedisConnectionError("no node answers"))
+
+    async def _ask(self, address: Address) -> _Map:
+        wire = await self._recipe.connect(address)
+        try:
+            # CLUSTER SLOTS is older than CLUSTER SHARDS, and every server that speaks of clusters still has it.
+            info, slots = await wire.call_many([("CLUSTER", "INFO"), ("CLUSTER", "SLOTS")])
+        finally:
+            await wire.close()
+        for reply in (info, slots):
+            if isinstance(reply, ResponseError):
+                raise reply
+        fields = dict(line.split(":", 1) for line in info.decode().split() if ":" in line)
+        owners: list[Address | None] = [None] * SLOTS
+        known: dict[Address, None] = {}
+        for first, last, *nodes in slots:
+            places = [_place(node, address) for node in nodes]
+            known |= dict.fromkeys(places)
+            owners[first : last + 1] = [places[0]] * (last - first + 1)
+        return fields.get("cluster_state") == "ok", int(fields.get("cluster_current_epoch", 0)), owners, tuple(known)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def promise(self) -> StorePromise | None:
+        """Only the servers know."""
+        return None
+
+
+#: Whether the node is content with the cluster, the epoch that it knows, the owner of each slot, and all nodes.
+_Map = tuple[bool, int, list[Address | None], tuple[Address, ...]]
+
+
+def _place(node: Sequence[Any], asked: Address) -> Address:
+    host = b"" if node[0] is None else node[0]
+    # Nothing or '?' is said by a node that does not know its own name: it is the one that was asked.
+    return Address(asked.host if host in (b"", b"?") else str(host, "utf-8"), int(node[1]))
+
+
+class NodeConnector:
+    """Connections to one node of a cluster."""
+
+    moves = True
+    losses = 0
+
+    def __init__(self, cluster: ClusterConnector, recipe: Recipe, address: Address) -> None:
+        self.url, self.hint = cluster.url, cluster.hint
+        self._recipe = recipe
+        self._address = address
+
+    async def prepare(self, limit_s: float) -> None:
+        """The map has been looked at before."""
+
+    async def connect(self) -> RedisWire:
+        """Open a connection."""
+        return await self._recipe.connect(self._address)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def promise(self) -> StorePromise | None:
+        """Only the server knows."""
+        return None
+
+
+class ClusterLine(Patient):
+    """Calls to the nodes of a cluster, over at most ``width`` connections to each."""
+
+    scattered = True
+
+    def __init__(self, connector: ClusterConnector, *, patience_s: float, width: int) -> None:
+        super().__init__(connector, patience_s=patience_s)
+        self._cluster = connector
+        self._width = width
+        self._lines: dict[Address, Line] = {}
+
+    async def call_many(
+        self,
+        commands: Sequence[Sequence[Argument]],
+        *,
+        replicas: int = 0,
+        instead: Sequence[Sequence[Argument]] | None = None,
+    ) -> list[Any]:
+        """The replies of commands that are sent all at once, those of one node in one go; a server's error is a reply.
+
+        Each must be safe to repeat: what comes to nothing is called again by itself, as ``call`` does. ``instead``
+        holds for each command the plain one to call while its slot is on its way.
+
+        Raises ``StoreUnavailable`` or ``StoreRefused`` as ``call`` does, when the others have been seen to.
+        """
+        try:
+            replies = await self._all_at_once(commands, replicas)
+        except NotNowError as not_now:
+            replies = [not_now] * len(commands)
+        again: list[int] = []
+        calls: list[Awaitable[Any]] = []
+        for place, reply in enumerate(replies):
+            if isinstance(reply, SagaError):
+                raise reply
+            if isinstance(reply, NotNowError) or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas)):
+                moving = instead is not None and isinstance(reply, ResponseError) and _on_its_way(reply)
+                again.append(place)
+                calls.append(self.call((instead if moving and instead else commands)[place], replicas=replicas))
+        for place, reply in zip(again, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(reply, BaseException) and not isinstance(reply, ResponseError):
+                raise reply
+            replies[place] = reply
+        return replies
+
+    async def _all_at_once(self, commands: Sequence[Sequence[Argument]], replicas: int) -> list[Any]:
+        await self._cluster.prepare(self._patience_s)
+        replies: list[Any] = [None] * len(commands)
+        shares: dict[Address, list[int]] = {}
+        for place, args in enumerate(commands):
+            try:
+                shares.setdefault(self._owner(args), []).append(place)
+            except RedisConnectionError as error:
+                replies[place] = NotNowError(error)
+        limit_s = self._attempt_s
+
+        async def one(address: Address, places: Sequence[int]) -> None:
+            mine = [commands[place] for place in places]
+
+            async def talk(wire: Wire) -> list[Any]:
+                return await (confirmed(wire, mine, replicas, limit_s) if replicas else wire.call_many(mine))
+
+            try:
+                found: Sequence[Any] = await self._line(address).once(talk, limit_s)
+            except StoreRefused as refused:
+                found = [refused] * len(places)
+            except NotNowError as not_now:
+                await self._lost(address)
+                found = [not_now] * len(places)
+            except ResponseError as error:
+                # They were applied, and not confirmed.
+                found = [NotNowError(error)] * len(places)
+            for place, reply in zip(places, found, strict=True):
+                replies[place] = reply
+
+        async with asyncio.TaskGroup() as group:
+            for address, places in shares.items():
+                group.create_task(one(address, places))
+        return replies
+
+    async def on_each(self, args: Sequence[Argument]) -> list[tuple[str, Any]]:
+        """Every primary's address and its reply to a command without a key; an error of one is a reply."""
+        await self.call(["PING"])
+        return [(str(address), await self._on(address, args)) for address in self._cluster.primaries()]
+
+    async def _on(self, address: Address, args: Sequence[Argument]) -> Any:
+        try:
+            return await self._line(address).call(args)
+        except ResponseError as error:
+            return error
+
+    async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
+        await self._cluster.prepare(left_s)
+        limit_s = min(self._attempt_s, left_s)
+        try:
+            address = self._owner(args)
+        except RedisConnectionError as error:
+            raise NotNowError(error) from error
+        asking = False
+        for _ in range(_HOPS):
+            try:
+                return await self._once(address, args, replicas, limit_s, asking=asking)
+            except MovedError as moved:
+                address, asking = self._redirected(moved, address), False
+                self._cluster.moved(moved.slot_id, address)
+            except AskError as ask:
+                if is_script(args):
+                    raise NotNowError(ask) from ask
+                address, asking = self._redirected(ask, address), True
+            except ResponseError as error:
+                if _elsewhere(error, replicas):
+                    self._cluster.suspect()
+                    raise NotNowError(error) from error
+                raise
+            except NotNowError:
+                await self._lost(address)
+                raise
+        raise NotNowError(RedisConnectionError("the nodes of the cluster point at each other"))
+
+    async def _once(
+        self, address: Address, args: Sequence[Argument], replicas: int, limit_s: float, *, asking: bool
+    ) -> Any:
+        line = self._line(address)
+        if not (replicas or asking):
+            return await line.once(lambda wire: wire.call(args), limit_s)
+
+        async def talk(wire: Wire) -> Any:
+            prefix: list[Sequence[Argument]] = [("ASKING",)] if asking else []
+            commands = [*prefix, args]
+            replies = await (confirmed(wire, commands, replicas, limit_s) if replicas else wire.call_many(commands))
+            return replies[-1]
+
+        reply = await line.once(talk, limit_s)
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
+
+    def _owner(self, args: Sequence[Argument]) -> Address:
+        key = key_of(args)
+        return self._cluster.owner(slot_of(key) if key is not None else 0)
+
+    def _redirected(self, redirection: AskError, asked: Address) -> Address:
+        # Without a host it is the one that was asked.
+        return Address(redirection.host or asked.host, redirection.port)
+
+    def _line(self, address: Address) -> Line:
+        line = self._lines.get(address)
+        if line is None:
+            node = self._cluster.node(address)
+            line = self._lines[address] = Line(node, patience_s=self._patience_s, width=self._width)
+        return line
+
+    async def _lost(self, address: Address) -> None:
+        """A node does not answer: somebody else may have its slots, and its other connections are of no use either."""
+        self._cluster.suspect()
+        await self._line(address).close()
+
+    async def _drop_idle(self) -> None:
+        # Those of nodes that answer are kept: a call to one that died must not cost all others their connections.
+        return
+
+    async def close(self) -> None:
+        """Close the connections that are not in use."""
+        for line in self._lines.values():
+            await line.close()
+
+
+def _on_its_way(error: ResponseError) -> bool:
+    """Whether the slot of the call is being moved, key by key."""
+    return isinstance(error, TryAgainError) or type(error) is AskError or _NOT_LOCAL in str(error)
+
+
+def _elsewhere(error: ResponseError, replicas: int) -> bool:
+    """Whether the call may come to something if it is made again, perhaps at another node."""
+    return isinstance(error, AskError) or _on_its_way(error) or passing(error, moves=True, replicas=replicas)

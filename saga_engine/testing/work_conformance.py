@@ -1,0 +1,417 @@
+"""What the queue of every ``Store`` must do (``WorkStore``), as tests. A part of ``conformance.StoreConformance``.
+
+Nothing here waits for a fixed time, and nothing knows which saga lies in which partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from saga_engine.core.states import SAGA_STATES
+from saga_engine.errors import SagaNotFound
+from saga_engine.ports import Ack, Acquired, Creation, Entry, Store, Taken, Taking
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LONG_MS = 600_000
+#: So much later the store may put a saga for which mail has come: whoever posted it goes first.
+SOON_MS = 30_000
+_NONCES = count()
+
+
+async def queue(store: Store, *saga_ids: str, due_ms: int = 1, room: int = 0) -> list[str]:
+    """Create sagas for workers in one call; returns the verdicts."""
+    creation = Creation("d", owned=False, room=room)
+    entries = [
+        Entry(saga_id, 0, 0, [b"r0"], "PENDING", b"{}", creation=creation, due_ms=due_ms) for saga_id in saga_ids
+    ]
+    return [ack.verdict for ack in (await store.append("nobody", entries)).acks]
+
+
+async def own(store: Store, *saga_ids: str, owner: str = "A") -> None:
+    """Running sagas at epoch 1, owned by a session that lasts."""
+    await store.open_session(owner, LONG_MS)
+    creation = Creation("d", owned=True)
+    entries = [Entry(saga_id, 0, 0, [b"r0"], "RUNNING", b"{}", creation=creation) for saga_id in saga_ids]
+    assert {ack.verdict for ack in (await store.append(owner, entries)).acks} == {"ok"}
+
+
+async def ask(
+    store: Store, owner: str = "W", limit: int = 100, *, nonce: str = "", partitions: Sequence[int] | None = None
+) -> Taking:
+    """Ask for work as ``owner``, which has a session; with a nonce of its own unless one is given."""
+    await store.open_session(owner, LONG_MS)
+    work = store.work()
+    chosen = range(work.count) if partitions is None else partitions
+    return await work.take(owner, nonce or f"n{next(_NONCES)}", limit, chosen)
+
+
+async def names(store: Store, owner: str = "W", limit: int = 100, *, nonce: str = "") -> set[str]:
+    """The ids of what is taken."""
+    return {taken.saga_id for taken in (await ask(store, owner, limit, nonce=nonce)).sagas}
+
+
+async def append(store: Store, owner: str, entry: Entry) -> Ack:
+    """Append a single entry."""
+    (ack,) = (await store.append(owner, [entry])).acks
+    return ack
+
+
+class _Taking:
+    """Who gets what."""
+
+    async def test_a_saga_for_workers_is_taken_by_one(self, store: Store) -> None:
+        """It comes with its journal and a new epoch, belongs to the taker's session, and to nobody else."""
+        assert await queue(store, "s1") == ["ok"]
+        taking = await ask(store)
+        assert taking.alive
+        assert list(taking.sagas) == [Taken("s1", 1, 1, 0, [b"r0"])]
+        head = await store.head("s1")
+        assert (head.owner, head.epoch, head.status) == ("W", 1, "PENDING")
+        assert head.owner_ttl_ms > 0
+        assert await names(store, "V") == set()
+        assert await append(store, "W", Entry("s1", 1, 1, [b"r1"], "RUNNING")) == Ack("ok")
+
+    async def test_taking_is_fenced_by_a_new_epoch(self, store: Store) -> None:
+        """Whoever had the saga before writes nothing any more."""
+        await own(store, "s1")
+        await store.release("s1", 1, 1)
+        (taken,) = (await ask(store)).sagas
+        assert taken.epoch == 2
+        assert (await append(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert (await append(store, "W", Entry("s1", 1, 2, [b"r1"]))).verdict == "ok"
+
+    async def test_asked_again_with_the_nonce_the_answer_is_the_same(self, store: Store) -> None:
+        """After a lost answer nothing is ours without our knowing; another request gets nothing of it."""
+        ids = [f"s{number}" for number in range(20)]
+        await queue(store, *ids)
+        first = await ask(store, nonce="n")
+        await queue(store, "later")
+        again = await ask(store, limit=0, nonce="n")
+        assert {taken.saga_id for taken in first.sagas} == set(ids)
+        assert sorted(again.sagas) == sorted(first.sagas)
+        assert await names(store, nonce="other") == {"later"}
+
+    async def test_the_repeated_answer_leaves_out_what_is_not_ours_any_more(self, store: Store) -> None:
+        """What was given up or taken by others since is not offered a second time."""
+        await queue(store, "s1", "s2", "s3")
+        await ask(store, nonce="n")
+        await store.release("s1", 1)
+        await store.release("s2", 1, 1)
+        assert await names(store, "V") == {"s2"}
+        assert await names(store, nonce="n") == {"s3"}
+
+    async def test_no_more_than_the_limit(self, store: Store) -> None:
+        """Over all partitions together; the rest is for the next."""
+        ids = {f"s{number}" for number in range(30)}
+        await queue(store, *ids)
+        found = [await names(store, f"W{number}", 7) for number in range(5)]
+        assert [len(some) for some in found] == [7, 7, 7, 7, 2]
+        assert set().union(*found) == ids
+        assert (await ask(store, limit=0)).sagas == []
+
+    async def test_those_that_waited_longest_come_first(self, store: Store) -> None:
+        """In each partition by the time when they want a worker, whatever their names and the order of coming."""
+        now_ms = await store.open_session("W", LONG_MS)
+        wanted = {f"s{number}": now_ms + 40 + number * 7 % 40 for number in range(40)}
+        creation = Creation("d", owned=False)
+        reply = await store.append(
+            "W", [Entry(name, 0, 0, [b"r0"], "PENDING", creation=creation, due_ms=ms) for name, ms in wanted.items()]
+        )
+        dues = {name: max(due_ms, reply.now_ms) for name, due_ms in wanted.items()}  # what is past is now
+        got: dict[int, list[int]] = {}
+        async with asyncio.timeout(30):
+            while sum(map(len, got.values())) < len(dues):
+                for number in range(store.work().count):
+                    taking = await ask(store, limit=1, partitions=[number])
+                    got.setdefault(number, []).extend(dues[taken.saga_id] for taken in taking.sagas)
+        assert list(got.values()) == [sorted(some) for some in got.values()]
+
+    async def test_partitions_are_apart(self, store: Store) -> None:
+        """Each saga is in one of them, and whoever asks for some gets nothing of the others."""
+        ids = {f"s{number}" for number in range(100)}
+        await queue(store, *ids)
+        partitions = range(store.work().count)
+        shares = [{taken.saga_id for taken in (await ask(store, partitions=[number])).sagas} for number in partitions]
+        assert sum(map(len, shares)) == len(ids)
+        assert set().union(*shares) == ids
+
+    async def test_many_ask_at_once(self, store: Store) -> None:
+        """Every saga is taken by exactly one."""
+        ids = [f"s{number}" for number in range(60)]
+        await queue(store, *ids)
+        owners = [f"W{number}" for number in range(8)]
+        takings = await asyncio.gather(*(ask(store, owner, 20) for owner in owners))
+        found = [taken.saga_id for taking in takings for taken in taking.sagas]
+        assert sorted(found) == sorted(ids)
+
+    async def test_a_session_that_has_ended_takes_nothing(self, store: Store) -> None:
+        """It is told so, and the saga goes on waiting."""
+        await queue(store, "s1")
+        taking = await store.work().take("gone", "n", 10, range(store.work().count))
+        assert (taking.alive, list(taking.sagas)) == (False, [])
+        assert await names(store) == {"s1"}
+
+    async def test_a_long_journal_is_left_out_or_whole(self, store: Store) -> None:
+        """Never a part of it; its length is told either way."""
+        await own(store, "s1")
+        await append(store, "A", Entry("s1", 1, 1, [b"x"] * 2000))
+        await store.release("s1", 1, 1)
+        (taken,) = (await ask(store)).sagas
+        assert taken.seq == 2001
+        assert taken.records is None or list(taken.records) == [b"r0", *[b"x"] * 2000]
+
+
+class _Waiting:
+    """What stands in the queue, and when it wants a worker."""
+
+    async def test_given_up_now_later_or_for_good(self, store: Store) -> None:
+        """A time that is past is now; a later one is told to whoever asks; 0 is never."""
+        await own(store, "now", "later", "never")
+        now_ms = await store.open_session("A", LONG_MS)
+        await store.release("now", 1, 1)
+        await store.release("later", 1, now_ms + LONG_MS)
+        await store.release("never", 1, 0)
+        taking = await ask(store)
+        assert [taken.saga_id for taken in taking.sagas] == ["now"]
+        assert taking.next_due_ms == now_ms + LONG_MS
+        assert now_ms <= taking.now_ms < now_ms + LONG_MS
+
+    async def test_a_timer_fires(self, store: Store) -> None:
+        """A saga that was given up until a time is taken after it, and not before."""
+        await own(store, "s1")
+        due_ms = await store.open_session("A", LONG_MS) + 40
+        await store.release("s1", 1, due_ms)
+        async with asyncio.timeout(30):
+            while not (taking := await ask(store)).sagas:
+                assert taking.next_due_ms in (due_ms, None)
+        assert taking.now_ms >= due_ms
+
+    async def test_given_up_with_the_last_records(self, store: Store) -> None:
+        """Records, release and the place in the queue are one write; asked again, nothing changes."""
+        await own(store, "s1")
+        entry = Entry("s1", 1, 1, [b"r1"], release=True, due_ms=1)
+        for _ in range(2):
+            assert await append(store, "A", entry) == Ack("ok", released=True)
+        (taken,) = (await ask(store)).sagas
+        assert list(taken.records or ()) == [b"r0", b"r1"]
+        assert await append(store, "A", entry) == Ack("fenced")
+        assert await names(store, "V") == set()
+
+    async def test_with_mail_it_is_not_given_up(self, store: Store) -> None:
+        """Its owner reads the mail first: it does not stand in the queue."""
+        await own(store, "s1")
+        await store.post("s1", b"m")
+        ack = await append(store, "A", Entry("s1", 1, 1, [b"r1"], release=True, due_ms=1))
+        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 1, False)
+        assert await names(store) == set()
+        ack = await append(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1, release=True, due_ms=1))
+        assert ack.released
+        assert await names(store) == {"s1"}
+
+    async def test_what_has_ended_wants_nobody(self, store: Store) -> None:
+        """The end of a saga is its last word."""
+        await own(store, "s1")
+        await append(store, "A", Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True))
+        taking = await ask(store)
+        assert (list(taking.sagas), taking.next_due_ms) == ([], None)
+
+    async def test_whoever_acquires_it_takes_it_out(self, store: Store) -> None:
+        """Nobody is offered what somebody has; given up again, it is there again."""
+        await queue(store, "s1")
+        await store.open_session("A", LONG_MS)
+        acquired = await store.acquire("s1", "A")
+        assert isinstance(acquired, Acquired)
+        taking = await ask(store)
+        assert (list(taking.sagas), taking.next_due_ms) == ([], None)
+        await store.release("s1", acquired.epoch, 1)
+        assert await names(store) == {"s1"}
+
+    async def test_a_creation_asked_again_after_it_was_taken(self, store: Store) -> None:
+        """The same saga: it is not queued a second time while somebody drives it."""
+        await queue(store, "s1")
+        assert await names(store) == {"s1"}
+        assert await queue(store, "s1") == ["ok"]
+        assert await names(store, "V") == set()
+
+
+class _Posting:
+    """Mail for a saga that waits for a worker."""
+
+    async def test_mail_for_nobody_brings_a_worker_soon(self, store: Store) -> None:
+        """Whoever posts acts on it; should it die, a worker comes. A saga that is due sooner stays so."""
+        await own(store, "rests", "waits", "due")
+        now_ms = await store.open_session("A", LONG_MS)
+        await store.release("rests", 1, 0)
+        await store.release("waits", 1, now_ms + LONG_MS)
+        await store.release("due", 1, 1)
+        for saga_id in ("rests", "waits", "due"):
+            await store.post(saga_id, b"m")
+        taking = await ask(store)
+        assert [(taken.saga_id, taken.inbox) for taken in taking.sagas] == [("due", 1)]
+        assert taking.next_due_ms is not None
+        assert taking.now_ms <= taking.next_due_ms <= taking.now_ms + SOON_MS
+
+    async def test_mail_for_an_owner_is_the_owners(self, store: Store) -> None:
+        """It is woken; no worker is."""
+        await own(store, "s1")
+        await store.post("s1", b"m")
+        assert (await ask(store)).next_due_ms is None
+
+    async def test_mail_for_what_has_ended_wakes_nobody(self, store: Store) -> None:
+        """It is moot."""
+        await own(store, "s1")
+        await append(store, "A", Entry("s1", 1, 1, [b"end"], "ABANDONED", release=True))
+        await store.post("s1", b"m")
+        assert (await ask(store)).next_due_ms is None
+
+    @pytest.mark.parametrize("later_ms", [0, LONG_MS])
+    async def test_mail_that_the_owner_did_not_read_brings_a_worker(self, store: Store, later_ms: int) -> None:
+        """It came between the last look and the release, and its sender relies on the owner: somebody must read it."""
+        await own(store, "s1")
+        now_ms = await store.open_session("A", LONG_MS)
+        assert (await store.post("s1", b"m")).owner == "A"
+        await store.release("s1", 1, later_ms and now_ms + later_ms)
+        taking = await ask(store)
+        if later_ms:  # given up for a reason, which may hold for whoever reads it as well: not at once
+            assert taking.next_due_ms is not None
+            assert taking.now_ms < taking.next_due_ms <= taking.now_ms + SOON_MS
+        else:
+            assert [(taken.saga_id, taken.inbox) for taken in taking.sagas] == [("s1", 1)]
+
+    async def test_taking_moves_the_wake(self, store: Store) -> None:
+        """The new owner hears of the mail that comes now."""
+        await queue(store, "s1")
+        await ask(store)
+        await store.post("s1", b"m")
+        assert list((await store.renew("W", LONG_MS)).wakes) == ["s1"]
+
+
+class _Owners:
+    """Looking after those that are gone."""
+
+    async def owners(self, store: Store) -> dict[str, bool]:
+        """Who is known, and whether it lives."""
+        found = await store.work().owners(range(store.work().count))
+        return {owner: ttl_ms > 0 for owner, ttl_ms in found.items()}
+
+    async def test_owners_are_known_until_they_leave_nothing(self, store: Store) -> None:
+        """One that says that it owns nothing is forgotten; of one that just ends, somebody must look for the sagas."""
+        for owner in ("A", "B", "C"):
+            await store.open_session(owner, LONG_MS)
+        assert await self.owners(store) == {"A": True, "B": True, "C": True}
+        await store.close_session("A", clean=True)
+        await store.close_session("B", clean=False)
+        assert await self.owners(store) == {"B": False, "C": True}
+
+    async def test_the_sagas_of_the_gone_go_into_the_queue(self, store: Store) -> None:
+        """All of them, in whatever state they stand, and nobody else's; then the owner is forgotten."""
+        work = store.work()
+        live = [status for status in SAGA_STATES if status not in ("COMPLETED", "COMPENSATED", "ABANDONED")]
+        ids = [f"s{number}" for number in range(600)]
+        await own(store, *ids, "ended")
+        await own(store, "other", owner="B")
+        for number, status in enumerate(live):
+            await append(store, "A", Entry(f"s{number}", 1, 1, [b"r1"], status))
+        await append(store, "A", Entry("ended", 1, 1, [b"end"], "COMPLETED", release=True))
+        await store.close_session("A")
+        assert await work.reclaim("A", range(work.count)) == len(ids)
+        assert await self.owners(store) == {"B": True}
+        assert await names(store, limit=1000) == set(ids)
+        assert (await store.head("other")).owner == "B"
+        assert await work.reclaim("A", range(work.count)) == 0
+
+    async def test_an_owner_that_lives_is_left_alone(self, store: Store) -> None:
+        """Unless it is provably dead: then its session is no obstacle, and over."""
+        work = store.work()
+        await own(store, "s1")
+        assert await work.reclaim("A", range(work.count)) == 0
+        assert (await store.head("s1")).owner == "A"
+        assert await work.reclaim("A", range(work.count), dead=True) == 1
+        assert await self.owners(store) == {}
+        assert (await store.renew("A", LONG_MS)).alive is False
+        assert await names(store) == {"s1"}
+
+    async def test_what_others_have_taken_over_stays_theirs(self, store: Store) -> None:
+        """A take-over by hand comes before the look round."""
+        work = store.work()
+        await own(store, "s1", "s2")
+        await store.close_session("A")
+        await store.open_session("B", LONG_MS)
+        assert isinstance(await store.acquire("s1", "B"), Acquired)
+        assert await work.reclaim("A", range(work.count)) == 1
+        assert (await store.head("s1")).owner == "B"
+        assert await names(store) == {"s2"}
+
+    async def test_nothing_is_remembered_of_who_is_gone(self, store: Store) -> None:
+        """A later process of the same name is not told of what an earlier one had taken."""
+        work = store.work()
+        await queue(store, "s1")
+        await ask(store, nonce="n")
+        await store.close_session("W")
+        await work.reclaim("W", range(work.count))
+        await store.open_session("V", LONG_MS)
+        assert isinstance(await store.acquire("s1", "V"), Acquired)
+        assert (await ask(store, nonce="n")).sagas == []
+
+
+class _Load:
+    """Back-pressure, and what is told of the queue."""
+
+    async def test_a_full_queue_takes_no_more(self, store: Store) -> None:
+        """A partition has its room; what is refused changed nothing, and what is there is still the same saga."""
+        ids = [f"s{number}" for number in range(store.work().count * 4)]
+        verdicts = [(await queue(store, saga_id, room=1))[0] for saga_id in ids]
+        taken = [saga_id for saga_id, verdict in zip(ids, verdicts, strict=True) if verdict == "ok"]
+        refused = [saga_id for saga_id, verdict in zip(ids, verdicts, strict=True) if verdict == "full"]
+        assert 1 <= len(taken) <= store.work().count
+        assert len(taken) + len(refused) == len(ids)
+        assert await queue(store, *taken, room=1) == ["ok"] * len(taken)
+        with pytest.raises(SagaNotFound):
+            await store.head(refused[0])
+        assert await names(store) == set(taken)
+        assert await queue(store, refused[0], room=1) == ["ok"]
+
+    async def test_what_waits_for_a_timer_takes_no_room(self, store: Store) -> None:
+        """Only those that want a worker now count."""
+        now_ms = await store.open_session("A", LONG_MS)
+        ids = [f"t{number}" for number in range(store.work().count * 4)]
+        await queue(store, *ids, due_ms=now_ms + LONG_MS)
+        assert await queue(store, "s1", room=1) == ["ok"]
+
+    async def test_overview(self, store: Store) -> None:
+        """Sagas by status, how many want a worker now and later, since when, and who there is."""
+        empty = await store.work().overview()
+        assert (empty.queued, empty.timed, empty.oldest_ms, dict(empty.owners)) == (0, 0, None, {})
+        assert set(empty.statuses) == set(SAGA_STATES)
+        before_ms = await store.open_session("A", LONG_MS)
+        await own(store, "r1", "r2", "r3")
+        await store.release("r1", 1, before_ms + LONG_MS)
+        await queue(store, *(f"s{number}" for number in range(20)))
+        load = await store.work().overview()
+        assert (load.queued, load.timed) == (20, 1)
+        assert {status: number for status, number in load.statuses.items() if number} == {"PENDING": 20, "RUNNING": 3}
+        assert load.oldest_ms is not None
+        assert before_ms <= load.oldest_ms <= load.now_ms
+        assert set(load.owners) == {"A"}
+
+    async def test_reports_are_told_and_forgotten(self, store: Store) -> None:
+        """What a worker says of itself stands beside it for a while; of one that is silent nothing is told."""
+        work = store.work()
+        for owner in ("A", "B"):
+            await store.open_session(owner, LONG_MS)
+        await work.report("A", b'{"pid":1}', LONG_MS)
+        await work.report("B", b'{"pid":2}', 20)
+        async with asyncio.timeout(30):
+            while "B" in (reports := (await work.overview()).reports):
+                pass
+        assert dict(reports) == {"A": b'{"pid":1}'}
+
+
+class WorkConformance(_Taking, _Waiting, _Posting, _Owners, _Load):
+    """All of it; give it a fixture ``store``: an opened, empty ``Store``."""

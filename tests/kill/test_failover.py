@@ -1,0 +1,188 @@
+"""A primary dies, or a slot moves, while sagas run: what was acknowledged, and at which level it is still there."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saga_engine import Coordinator, ToolContext, tool
+from saga_engine.core.state import State
+from saga_engine.errors import JournalConflict
+from saga_engine.runtime.journal import look
+from saga_engine.stores import open_store
+from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.driving import Drive
+from tests.kill.polling import eventually
+from tests.servers import GIVE_UP_S, until
+from tests.topologies import Cluster, SentinelTrio, slot
+
+
+@pytest.fixture(scope="module")
+def shared_cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """Whole again after each test."""
+    yield shared_cluster
+    shared_cluster.whole()
+
+
+@pytest.fixture
+def trio() -> Iterator[SentinelTrio]:
+    with SentinelTrio() as trio:
+        yield trio
+
+
+@pytest.fixture
+def drives() -> Iterator[list[Drive]]:
+    drives: list[Drive] = []
+    yield drives
+    for drive in drives:
+        drive.kill()
+
+
+def nothing_is_wrong(drive: Drive, told: dict[str, Any]) -> None:
+    """No saga noticed, nothing acknowledged is gone, and the world is as the reports say."""
+    assert told["errors"] == {}
+    assert len(told["finals"]) > 10
+    assert drive.lost() == {}
+    assert drive.disagreements(told["finals"]) == {}
+
+
+def test_a_primary_of_a_cluster_is_killed(cluster: Cluster, tmp_path: Path, drives: list[Drive]) -> None:
+    """``replicated:1``: a primary dies under running sagas, its replica takes over, and no saga notices."""
+    drive = Drive(cluster, tmp_path, durability="replicated:1")
+    drives.append(drive)
+    drive.start()
+    drive.goes_on()
+    dead = cluster.primaries()[0]
+    dead.kill()
+    # The heir has no replica until the dead one is back as one: nothing can be acknowledged without it.
+    until(lambda: dead not in cluster.primaries() and len(cluster.primaries()) == 3, "the fail-over")
+    dead.start()
+    drive.goes_on()
+    nothing_is_wrong(drive, drive.end())
+
+
+def test_the_primary_of_sentinels_is_killed(trio: SentinelTrio, tmp_path: Path, drives: list[Drive]) -> None:
+    """``replicated:2`` of two: whichever replica is promoted has everything; sagas go on once both are back."""
+    drive = Drive(trio, tmp_path, durability="replicated:2")
+    drives.append(drive)
+    drive.start()
+    drive.goes_on()
+    dead = trio.primary
+    dead.kill()
+    until(lambda: trio.primary is not dead, "the fail-over")
+    # The Sentinels would tell it in a while.
+    dead.settings["replicaof"] = f"127.0.0.1 {trio.primary.port}"
+    dead.start()
+    drive.goes_on()
+    nothing_is_wrong(drive, drive.end())
+
+
+def test_a_slot_moves_under_running_sagas(cluster: Cluster, tmp_path: Path, drives: list[Drive]) -> None:
+    """A partition goes from one primary to another, key by key, and back: its sagas wait, then follow (MOVED)."""
+    drive = Drive(cluster, tmp_path, durability="replicated:1", lease_s=5.0)
+    drives.append(drive)
+    number = slot(f"{drive.namespace}:{{p03}}:head:x")
+    home = cluster.owner(number)
+    away = next(node for node in cluster.primaries() if node is not home)
+    drive.start()
+    drive.goes_on()
+    for source, target in ((home, away), (away, home)):
+        cluster.begin_move(number, target)
+        cluster.move_keys(number, source, target, 20)
+        cluster.end_move(number, source, target)
+        drive.goes_on()
+    nothing_is_wrong(drive, drive.end())
+
+
+def test_fsync_alone_may_lose_and_never_does_twice(cluster: Cluster, tmp_path: Path, drives: list[Drive]) -> None:
+    """``fsync``: what the replica lacked is gone; what is left is resumed, and no effect happens twice."""
+    drive = Drive(cluster, tmp_path, durability="fsync", goes_on=True)
+    drives.append(drive)
+    drive.start()
+    drive.goes_on()
+    dead = cluster.primaries()[0]
+    heir = cluster.replica_of(dead)
+    heir.fall_behind(dead)
+    drive.goes_on(400)
+    dead.kill()
+    heir.thaw()
+    until(lambda: heir in cluster.primaries(), "the fail-over")
+    drive.goes_on()
+    drive.end()
+    dead.start()
+    lost = drive.lost()
+    assert sum(lost.values()) > 0
+    drive.start(resume=True)
+    told = drive.end()
+    assert told["errors"] == {}
+    # A saga whose very start is gone is unknown; one that has lost its end goes on from what is left, with its keys.
+    complete = {saga_id: body for saga_id, body in told["finals"].items() if saga_id not in lost}
+    assert drive.disagreements(complete) == {}
+    for saga_id in told["finals"].keys() & lost.keys():
+        body = told["finals"][saga_id]
+        assert body["status"] in ("COMPLETED", "COMPENSATED")
+        # A request may be sent again, because nobody knows that it was; with its key, so nothing happens twice.
+        assert not [text for text in drive.ledger.compare(body) if "was sent" not in text]
+
+
+async def test_a_driver_notices_that_its_journal_went_back(cluster: Cluster, tmp_path: Path) -> None:
+    """Whoever goes on where the journal no longer is stops, leaves no hole, and the saga is taken up from what is left."""
+    ledger = OutsideLedger(tmp_path / "world.db")
+    gates = {"one": asyncio.Event(), "two": asyncio.Event()}
+
+    @tool(keyed=True)
+    async def cancel(ref: str, ctx: ToolContext) -> None:
+        raise AssertionError("nothing is undone here")
+
+    @tool(keyed=True, undo="cancel")
+    async def book(item: str, ctx: ToolContext) -> dict:
+        ledger.sent(ctx, "book", {"item": item})
+        if item in gates:
+            await gates[item].wait()
+        return ledger.apply(ctx, "book", {"ref": item}, once=True)
+
+    items = ["a", "one", "b", "c", "two", "d"]
+    steps = [{"step_id": at, "tool": "book", "params": {"item": item}} for at, item in enumerate(items, 1)]
+    namespace = uuid.uuid4().hex
+    opened = open_store(f"{cluster.url}?namespace={namespace}", patience_s=GIVE_UP_S)
+
+    def arrived(item: str) -> bool:
+        return any(line.value == {"item": item} for line in ledger.lines("trip"))
+
+    async with Coordinator.open(opened, [book, cancel], lease_s=120.0) as coordinator:
+        handle = await coordinator.submit({"steps": steps}, saga_id="trip")
+        await eventually(lambda: arrived("one"), "the first gate")
+        dead = await asyncio.to_thread(cluster.owner, slot(opened._key("head", "trip")))
+        heir = await asyncio.to_thread(cluster.replica_of, dead)
+        await asyncio.to_thread(until, cluster.settled, "the replica to have it all")
+        known = list(await opened.read("trip"))
+        heir.fall_behind(dead)
+        gates["one"].set()
+        await eventually(lambda: arrived("two"), "the second gate")
+        acknowledged = list(await opened.read("trip"))
+        assert len(acknowledged) > len(known)
+        dead.kill()
+        heir.thaw()
+        await asyncio.to_thread(until, lambda: heir in cluster.primaries(), "the fail-over")
+        gates["two"].set()
+        with pytest.raises(JournalConflict):
+            await handle.wait()
+        assert list(await opened.read("trip")) == known
+        outcome = await coordinator.resume("trip")
+        assert outcome.status == "COMPLETED"
+        state: State = await look(opened, "trip", full=True)
+        assert state.status == "COMPLETED"
+        assert list(await opened.read("trip"))[: len(known)] == known
+    applied = [line.step_id for line in ledger.lines("trip", what="applied")]
+    assert applied == ["1", "2", "3", "4", "5", "6"]

@@ -1,0 +1,355 @@
+"""A real cluster: three primaries with a replica each. The store is the same, wherever its partitions lie."""
+
+import asyncio
+import uuid
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saga_engine.errors import StoreRefused, StoreTooWeak, StoreUnavailable
+from saga_engine.ports import Ack, Acquired, Creation, Entry
+from saga_engine.stores import open_store
+from saga_engine.stores.cluster import slot_of
+from saga_engine.testing.conformance import StoreConformance
+from saga_engine.testing.guard_conformance import GuardConformance
+from tests.servers import GIVE_UP_S, until
+from tests.stores.test_permissions import DOCS, documented_rules
+from tests.topologies import Cluster, Node, slot
+
+LONG_MS = 600_000
+
+
+@pytest.fixture(scope="module")
+def valkeys():
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def redises():
+    with Cluster(debian=True, replicas=False) as cluster:
+        yield cluster
+
+
+async def opened(url, namespace=None, **options):
+    store = open_store(f"{url}?namespace={namespace or uuid.uuid4().hex}", **options)
+    await store.open()
+    return store
+
+
+class TestCluster(StoreConformance):
+    @pytest.fixture
+    async def store(self, valkeys):
+        store = await opened(valkeys.url, durability="replicated:1")
+        yield store
+        await store.close()
+
+
+@pytest.mark.debian_redis
+class TestDebianCluster(StoreConformance):
+    @pytest.fixture
+    async def store(self, redises):
+        store = await opened(redises.url)
+        yield store
+        await store.close()
+
+
+class TestGuards(GuardConformance):
+    @pytest.fixture
+    async def store(self, valkeys):
+        store = await opened(valkeys.url, durability="replicated:1")
+        yield store
+        await store.close()
+
+
+# --- where things lie ---
+
+
+@given(st.binary(max_size=30) | st.text("{}ab:", max_size=12).map(str.encode))
+def test_slots_are_those_of_the_specification(key):
+    """Every key is looked for where the servers put it; redis-py reckons the same."""
+    from redis.crc import key_slot
+
+    assert slot_of(key) == key_slot(key)
+
+
+async def begin(store, *names, owner="A"):
+    await store.open_session(owner, LONG_MS)
+    entries = [Entry(name, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True)) for name in names]
+    assert (await store.append(owner, entries)).acks == [Ack("ok")] * len(names)
+
+
+async def test_one_commit_for_sagas_of_all_partitions(valkeys):
+    """A group commit is cut by partition and put together again: each entry gets its own ack, in order."""
+    store = await opened(valkeys.url)
+    names = [f"s{n}" for n in range(100)]
+    await begin(store, *names)
+    entries = [Entry(name, n % 3, 1 + n % 2, [b"r1"]) for n, name in enumerate(names)]
+    wanted = [Ack("fenced") if n % 2 else Ack("ok") if n % 3 == 1 else Ack("conflict") for n in range(100)]
+    assert (await store.append("A", entries)).acks == wanted
+    for name, ack in zip(names, wanted, strict=True):
+        assert list(await store.read(name)) == ([b"r0", b"r1"] if ack == Ack("ok") else [b"r0"])
+    assert {head.saga_id for head in await store.list("RUNNING")} == set(names)
+    assert len({store._key("head", name)[:40] for name in names}) == 16
+    assert {valkeys.owner(slot(store._key("head", name))) for name in names} == set(valkeys.primaries())
+    await store.close()
+
+
+async def test_scripts_that_a_node_forgot(valkeys):
+    """A node that lost its scripts is taught again, also in the middle of a commit that goes to all of them."""
+    store = await opened(valkeys.url)
+    names = [f"s{n}" for n in range(50)]
+    await begin(store, *names)
+    valkeys.primaries()[0].ask("SCRIPT", "FLUSH")
+    assert (await store.append("A", [Entry(name, 1, 1, [b"r1"]) for name in names])).acks == [Ack("ok")] * 50
+    await store.close()
+
+
+# --- what may be given as an address ---
+
+
+async def test_a_single_server_is_no_cluster():
+    """An address of the wrong kind is told apart at once, both ways round, with the address to write."""
+    with Node() as node:
+        with pytest.raises(StoreRefused, match="not part of a cluster") as caught:
+            await opened(f"redis+cluster://127.0.0.1:{node.port}")
+        assert "redis://" in caught.value.hint
+
+
+async def test_a_node_of_a_cluster_is_no_single_server(valkeys):
+    """``redis://`` to a node of a cluster is refused with the address to write."""
+    with pytest.raises(StoreTooWeak, match="one node of a cluster") as caught:
+        await opened(valkeys.first[0].url)
+    assert "redis+cluster://" in caught.value.hint
+    store = open_store(valkeys.first[0].url, durability="relaxed")
+    with pytest.raises(StoreRefused, match=r"MOVED|CROSSSLOT") as refused:
+        for number in range(50):
+            await store.post(f"s{number}", b"m") if number else await store.open_session("A", LONG_MS)
+    assert "redis+cluster://" in refused.value.hint
+    await store.close()
+
+
+async def test_one_seed_is_enough_and_dead_ones_are_passed_over(valkeys):
+    """The rest of the cluster is found from any node, a replica as well."""
+    store = await opened(f"redis+cluster://127.0.0.1:1,127.0.0.1:{valkeys.nodes[5].port}")
+    await begin(store, *(f"s{n}" for n in range(20)))
+    await store.close()
+
+
+async def test_nobody_there():
+    """Patience ends with the address and a hint."""
+    store = open_store("redis+cluster://127.0.0.1:1,127.0.0.1:2", patience_s=0.3)
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.open()
+    assert caught.value.hint
+    assert "127.0.0.1:1,127.0.0.1:2" in str(caught.value)
+
+
+async def test_every_primary_is_asked_what_it_keeps(valkeys):
+    """A cluster keeps what its weakest primary keeps, and the finding says which one that is."""
+    weak = valkeys.primaries()[1]
+    weak.ask("CONFIG", "SET", "appendfsync", "everysec")
+    try:
+        with pytest.raises(StoreTooWeak, match=f":{weak.port}: appendfsync is everysec"):
+            await opened(valkeys.url)
+    finally:
+        weak.ask("CONFIG", "SET", "appendfsync", "always")
+    store = await opened(valkeys.url, durability="replicated:1")
+    assert (await store.promise()).level == "replicated:1"
+    await store.close()
+
+
+async def test_passwords_of_a_cluster():
+    """User and password count for every node, are never shown, and a wrong one is a refusal at once."""
+    with Cluster(replicas=False) as cluster:
+        for node in cluster.nodes:
+            node.ask("CONFIG", "SET", "requirepass", "geheim")
+        address = cluster.url.removeprefix("redis+cluster://")
+        store = await opened(f"redis+cluster://:geheim@{address}")
+        await begin(store, *(f"s{n}" for n in range(20)))
+        assert "geheim" not in store.url
+        await store.close()
+        for url in (f"redis+cluster://:falsch@{address}", cluster.url):
+            with pytest.raises(StoreRefused, match="does not let us in") as caught:
+                await opened(url)
+            assert "falsch" not in f"{caught.value}{caught.value.to_dict()}"
+
+
+async def test_the_documented_user_of_a_cluster(valkeys):
+    """The rules of docs/stores.md, with those for clusters, are enough at the highest level."""
+    rules = [*documented_rules().split(), "+cluster|slots", "+cluster|info"]
+    assert all(rule in DOCS.read_text() for rule in rules)
+    for node in valkeys.nodes:
+        node.ask("ACL", "SETUSER", "engine", "on", ">geheim", "~saga:*", *rules)
+    address = valkeys.url.removeprefix("redis+cluster://")
+    store = open_store(f"redis+cluster://engine:geheim@{address}", durability="replicated:1")
+    await store.open()
+    await begin(store, *(f"s{n}" for n in range(20)))
+    await store.renew("A", LONG_MS)
+    await store.guard_store().claim("pay", "digest", "s1", LONG_MS)
+    assert len(await store.list()) == 20
+    await store.close_session("A")
+    await store.close()
+
+
+# --- slots that move ---
+
+
+@pytest.fixture
+def mover(valkeys):
+    """The slot of partition 3 of a namespace, and another primary for it."""
+    namespace = uuid.uuid4().hex
+    number = slot(f"{namespace}:{{p03}}:head:x")
+    source = valkeys.owner(number)
+    target = next(node for node in valkeys.primaries() if node is not source)
+    yield namespace, number, source, target
+    if valkeys.owner(number) is not source:
+        valkeys.begin_move(number, source)
+        valkeys.end_move(number, target, source)
+    until(valkeys.settled, "the cluster to settle")
+
+
+def names_in(store, partition, count):
+    found = []
+    number = 0
+    while len(found) < count:
+        if f"{{p{partition:02}}}" in store._key("head", f"s{number}"):
+            found.append(f"s{number}")
+        number += 1
+    return found
+
+
+async def test_a_slot_that_has_moved_is_followed(valkeys, mover):
+    """After a move the next call finds the new place (MOVED), and nothing is lost on the way."""
+    namespace, number, source, target = mover
+    store = await opened(valkeys.url, namespace)
+    names = names_in(store, 3, 5)
+    await begin(store, *names)
+    await store.post(names[0], b"m1")
+    valkeys.begin_move(number, target)
+    valkeys.end_move(number, source, target)
+    assert (await store.append("A", [Entry(name, 1, 1, [b"r1"]) for name in names])).acks[1:] == [Ack("ok")] * 4
+    assert list(await store.inbox(names[0])) == [b"m1"]
+    assert (await store.renew("A", LONG_MS)).alive
+    assert len(await store.list("RUNNING")) == 5
+    await store.close()
+
+
+@pytest.mark.parametrize("share", [0, 3, 1000])
+async def test_nothing_runs_on_half_of_a_slot(valkeys, mover, share):
+    """While keys of a partition lie in two places its sagas wait, whichever keys have gone; its lease lives on."""
+    namespace, number, source, target = mover
+    store = await opened(valkeys.url, namespace, patience_s=GIVE_UP_S)
+    hasty = await opened(valkeys.url, namespace, patience_s=0.1)
+    (name,) = names_in(store, 3, 1)
+    await begin(store, name)
+    await store.open_session("B", LONG_MS)
+    await store.post(name, b"m1")
+    valkeys.begin_move(number, target)
+    valkeys.move_keys(number, source, target, share) if share else None
+    try:
+        for call in (
+            hasty.append("A", [Entry(name, 1, 1, [b"r1"], "COMPENSATING", b"sum")]),
+            hasty.acquire(name, "B"),
+            hasty.post(name, b"m2"),
+            hasty.release(name, 1),
+            hasty.head(name),
+        ):
+            with pytest.raises(StoreUnavailable):
+                await call
+        assert (await store.renew("A", LONG_MS)).alive
+        waiting = asyncio.create_task(store.append("A", [Entry(name, 1, 1, [b"r1"], "COMPENSATING", b"sum")]))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+    finally:
+        valkeys.end_move(number, source, target)
+    assert (await waiting).acks == [Ack("ok", inbox=1)]
+    assert list(await store.read(name)) == [b"r0", b"r1"]
+    assert list(await store.inbox(name)) == [b"m1"]
+    head = await store.head(name)
+    assert (head.status, head.epoch, head.owner, head.summary) == ("COMPENSATING", 1, "A", b"sum")
+    assert [found.saga_id for found in await store.list()] == [name]
+    assert await store.list("RUNNING") == []
+    await hasty.close()
+    await store.close()
+
+
+async def test_a_lease_that_ended_on_the_way_stays_ended(valkeys, mover):
+    """The plain renewal of a slot on its way brings no lease back either."""
+    namespace, number, source, target = mover
+    store = await opened(valkeys.url, namespace)
+    await store.open_session("A", LONG_MS)
+    valkeys.begin_move(number, target)
+    valkeys.move_keys(number, source, target)
+    try:
+        with target.client(single_connection_client=True) as client:
+            client.execute_command("ASKING")
+            client.delete(f"{namespace}:{{p03}}:session:A")
+        assert not (await store.renew("A", LONG_MS)).alive
+    finally:
+        valkeys.end_move(number, source, target)
+    await store.close()
+
+
+# --- nodes that die ---
+
+
+@pytest.fixture
+def frail(valkeys):
+    yield valkeys
+    valkeys.whole()
+
+
+async def test_a_primary_that_dies_is_replaced(frail):
+    """A call made while a primary is dead waits for its replica, and finds there all that was acknowledged."""
+    store = await opened(frail.url, durability="replicated:1", patience_s=GIVE_UP_S)
+    names = [f"s{n}" for n in range(50)]
+    await begin(store, *names)
+    frail.primaries()[0].kill()
+    # Each primary waits for its own replicas: the dead one has none left once its replica has taken over.
+    await store.close()
+    store = await opened(frail.url, store._namespace, durability="relaxed", patience_s=GIVE_UP_S)
+    assert (await store.append("A", [Entry(name, 1, 1, [b"r1"]) for name in names])).acks == [Ack("ok")] * 50
+    for name in names:
+        assert list(await store.read(name)) == [b"r0", b"r1"]
+    assert await store.acquire(names[0], "A") == Acquired(2, 2, [])
+    await store.close()
+
+
+async def test_a_primary_that_hangs_is_replaced(frail):
+    """A frozen primary is as good as a dead one, and when it wakes up it is believed no more."""
+    store = await opened(frail.url, durability="replicated:1", patience_s=GIVE_UP_S)
+    names = [f"s{n}" for n in range(50)]
+    await begin(store, *names)
+    await store.close()
+    store = await opened(frail.url, store._namespace, durability="fsync", patience_s=GIVE_UP_S)
+    hanging = frail.primaries()[0]
+    hanging.freeze()
+    assert (await store.append("A", [Entry(name, 1, 1, [b"r1"]) for name in names])).acks == [Ack("ok")] * 50
+    hanging.thaw()
+    assert (await store.append("A", [Entry(name, 2, 1, [b"r2"]) for name in names])).acks == [Ack("ok")] * 50
+    for name in names:
+        assert list(await store.read(name)) == [b"r0", b"r1", b"r2"]
+    await store.close()
+
+
+async def test_a_cluster_that_is_down(frail):
+    """Without a majority nothing is written (CLUSTERDOWN, dead nodes); when it is back, calls go on."""
+    store = await opened(frail.url, patience_s=GIVE_UP_S)
+    await begin(store, "s1")
+    for node in frail.primaries()[:2]:
+        node.kill()
+    for node in frail.nodes:
+        if node.alive and node not in frail.primaries():
+            with suppress(ProcessLookupError):
+                node.kill()
+    hasty = open_store(f"{frail.url}?namespace={store._namespace}", patience_s=0.3)
+    with pytest.raises(StoreUnavailable):
+        await hasty.append("A", [Entry("s1", 1, 1, [b"r1"])])
+    await hasty.close()
+    frail.whole()
+    assert (await store.append("A", [Entry("s1", 1, 1, [b"r1"])])).acks == [Ack("ok")]
+    await store.close()
