@@ -7,7 +7,7 @@ their cut form, so that a person or a model can be shown what is there without t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -38,6 +38,15 @@ def encode(record: Record, values: dict[str, bytes]) -> bytes:
     if len(data) <= INLINE_LIMIT:
         return data
     return _encode(_offload(record, values))
+
+
+def encode_all(records: Sequence[Record], values: dict[str, bytes]) -> list[bytes]:
+    """The bytes of records, as ``encode`` makes them."""
+    made = list(map(_encode, records))
+    for at, data in enumerate(made):
+        if len(data) > INLINE_LIMIT:
+            made[at] = _encode(_offload(records[at], values))
+    return made
 
 
 def _offload(record: Record, values: dict[str, bytes]) -> Record:

@@ -50,6 +50,9 @@ OPTIONS: Final = {
 MAX_REPLANS: Final = 3
 #: How long, in seconds, a person has for a word about steps that a model proposed.
 REMEDY_EXPIRES_S: Final = 86_400.0
+_AT_HAND: Final = "a saga is driven only with its tools at hand"
+#: The kinds of records that order an effect.
+_ORDERS: Final = frozenset({r.StepIntended, r.ProbeIntended, r.AlertIntended, r.PlannerAsked})
 _STUCK: Final = frozenset({"undo-failed", "undo-missing"})
 
 Records = Sequence[r.AnyRecord]
@@ -69,7 +72,7 @@ class Means(NamedTuple):
 
 def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noqa: B008 - it is immutable
     """One round of records that follow from the state at ``now_ms`` (Unix ms on the store's clock)."""
-    if state.status in t.SAGA_FINAL:
+    if state.status in t.SAGA_FINAL or _is_quiet(state):
         return _NONE
     if state.to_escalate:
         return [
@@ -83,6 +86,25 @@ def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noq
     found = _backward(state, now_ms) if state.backward else _forward(state, now_ms, means)
     # A saga rests only when people know of its questions: until then a crash must find it among those that go on.
     return found or _rest(state, now_ms, untold=means.alerting and bool(state.alerts))
+
+
+def _is_quiet(state: State) -> bool:
+    """Whether calls are in flight and nothing else can be settled before they end.
+
+    It says at a glance what all that follows would find out: most rounds of most sagas end here.
+    """
+    return bool(state.in_flight) and not (
+        state.ready
+        or state.undo_ready
+        or state.waiting
+        or state.doubts
+        or (state.failing is not None and not state.backward)
+        or state.to_replan is not None
+        or state.to_escalate
+        or state.expiring
+        or state.alerts
+        or state.reminders
+    )
 
 
 def _alerts(state: State, now: int) -> Records:
@@ -130,6 +152,8 @@ def _expired(state: State, now: int) -> Records:
 def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
     """The effect that a record orders, if it orders one."""
     kind = type(record)
+    if kind not in _ORDERS:
+        return None
     if kind is r.StepIntended:
         return CallTool(state.plan.by_key[record.step], record.direction, record.attempt)  # type: ignore[union-attr]
     if kind is r.ProbeIntended:
@@ -147,11 +171,14 @@ def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
 def _forward(state: State, now: int, means: Means) -> Records:
     if state.failing is not None:
         return _turn_around(state, now)
-    if (state.ready or state.waiting or state.doubts or state.to_replan is not None) and not state.past_pivot:
+    plan = state.plan
+    bounded = plan.deadline_s is not None or plan.max_tool_calls is not None
+    moving = state.ready or state.waiting or state.doubts or state.to_replan is not None
+    if bounded and moving and not state.past_pivot:
         deadline = state.deadline_ms
         if deadline is not None and now >= deadline:
             return [r.DeadlinePassed(at=now)]
-        limit = state.plan.max_tool_calls
+        limit = plan.max_tool_calls
         if limit is not None and state.calls >= limit and _wants_to_call(state, now):
             return [r.CallLimitReached(at=now)]
     if state.to_replan is not None:
@@ -163,7 +190,7 @@ def _forward(state: State, now: int, means: Means) -> Records:
         out.extend(_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, MAX_PARALLEL))
     if state.ready:
         room = MAX_PARALLEL - len(state.in_flight) - len(state.waiting)
-        limit = state.plan.max_tool_calls
+        limit = plan.max_tool_calls
         if limit is not None and not state.past_pivot:
             room = min(room, limit - state.calls - len(out))
         for index in islice(state.ready, max(room, 0)):
@@ -279,18 +306,19 @@ def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, Ret
     """The declaration and the retry policy of the tool that serves a step in one direction."""
     serving = state.acting(index) if direction == FORWARD else state.rollback(index)
     spec, retry = serving.spec, serving.retry
-    assert spec is not None, "a saga is driven only with its tools at hand"
+    assert spec is not None, _AT_HAND
     return spec, retry
 
 
 def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRecord:
-    step = state.plan.steps[index]
-    spec, _ = facts(state, index, direction)
-    template = state.acting(index).params if direction == FORWARD else state.rollback(index).params
+    step, at = state.plan.steps[index], state.steps[index]
+    serving = state.acting(index) if direction == FORWARD else state.rollback(index)
+    template, spec = serving.params, serving.spec
+    assert spec is not None, _AT_HAND
+    bound = template.bound
     changed = state.changed(spec.name, spec.digest)
-    call = state.steps[index].call(direction)
     params: Any = None
-    if template.bound or changed:
+    if bound or changed:
         try:
             params = template.resolve(StateScope(state))
         except BindingUnresolved as error:
@@ -304,9 +332,9 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
         at=now,
         step=step.key,
         direction=direction,
-        attempt=call.attempt + 1,
-        params=params if template.bound else None,
-        fallback=state.steps[index].using if direction == FORWARD else 0,
+        attempt=at.call(direction).attempt + 1,
+        params=params if bound else None,
+        fallback=at.using if direction == FORWARD else 0,
     )
 
 

@@ -28,8 +28,10 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
     """A call is over and nothing about it is in doubt."""
     place = (index, direction)
     state.in_flight.pop(place, None)
-    state.waiting.pop(place, None)
-    state.doubts.pop(place, None)
+    if state.waiting:
+        state.waiting.pop(place, None)
+    if state.doubts:
+        state.doubts.pop(place, None)
     call = step.call(direction)
     call.phase = "idle"
     call.doubtful = call.insisted = False

@@ -30,17 +30,19 @@ def intended(state: State, record: r.StepIntended) -> None:
         call = step.call(COMPENSATE)
         move(step, "undo")
         state.undo_ready.pop(index, None)
-        # An undo of a step in doubt settles the doubt by making its absence certain.
-        state.doubts.pop((index, FORWARD), None)
-        state.waiting.pop((index, FORWARD), None)
+        if state.doubts or state.waiting:
+            # An undo of a step in doubt settles the doubt by making its absence certain.
+            state.doubts.pop((index, FORWARD), None)
+            state.waiting.pop((index, FORWARD), None)
     call.attempt = record.attempt
     call.tries += 1
     call.approved = False
     call.phase = "in_flight"
     if not call.first_at:
         call.first_at = record.at
-    state.waiting.pop(place, None)
-    state.doubts.pop(place, None)
+    if state.doubts or state.waiting:
+        state.waiting.pop(place, None)
+        state.doubts.pop(place, None)
     state.in_flight[place] = None
 
 

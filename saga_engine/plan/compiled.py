@@ -16,8 +16,15 @@ OnFailure = Literal["compensate", "pause", "replan"]
 class Scope(Protocol):
     """Where a template finds the values of its bindings."""
 
-    saga_id: str
-    input: Mapping[str, Any]
+    @property
+    def saga_id(self) -> str:
+        """The saga's id."""
+        ...
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """The plan's input."""
+        ...
 
     def output(self, step_key: str) -> Any:
         """The output of a step; raises ``BindingUnresolved`` if it has none."""

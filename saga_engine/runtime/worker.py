@@ -89,8 +89,12 @@ class Worker:
     async def run(self) -> Report:
         """Take and drive sagas until ``stop``. An outage of the store is waited out for as long as it lasts.
 
-        Returns the last report; sagas that are drained later are not counted in it.
+        Returns the last report; sagas that are drained later are not counted in it. Raises ``Interrupted`` if the
+        coordinator is being closed already.
         """
+        if self._fleet.closing:
+            self._finished.set()
+            raise Interrupted("the coordinator is closing", hint="open another one")
         rounds = asyncio.create_task(self._look_round(), name="saga-worker-rounds")
         turns = asyncio.create_task(self._take_turns(), name="saga-worker-turns")
         try:
@@ -133,6 +137,8 @@ class Worker:
     def _until_next(self, taking: Taking | None, pause_s: float) -> float:
         if taking is None or taking.next_due_ms is None:
             return pause_s
+        if self._counts["refused"]:
+            return pause_s  # what was refused here is offered again at its time: those who can drive it come first
         return min(pause_s, max((taking.next_due_ms - taking.now_ms) / 1000, _ASK_AGAIN_S[0]))
 
     async def _ask(self, limit: int) -> Taking | None:

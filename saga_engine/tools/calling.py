@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import ErrorInfo, NotDone, Outcome, Unknown
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import Call
     from saga_engine.tools.decorator import Tool
 
-Invocation = Callable[[Mapping[str, Any], "Call"], Awaitable[Outcome]]
+Invocation = Callable[[Mapping[str, Any], "Call"], Coroutine[Any, Any, Outcome]]
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -78,18 +80,34 @@ class Caller:
 
     # --- asynchronous tools --------------------------------------------------------------------------------------
 
-    async def _call_async(self, params: Mapping[str, Any], call: Call) -> Outcome:
-        if not call.timeout_s > 0:
-            return _no_time(call.timeout_s)
+    def _call_async(self, params: Mapping[str, Any], call: Call) -> Coroutine[Any, Any, Outcome]:
+        """No coroutine of its own: nothing of the tool runs before what is returned is awaited."""
+        timeout_s = call.timeout_s
+        if not timeout_s > 0:
+            return _told(_no_time(timeout_s))
         try:
-            arguments = self._arguments(params, call)
+            running = self._fn(**self._arguments(params, call))
         except Exception as error:  # noqa: BLE001 - coercion runs the validators of the tool's author
-            return _bad_params(error)
+            # Nor do the arguments fit the signature, where the call itself raises: no code of the tool ran.
+            return _told(_bad_params(error))
+        return self._run(running, timeout_s)
+
+    async def _run(self, running: Coroutine[Any, Any, Any], timeout_s: float) -> Outcome:
+        """Run the tool up to where it first waits for something, and on from there under an alarm.
+
+        Until then nothing could interrupt it, so a tool that never waits needs no alarm.
+        """
+        began_s = monotonic()
         try:
-            running = self._fn(**arguments)
-        except Exception as error:  # noqa: BLE001 - the arguments do not fit the signature: no code of the tool ran
-            return _bad_params(error)
-        return await self._await(running, call.timeout_s, call.timeout_s)
+            waits_for = running.send(None)
+        except StopIteration as ended:
+            return outcome_of_value(ended.value)
+        except asyncio.CancelledError:
+            return cancelled_by_itself()
+        except BaseException as error:  # noqa: BLE001 - whatever ends a tool is judged
+            return outcome_of_error(error, write=self._write)
+        left_s = timeout_s - (monotonic() - began_s)
+        return await self._await(_go_on(running, waits_for), max(left_s, 0.0), timeout_s)
 
     async def _await(self, running: Awaitable[Any], left_s: float, timeout_s: float) -> Outcome:
         """Await the tool in this task for at most ``left_s`` seconds.
@@ -176,6 +194,27 @@ def _copied(value: Any) -> Any:
 
 
 _OVERRUN = Ended(None, None)
+
+
+@types.coroutine
+def _go_on(running: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """Await the rest of a coroutine that has begun and waits for ``waits_for``."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - a cancellation, mostly: the coroutine's, not ours
+            thrown = error
+        else:
+            return (yield from running)
+        try:
+            waits_for = running.throw(thrown)
+        except StopIteration as ended:
+            return ended.value
+
+
+async def _told(outcome: Outcome) -> Outcome:
+    """What is known without a call."""
+    return outcome
 
 
 def _give_up(answer: asyncio.Future[Ended]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from saga_engine import Coordinator, ToolError, tool
+from saga_engine.core import decide as deciding
 from saga_engine.core import records as r
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import CallTool, Done
@@ -20,6 +23,7 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.tooling import ToolSpec
 from saga_engine.ports import AppendReply, Entry
 from saga_engine.stores import open_store
+from tests.core.simulation import Simulation
 
 
 @tool(undo="back")
@@ -43,6 +47,8 @@ class Counting:
     def __init__(self, store: Any) -> None:
         self._store = store
         self.commits: list[int] = []
+        #: What the guards asked the store, by verb.
+        self.asked: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -51,10 +57,69 @@ class Counting:
         self.commits.append(len(entries))
         return await self._store.append(owner, entries)
 
+    def guard_store(self) -> Any:
+        return CountingGuards(self._store.guard_store(), self.asked)
+
+
+class CountingGuards:
+    """The shared state of guards; counts what it is asked."""
+
+    def __init__(self, guards: Any, asked: Counter[str]) -> None:
+        self._guards = guards
+        self._asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._guards, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self._asked[name] += 1
+            return verb(*args, **options)
+
+        return counted
+
+
+class Effort:
+    """What the event loop is asked for: tasks and timers, by whose they are."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tasks: Counter[str] = Counter()
+        self.timers = 0
+        loop = asyncio.get_running_loop()
+        call_at = loop.call_at
+
+        def counted_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+            task = asyncio.Task(coroutine, loop=loop, **options)
+            self.tasks[coroutine.__qualname__] += 1
+            return task
+
+        def counted_timer(*args: Any, **options: Any) -> asyncio.TimerHandle:
+            self.timers += 1
+            return call_at(*args, **options)
+
+        loop.set_task_factory(counted_task)
+        monkeypatch.setattr(loop, "call_at", counted_timer)
+
+    def clear(self) -> None:
+        self.tasks.clear()
+        self.timers = 0
+
 
 @pytest.fixture
 async def counting():
     store = Counting(open_store("memory://"))
+    await store.open()
+    yield store
+    await store.close()
+
+
+#: A rule that matches none of the calls here, and has to be asked about each.
+RULES = {"rules": [{"name": "odd", "when": [{"param": "ref", "op": "==", "value": "odd"}], "verdict": "deny"}]}
+
+
+@pytest.fixture
+async def durable(tmp_path):
+    """The real server, so that the client's own tasks and timers are the real ones, too."""
+    store = Counting(open_store(f"embedded://{tmp_path}"))
     await store.open()
     yield store
     await store.close()
@@ -98,6 +163,113 @@ async def test_a_sequential_saga_needs_no_task_for_a_call(counting) -> None:
     async with Coordinator.open(counting, [note, back]) as coordinator:
         await coordinator.run(chain("note", "note", "note"))
     assert len(tasks) == 1
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_step_costs_an_append_and_nothing_else(durable, monkeypatch, fails: bool, guarded: bool) -> None:
+    """Forward and back, with breaker, bulkhead and policy or without: an append a call and one more, no task for a call.
+
+    The timers are those of the appends: a tool that does not wait needs no alarm.
+    """
+    guards = {"policy": RULES, "tool_options": {"*": {"breaker": True, "max_concurrency": 8}}} if guarded else {}
+    names = ["forth"] * 40 + (["refuse"] if fails else [])
+    calls = 81 if fails else 40
+    async with Coordinator.open(durable, [forth, back, refuse], lease_s=3600, **guards) as coordinator:
+        await coordinator.run(chain(*names))  # what is done once for each process is done
+        durable.commits.clear()
+        durable.asked.clear()
+        effort = Effort(monkeypatch)
+        await coordinator.run(chain(*names))
+        assert len(durable.commits) == calls + 1
+        assert sum(durable.commits) == calls + 1
+        # Whatever the number of calls: a look at all breakers now and then, one failure counted, statistics.
+        assert set(durable.asked) <= {"breakers", "count", "breaker_outcome"}
+        assert durable.asked["breakers"] < calls / 4
+        assert effort.tasks.pop("JournalWriter._flush") == calls + 1
+        assert effort.tasks.pop("Fleet._see_through") == 1
+        assert sum(effort.tasks.values()) < calls / 4, effort.tasks
+        assert effort.timers < (calls + 1) * 1.25
+        asyncio.get_running_loop().set_task_factory(None)
+
+
+async def test_a_tool_that_waits_has_an_alarm_and_others_have_none(counting, monkeypatch) -> None:
+    """Only what waits can run out of time: the alarm is set when a tool first waits."""
+
+    @tool(undo="back", timeout_s=0.5)  # so short that each call would have a timer of its own
+    async def run() -> dict:
+        return {"ref": "x"}
+
+    @tool(undo="back", timeout_s=0.5)
+    async def wait() -> dict:
+        await asyncio.sleep(0)
+        return {"ref": "x"}
+
+    async with Coordinator.open(counting, [run, wait, back], lease_s=3600) as coordinator:
+        await coordinator.run(chain("run", "wait"))
+        effort = Effort(monkeypatch)
+        await coordinator.run(chain("run", "run", "run", "run"))
+        without = effort.timers
+        effort.clear()
+        await coordinator.run(chain("wait", "wait", "wait", "wait"))
+        assert effort.timers == without + 4
+        asyncio.get_running_loop().set_task_factory(None)
+
+
+async def test_a_call_that_guards_do_not_keep_goes_the_short_way(counting) -> None:
+    """And one that a rule matches, or whose tool rests, is judged in full: the short way lets nothing slip through."""
+    rules = {"rules": [{"name": "no nines", "when": [{"param": "n", "op": "==", "value": 9}], "verdict": "deny"}]}
+    made: list[int] = []
+
+    @tool(undo="unmake", breaker=True)
+    async def make(n: int) -> dict:
+        made.append(n)
+        if n == 7:
+            raise OSError(5, "broken")
+        return {"n": n}
+
+    @tool
+    async def unmake(n: int) -> dict:
+        return {"n": n}
+
+    def plan(*numbers: int) -> dict[str, Any]:
+        steps = [{"step_id": at, "tool": "make", "params": {"n": n}} for at, n in enumerate(numbers)]
+        return {"steps": [{**step, "retry": {"max_attempts": 1}} for step in steps]}
+
+    async with Coordinator.open(counting, [make, unmake], policy=rules) as coordinator:
+        assert (await coordinator.run(plan(1, 2))).completed
+        blocked = await coordinator.run(plan(3, 9))
+        assert (blocked.status, made) == ("COMPENSATED", [1, 2, 3])
+        for _ in range(3):
+            await coordinator.run(plan(7))
+        assert made.count(7) == 3
+        resting = await coordinator.run(plan(8))
+        assert (resting.status, made.count(8)) == ("COMPENSATED", 0)
+        stats = (await coordinator.tool_stats())["make"]
+        assert (stats["calls"], stats["done"], stats["blocked"], stats["rejected"]) == (8, 3, 1, 1)
+
+
+def test_a_glance_says_what_the_long_look_would(monkeypatch) -> None:
+    """Whenever ``decide`` takes a saga for quiet, all that it would otherwise look at gives nothing, now and later."""
+    glance = deciding._is_quiet
+    seen: Counter[bool] = Counter()
+
+    def checked(state: Any) -> bool:
+        quiet = glance(state)
+        if quiet:
+            seen[state.backward] += 1
+            monkeypatch.setattr(deciding, "_is_quiet", lambda _: False)
+            for now in (state.at, state.at + 10**10):
+                assert not decide(state, now, deciding.Means(planner=True))
+            monkeypatch.setattr(deciding, "_is_quiet", checked)
+        return quiet
+
+    monkeypatch.setattr(deciding, "_is_quiet", checked)
+    for seed in range(300):
+        dice = random.Random(seed)
+        Simulation(dice, dice.choice([0.3, 0.6, 1.0])).run()
+    assert seen[False] > 300
+    assert seen[True] > 100
 
 
 class Catalog:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.effects import COMPENSATE, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.ports import BreakerState
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def failed(outcome: Outcome) -> bool:
 class Breakers:
     """How this process sees the breakers of all its tools."""
 
-    __slots__ = ("_chores", "_fresh_s", "_names", "_opens_s", "_read_s", "_reading", "_reports", "_states", "_store")
+    __slots__ = (
+        "_chores", "_fresh_s", "_loop", "_names", "_opens_s", "_read_s", "_reading", "_reports", "_states", "_store",
+    )  # fmt: skip
 
     def __init__(
         self, store: GuardStore, names: Callable[[], Sequence[str]], chores: Chores, fresh_s: float = FRESH_S
@@ -59,6 +61,7 @@ class Breakers:
         self._states: dict[str, BreakerState] = {}
         self._opens_s: dict[str, float] = {}  # on the loop's clock
         self._read_s = float("-inf")
+        self._loop: asyncio.AbstractEventLoop | None = None  # known once the breakers have been looked at
         self._reading: asyncio.Task[None] | None = None
         self._reports: dict[str, asyncio.Task[BreakerState]] = {}
 
@@ -81,6 +84,19 @@ class Breakers:
         if not state.tripped:
             return None  # the trial of another has closed it in the meantime
         return _open(name, state, max(self._left_s(name), min(_TRIAL_PAUSE_S, policy.open_s)))
+
+    def is_closed(self, name: str) -> bool:
+        """Whether the tool is not resting, as a picture says that is fresh enough; False: it has to be asked about."""
+        if self._loop is None or name in self._reports or self._loop.time() - self._read_s >= self._fresh_s:
+            return False
+        return not self._states.get(name, _CLOSED).tripped
+
+    def has_news(self, name: str, outcome: Outcome) -> bool:
+        """Whether ``report`` has anything to do; for most successes it has not."""
+        if type(outcome) is not Done:
+            return True
+        state = self._states.get(name, _CLOSED)
+        return bool(state.failures) or state.tripped
 
     async def report(self, name: str, policy: BreakerPolicy, outcome: Outcome) -> None:
         """Count an outcome of the tool. A failure is written at once; a success only where it changes something."""
@@ -123,7 +139,7 @@ class Breakers:
         await asyncio.wait({self._reading}, timeout=_PATIENCE_S)
 
     async def _read_all(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
             for name, state in (await self._store.breakers(self._names())).items():

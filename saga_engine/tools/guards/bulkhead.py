@@ -28,11 +28,17 @@ class Places:
         self._free = size
         self._queue: deque[Turn] = deque()
 
+    def take(self) -> bool:
+        """Take a place if there is one at once."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
     async def enter(self, waiting: Waiting, call: Call, counts: Counts) -> Word:
         """Take a place; anything but ``TURN``: there was none in time."""
         # A place is never free while somebody waits: who leaves hands it on.
-        if self._free:
-            self._free -= 1
+        if self.take():
             return Word.TURN
         if waiting.stopped:
             return Word.INTERRUPTED

@@ -3,7 +3,7 @@
 The order is policy, memory, resources, breaker, bulkhead, rate, call: nobody holds anything while a person is asked,
 who waits for a resource blocks no place, and a resting tool is not waited for. (Only the one trial call of a breaker is
 chosen last of all, so that it is not lost to somebody who then waits.) A guard that a tool has no use for is left out,
-and the chain of a tool is put together once.
+and the chain of a tool is put together once. A call that no guard keeps waiting goes a shorter way (``_Lane``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Out
 from saga_engine.errors import SagaError
 from saga_engine.tools.calling import Caller, Invocation
 from saga_engine.tools.guards.breakers import FRESH_S, Breaker, Breakers, Peek
-from saga_engine.tools.guards.bulkhead import Bulkhead
-from saga_engine.tools.guards.counting import COUNTERS, Counted, Counting
+from saga_engine.tools.guards.bulkhead import Bulkhead, places_of
+from saga_engine.tools.guards.counting import COUNTERS, KINDS, Counted, Counting
 from saga_engine.tools.guards.memory import Entry, LastGood, Memories, Memory, memory_of
 from saga_engine.tools.guards.rates import Rate
 from saga_engine.tools.guards.resources import Queues, Resources
@@ -25,7 +25,7 @@ from saga_engine.tools.guards.waiting import Chores, Waiting, store_trouble
 from saga_engine.tools.outcomes import bounded, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from saga_engine.plan.tooling import ToolSpec
     from saga_engine.ports import Call, Clock, GuardStore
@@ -43,6 +43,10 @@ class Gate(Protocol):
 
     def concerns(self, tool: str) -> bool:
         """Whether any rule could ever match this tool."""
+        ...
+
+    def waves_through(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> bool:
+        """Whether a call is allowed without anything that is to be waited for, counted or settled afterwards."""
         ...
 
     async def judge(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
@@ -106,7 +110,7 @@ class GuardedTools:
 
     # --- ports.Tools ---------------------------------------------------------------------------------------------
 
-    async def call(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
+    def call(self, name: str, params: Mapping[str, Any], call: Call) -> Coroutine[Any, Any, Outcome]:
         """Make one call, unless a guard keeps it back. Waiting for a guard is no part of ``call.timeout_s``.
 
         Every failure is an outcome. Raised are cancellation, the refusal of ``call.permit``, and ``ToolMissing`` for a
@@ -116,11 +120,11 @@ class GuardedTools:
         if prepared is None or prepared.tool is not self._registry.get(name):
             tool = self._registry.get(name)
             if tool is None:
-                return await self._registry.call(name, params, call)  # raises, with a hint
+                return self._registry.call(name, params, call)  # raises, with a hint
             prepared = self._prepared[name] = self._prepare(tool)
         if call.resources or (call.undoes is not None and self._memories.ttl_ms(call.undoes[0]) is not None):
-            return await prepared.full(params, call)
-        return await prepared.usual(params, call)
+            return prepared.full(params, call)
+        return prepared.usual(params, call)
 
     async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
         """Ask whether the call with this key and these params happened: first the memory, then the tool's own probe.
@@ -213,8 +217,16 @@ class GuardedTools:
 
     def _prepare(self, tool: AnyTool) -> _Prepared:
         full = self._chain(tool, full=True)
-        usual = self._chain(tool, full=False) if self._is_guarded(tool) else Caller(tool).invoke
-        return _Prepared(tool, usual, full)
+        if not self._is_guarded(tool):
+            return _Prepared(tool, Caller(tool).invoke, full)
+        usual = self._chain(tool, full=False)
+        if any(each is not None for each in (tool.resource, tool.rate, tool.dedupe_ttl_s, tool.last_good_s)):
+            return _Prepared(tool, usual, full)  # these ask the store about every call
+        return _Prepared(tool, self._lane(tool, usual).call, full)
+
+    def _lane(self, tool: AnyTool, usual: Invocation) -> _Lane:
+        gate = self._gate if self._is_judged(tool) else None
+        return _Lane(tool, usual, gate, self._breakers, self._counting)
 
     def _chain(self, tool: AnyTool, *, full: bool) -> Invocation:
         """From the inside out."""
@@ -237,6 +249,57 @@ class GuardedTools:
         if self._gate is not None and self._gate.concerns(name):
             inner = _Policed(tool, inner, self._gate).call
         return Counted(inner, counts, self._counting).call
+
+
+class _Lane:
+    """The way of a call that no guard keeps waiting: the same questions in the same order, without a coroutine each.
+
+    A call that any guard has to look at more closely goes the ``usual`` way from its beginning. For tools without
+    guards that ask the store about every call.
+    """
+
+    __slots__ = ("_bare", "_breaker", "_breakers", "_counting", "_counts", "_gate", "_places", "_tool", "_usual")
+
+    def __init__(
+        self, tool: AnyTool, usual: Invocation, gate: Gate | None, breakers: Breakers, counting: Counting
+    ) -> None:
+        self._tool = tool
+        self._usual = usual
+        self._gate = gate
+        self._breaker = tool.breaker
+        self._breakers = breakers
+        self._places = None if tool.max_concurrency is None else places_of(tool, tool.max_concurrency)
+        self._bare = Caller(tool).invoke
+        self._counting = counting
+        self._counts = counting.of(tool.name)
+
+    async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make the call."""
+        places = self._places
+        if call.key_until_ms is not None or not self._passes(params, call) or not (places is None or places.take()):
+            return await self._usual(params, call)
+        try:
+            self._counts["calls"] += 1
+            self._counting.changed()
+            if call.permit is not None:
+                call.permit()
+            outcome = await self._bare(params, call)
+            if self._breaker is not None and self._breakers.has_news(self._tool.name, outcome):
+                await self._breakers.report(self._tool.name, self._breaker, outcome)
+        finally:
+            if places is not None:
+                places.leave()
+        self._counts[KINDS[type(outcome)]] += 1
+        return outcome
+
+    def _passes(self, params: Mapping[str, Any], call: Call) -> bool:
+        if self._gate is not None:
+            try:
+                if not self._gate.waves_through(self._tool, params, call):
+                    return False
+            except Exception:  # noqa: BLE001 - it is judged again on the usual way, which says what is wrong
+                return False
+        return self._breaker is None or self._breakers.is_closed(self._tool.name)
 
 
 async def _permitted(clock: Clock, inner: Invocation, params: Mapping[str, Any], call: Call) -> Outcome:

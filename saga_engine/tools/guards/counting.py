@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 #: How long counts stay in this process.
 _FLUSH_S: Final = 1.0
-_KINDS: Final = {Done: "done", NotDone: "not_done", Unknown: "unknown", Blocked: "blocked", Ask: "asked"}
+#: Under which name an outcome is counted.
+KINDS: Final = {Done: "done", NotDone: "not_done", Unknown: "unknown", Blocked: "blocked", Ask: "asked"}
 #: What is counted, in the order in which it is shown. ``rejected``: by the breaker (these are also ``not_done``).
 COUNTERS: Final = ("calls", "done", "not_done", "unknown", "rejected", "blocked", "asked", "shared", "waited_us")
 
@@ -51,7 +52,7 @@ class Counting:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for tool, counts in self._counts.items():
+        for tool, counts in list(self._counts.items()):  # a tool may be called for the first time meanwhile
             if counts:
                 taken = dict(counts)
                 counts.clear()
@@ -73,5 +74,5 @@ class Counted:
         self._counts["calls"] += 1
         self._counting.changed()
         outcome = await self._inner(params, call)
-        self._counts[_KINDS[type(outcome)]] += 1
+        self._counts[KINDS[type(outcome)]] += 1
         return outcome

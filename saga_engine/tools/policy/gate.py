@@ -73,6 +73,24 @@ class Gate:
         policy = self.policy
         return policy.default != "allow" or policy.check is not None or bool(self._rules(tool_name))
 
+    def waves_through(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> bool:
+        """Whether a call is allowed, and nothing has to be counted or looked up to know it: no rule matches it.
+
+        ``judge`` would allow it, and ``settled`` would have nothing to do. False: it has to be judged.
+        """
+        policy = self.policy
+        if policy.default != "allow" or policy.check is not None or call.direction == "probe":
+            return False
+        given = params
+        defaults = self.defaults(tool)
+        if defaults:
+            params = {**defaults, **params}
+        for rule in self._rules(tool.name):
+            if (rule.direction is None or rule.direction == _way(call)) and not rule.misses(given, params):
+                return False
+        self._counted.pop(call.idempotency_key, None)
+        return True
+
     async def judge(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
         """The verdict on one call; None: it may be made, and what it uses of limits is written down.
 

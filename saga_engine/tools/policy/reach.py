@@ -25,7 +25,7 @@ class Found(NamedTuple):
 class Reach:
     """A path into the params: JSONPath, base grammar, wildcards included. Raises ``ValueError``."""
 
-    __slots__ = ("_selectors", "text")
+    __slots__ = ("_name", "_selectors", "text")
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str) or not text:
@@ -36,9 +36,14 @@ class Reach:
         if isinstance(tail, TailFault):
             raise ValueError(f"{tail.message} (write 'amount' or 'items[*].price')")  # noqa: TRY004 - it is a text
         self._selectors = tail.selectors or tuple(Selector("pick", (part,)) for part in tail.path)
+        # Most paths are the name of one param.
+        only = tail.path[0] if not tail.selectors and len(tail.path) == 1 else None
+        self._name = only if isinstance(only, str) else None
 
     def find(self, params: Mapping[str, Any]) -> Found:
         """Everything at the path."""
+        if self._name is not None and self._name in params:
+            return Found([params[self._name]], False, False)
         walk = _Walk()
         values = list(walk.run(params, self._selectors, False))
         return Found(values, walk.gaps, walk.strange)

@@ -199,6 +199,13 @@ class RuleMatcher:
         """Whether its globs fit this tool."""
         return not self._globs or any(glob.match(tool) for glob in self._globs)
 
+    def misses(self, given: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+        """Whether a condition for which nothing has to be looked up already says that the rule does not match."""
+        for clause in self._fast:
+            if not clause.hold(given if clause.op in ("exists", "absent") else params).holds:
+                return True
+        return False
+
     async def hold(self, given: Mapping[str, Any], params: Mapping[str, Any]) -> Held:
         """Whether all conditions hold. ``given`` are the params as planned, ``params`` those with defaults."""
         doubt = ""

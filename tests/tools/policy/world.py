@@ -73,7 +73,11 @@ def policy_of(*conditions: Any, verdict: str = "deny", base: Any = None, **optio
 
 async def says(policy: Policy, params: dict[str, Any], *, made: Any = pay, store: Any = None, **changes: Any) -> str:
     """The verdict on one call."""
-    return word(await Gate(policy, store).judge(made, params, a_key_call(**changes)))
+    gate, call = Gate(policy, store), a_key_call(**changes)
+    waved = store is None and gate.waves_through(made, params, call)
+    verdict = word(await gate.judge(made, params, call))
+    assert not waved or verdict == "allow", "what is waved through must be allowed"
+    return verdict
 
 
 def word(outcome: Any) -> str:
