@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from floor import Floor
 from redis.asyncio import Redis
@@ -32,7 +33,7 @@ PARAMS = {"city": "Lisbon", "nights": 3, "guest": {"name": "Ada Lovelace", "emai
 Saga = Callable[[], Awaitable[None]]
 
 
-def make_tools() -> list[object]:
+def make_tools() -> list[Any]:
     """No-op tools, as the peers are measured with; ``payment`` has a twin that refuses."""
 
     def book(name: str) -> object:
@@ -57,6 +58,12 @@ def make_tools() -> list[object]:
     ]
 
 
+def tools_with(*others: Any) -> list[Any]:
+    """The tools, with ``others`` in place of those of the same names."""
+    replaced = {other.name for other in others}
+    return [*(one for one in make_tools() if one.name not in replaced), *others]
+
+
 def make_plan(names: tuple[str, ...]) -> Plan:
     """A sequential plan whose undos bind to the steps' outputs."""
     return load_plan(
@@ -75,6 +82,11 @@ def make_plan(names: tuple[str, ...]) -> Plan:
             ]
         }
     )
+
+
+def server_of(folder: str) -> dict[str, Any]:
+    """Socket and process of the embedded server of a folder."""
+    return json.loads((Path(folder) / "server.json").read_text())
 
 
 def cpu_s(pid: int) -> float:
@@ -112,7 +124,7 @@ async def measure(args: argparse.Namespace, folder: str) -> dict[str, object]:
     """All figures of one run."""
     url = f"embedded://{folder}"
     async with Coordinator.open(url, make_tools(), lease_s=60) as coordinator:
-        server = json.loads((Path(folder) / "server.json").read_text())
+        server = server_of(folder)
         client = Redis(unix_socket_path=server["socket"], max_connections=4)
         floor = Floor(client)
         await floor.open()
