@@ -22,13 +22,15 @@
 -- 6. What nobody owns and has something left to do stands in `due`, by the time when it wants a worker; what is owned
 --    does not.
 --
--- An entry without flags, the common case, costs four calls: its head, two lengths, one push. What changes in sorted sets
+-- An entry without flags, the common case, costs three calls: its head, a length, one push. The head says whether there
+-- is an inbox (`mail`) or large values (`values`) to look at. What changes in sorted sets
 -- is gathered, because many entries of a partition change the same ones, and written at the end, also when an entry fails.
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
 local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
 local KINDS = {'journal:', 'head:', 'values:', 'inbox:'}
+local ALWAYS_THERE = 2
 local NOTHING = {}
 local PURGE_AT_ONCE = 64
 -- Lua's stack bounds how many values one call can take.
@@ -153,13 +155,13 @@ end
 
 local purged = {}
 
-local function keep(tag, id, keep_ms)
+local function keep(tag, id, keep_ms, more)
   if not purged[tag] then
     purged[tag] = true
     purge(tag)
   end
-  for _, kind in ipairs(KINDS) do
-    call('PEXPIRE', tag .. kind .. id, keep_ms)
+  for k = 1, more and #KINDS or ALWAYS_THERE do
+    call('PEXPIRE', tag .. KINDS[k] .. id, keep_ms)
   end
   score(tag .. 'expiry', id, now + keep_ms)
 end
@@ -219,9 +221,12 @@ local function create(journal, head, n, first, last, chosen)
   push(journal, first, last)
   call('HSET', head, 'status', status, 'epoch', chosen.owned and 1 or 0, 'owner', holder,
     'digest', chosen.digest, 'created_ms', now, 'changed_ms', now, 'summary', chosen.summary or '')
+  if chosen.values_from then
+    call('HSET', head, 'values', '1')
+  end
   score(tag .. 'index:' .. status, id, now)
   if chosen.keep_ms then
-    keep(tag, id, chosen.keep_ms)
+    keep(tag, id, chosen.keep_ms, chosen.values_from)
   end
   if holder == '' and chosen.due_ms then
     call('ZADD', tag .. 'due', math.max(chosen.due_ms, now), id)
@@ -233,13 +238,13 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   if chosen.digest then
     return create(journal, head, n, first, last, chosen)
   end
-  local found = call('HMGET', head, 'epoch', 'owner', 'status')
+  local found = call('HMGET', head, 'epoch', 'owner', 'status', 'mail', 'values')
   if not found[1] then
     return MISSING
   end
   local tag, id = parts(head)
   local inbox = tag .. 'inbox:' .. id
-  local waiting = call('LLEN', inbox)
+  local waiting = found[4] and call('LLEN', inbox) or 0
   if found[1] ~= epoch then
     return FENCED + 8 * waiting
   end
@@ -262,6 +267,9 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     return OK + 8 * waiting
   end
 
+  if chosen.values_from and not found[5] then
+    call('HSET', head, 'values', '1')
+  end
   store_values(tag, id, chosen)
   push(journal, first, last)
   if chosen.consumed then
@@ -269,6 +277,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     waiting = math.max(waiting - chosen.consumed, 0)
     if waiting == 0 then
       call('SREM', tag .. 'wake:' .. owner, id)
+      call('HDEL', head, 'mail')
     end
   end
   local released = chosen.release and (waiting == 0 or FINAL[chosen.status or found[3]])
@@ -280,7 +289,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     call('ZADD', tag .. 'due', math.max(chosen.due_ms, now), id)
   end
   if chosen.keep_ms then
-    keep(tag, id, chosen.keep_ms)
+    keep(tag, id, chosen.keep_ms, found[5] or chosen.values_from or waiting > 0)
   elseif FINAL[found[3]] then
     persist(tag, id)
   end

@@ -24,6 +24,7 @@ for _, other in ipairs(redis.call('LRANGE', inbox, 0, -1)) do
   waiting = waiting or other == message
 end
 if not waiting then
+  redis.call('HSET', head, 'mail', '1')
   redis.call('RPUSH', inbox, message)
   local ttl = redis.call('PTTL', head)
   if ttl > 0 then
