@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 # (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: help venv demo test test-llm check lint types doors bench docs-diagrams eval-planner clean
+.PHONY: help venv demo test test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,8 +70,13 @@ types: venv ## mypy
 doors: venv ## who may import whom
 	@$(BIN)/lint-imports --no-logo
 
-bench: venv ## the benchmark
-	@$(BIN)/python benchmarks/booking.py
+# It installs the peers into .bench/ by itself. For less: make bench BENCH_ARGS='--peers none --rounds 1'
+bench: venv ## the benchmark beside its peers, a quarter of an hour; writes docs/performance.md
+	@$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/report.py
+
+chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 --workers 4 --seed 7'
+	@$(BIN)/python -m chaos $(CHAOS_ARGS)
 
 eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name
 	@$(BIN)/python benchmarks/eval_planner.py --model '$(MODEL)' $(EVAL_ARGS)

@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.cli import exit_codes
@@ -63,16 +63,33 @@ def drive(
     work: Callable[[Coordinator], Awaitable[_T]],
     progress: Progress,
     *,
-    observed: bool = True,
+    lasting: bool = False,
 ) -> _T:
-    """Run ``work`` with a coordinator, to its end or to Ctrl-C; ``observed``: ``progress`` is told of each record.
+    """Run ``work`` with a coordinator, to its end or to Ctrl-C.
+
+    ``lasting``: it is there to drive many sagas, not to show one. ``progress`` is not told of records, uvloop runs
+    where it is installed, and what has been loaded by now is no matter for the garbage collector.
 
     Raises what ``work`` raises, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for what is set up of
     policy, people and planner: without what was asked for, nothing is begun.
     """
     guards = _configured(settings)
     with stdout_kept_clean(), progress.reported_logs():
-        return asyncio.run(_drive(settings, tools, work, progress, guards, observed=observed))
+        job = _drive(settings, tools, work, progress, guards, observed=not lasting)
+        return _run_lasting(job) if lasting else asyncio.run(job)
+
+
+def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
+    import gc
+    import importlib.util
+
+    gc.collect()
+    gc.freeze()
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.run(job)
+    import uvloop
+
+    return uvloop.run(job)
 
 
 def _configured(settings: Settings) -> dict[str, Any]:

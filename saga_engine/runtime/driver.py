@@ -359,14 +359,19 @@ class SagaDriver:
         for effect in effects:
             task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {self.state.saga_id}")
             self._tasks.add(task)
-        asked = self._link is not None and self._link.requests
-        if not self._outcomes and not self._mail and not asked and not (self.stopping and not self._tasks):
+        # One that stops waits for the calls in flight and looks at nothing else: it would look without end.
+        waits = bool(self._tasks) if self.stopping else not self._has_post()
+        if not self._outcomes and waits:
             await self._wait()
         outcomes, self._outcomes = self._outcomes, []
         for effect, result in outcomes:
             if isinstance(result, LeaseLost):
                 raise result
             self._judge(effect, result, records)
+
+    def _has_post(self) -> bool:
+        """Whether there is mail to read, or a wish of a session's agent to record."""
+        return self._mail or (self._link is not None and bool(self._link.requests))
 
     def _is_alone(self) -> bool:
         """Whether an effect is the only thing that the saga waits for."""
@@ -420,7 +425,7 @@ class SagaDriver:
         loop = asyncio.get_running_loop()
         self._wake = loop.create_future()
         # Counted from the last decision: what has fallen due since then has not been looked at yet.
-        due = self.state.next_due(self._decided_at)
+        due = None if self.stopping else self.state.next_due(self._decided_at)
         delay_s = 0.0 if due is None else max(due - self._clock.now_ms(), 0) / 1000 + 0.001
         timer = None if due is None else loop.call_later(delay_s, self.rouse)
         try:

@@ -29,6 +29,7 @@ from saga_engine.errors import (
     SagaExists,
     SagaNotFound,
     SagaOwned,
+    StoreRefused,
     StoreUnavailable,
 )
 from saga_engine.plan.compiled import CompiledPlan
@@ -410,6 +411,8 @@ class Fleet:
         if isinstance(error, StoreUnavailable):
             return AT_ONCE
         now_ms = self.clock.now_ms()
+        if isinstance(error, StoreRefused):  # it is full, say: no fault of the saga's, and perhaps over in a moment
+            return now_ms + _RETRY_REFUSED_MS[0]
         if since_ms is None or not isinstance(error, SagaError):
             return now_ms + OFFER_AGAIN_MS
         least_ms, most_ms = _RETRY_REFUSED_MS

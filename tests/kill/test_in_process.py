@@ -130,6 +130,25 @@ def test_a_program_that_ends_in_mid_call(processes: Processes, new_place: NewPla
     assert place.ledger.compare(resumed["final"], PLAN) == []
 
 
+async def test_mail_for_a_saga_that_stops_does_not_keep_it_from_stopping(place: Place, gate: Gate) -> None:
+    """A message that comes while parallel calls in flight are awaited waits for whoever goes on with the saga."""
+    plan = {"steps": [step(1) | {"depends_on": []}, step(2, "wait") | {"depends_on": []}]}
+    async with Coordinator.open(place.url, TOOLS["keyed"]) as other:
+        manager = Coordinator.open(place.url, TOOLS["keyed"])
+        coordinator = await manager.__aenter__()
+        await coordinator.submit(plan, saga_id=place.saga_id)
+        await asyncio.to_thread(gate.wait_for_the_call)
+        closing = asyncio.create_task(manager.__aexit__(None, None, None))
+        await eventually(lambda: coordinator._fleet.find(place.saga_id).driver.stopping, "the saga to stop")
+        await other.cancel(place.saga_id)
+        coordinator._fleet.notify(place.saga_id)
+        await asyncio.sleep(0)
+        gate.open()
+        await closing
+        outcome = await other.resume(place.saga_id)
+    assert outcome.status == "COMPENSATED"
+
+
 class SlowToRelease(FaultyStore):
     """A store that is away when a saga is to be given up, and says so only when asked to."""
 

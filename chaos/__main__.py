@@ -1,0 +1,6 @@
+"""``python -m chaos``."""
+
+from chaos.run import main
+
+if __name__ == "__main__":
+    main()

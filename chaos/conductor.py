@@ -1,0 +1,223 @@
+"""What goes wrong, when: a list of blows drawn from the seed, dealt as the work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from random import Random
+from typing import Any, Final
+
+from chaos.line import BadLine
+from chaos.store import StoreServer, until
+
+_log = logging.getLogger("chaos")
+
+#: How often each blow falls, in proportion. Every one falls at least once if there are enough.
+BLOWS: Final[Mapping[str, int]] = {
+    "worker killed": 6,
+    "worker frozen": 3,
+    "worker told to stop": 2,
+    "store killed": 2,
+    "store frozen": 1,
+    "request cut before": 3,
+    "answer cut": 4,
+    "line dead": 2,
+    "line slow": 2,
+    "disk full": 1,
+    "out of memory": 2,
+    "person killed": 2,
+}
+_STOP_S: Final = 30.0
+
+
+def draw(seed: int, count: int) -> list[str]:
+    """The blows of a run, in their order."""
+    dice = Random(f"{seed}:blows")
+    blows = list(BLOWS)[:count]
+    blows += dice.choices(list(BLOWS), list(BLOWS.values()), k=count - len(blows))
+    dice.shuffle(blows)
+    return blows
+
+
+class Child:
+    """A process that is started again whenever it has ended, with the next orders."""
+
+    def __init__(self, context: ForkServerContext, target: Callable[[Any], None], orders: Callable[[], Any]) -> None:
+        self._context = context
+        self._target = target
+        self._orders = orders
+        self._process: BaseProcess | None = None
+        self.busy = asyncio.Lock()
+        self.starts = 0
+
+    def start(self) -> None:
+        """Start it."""
+        self._process = self._context.Process(target=self._target, args=(self._orders(),), daemon=True)
+        self._process.start()
+        self.starts += 1
+
+    def ended(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return None if self._process is None else self._process.exitcode
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
+        if self._process is not None and self._process.is_alive() and self._process.pid:
+            os.kill(self._process.pid, number)
+
+    async def end(self, number: signal.Signals) -> bool:
+        """Signal it and wait for its end; whether it came in time, without being killed for it."""
+        self.send(number)
+        try:
+            await until(lambda: self.ended() is not None, "a process to end", _STOP_S)
+        except TimeoutError:
+            self.send(signal.SIGKILL)
+            return False
+        return True
+
+
+class Conductor:
+    """Deals the blows. ``wrong`` are sentences about processes that did not behave."""
+
+    def __init__(
+        self, seed: int, lease_s: float, workers: list[Child], person: Child, lines: list[BadLine], store: StoreServer
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self._dice = Random(f"{seed}:conductor")
+        self._lease_s = lease_s
+        self._workers = workers
+        self._person = person
+        self.lines = lines
+        self._store = store
+        self._store_busy = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def deal(self, blow: str) -> None:
+        """Begin with a blow; several may be under way at once."""
+        _log.info("%s", blow)
+        task = asyncio.create_task(self._deal(blow), name=blow)
+        self._tasks.add(task)
+
+    async def _deal(self, blow: str) -> None:
+        actions: dict[str, Callable[[], Awaitable[None]]] = {
+            "worker killed": self._kill_worker,
+            "worker frozen": self._freeze_worker,
+            "worker told to stop": self._stop_worker,
+            "store killed": self._kill_store,
+            "store frozen": self._freeze_store,
+            "request cut before": lambda: self._cut("before"),
+            "answer cut": lambda: self._cut("after"),
+            "line dead": self._dead_line,
+            "line slow": self._slow_line,
+            "disk full": self._fill_disk,
+            "out of memory": self._starve,
+            "person killed": self._kill_person,
+        }
+        await actions[blow]()
+        self.counts[blow] += 1
+
+    def children(self) -> list[Child]:
+        """All processes that it looks after."""
+        return [*self._workers, self._person]
+
+    @property
+    def busy(self) -> int:
+        """How many blows are under way."""
+        return sum(not task.done() for task in self._tasks)
+
+    async def rest(self) -> None:
+        """Wait until all blows are over. Raises what went wrong with one."""
+        await asyncio.gather(*self._tasks)
+
+    # --- processes -------------------------------------------------------------------------------------------------
+
+    async def _kill_worker(self) -> None:
+        await self._kill(self._dice.choice(self._workers))
+
+    async def _kill_person(self) -> None:
+        await self._kill(self._person)
+
+    async def _kill(self, child: Child) -> None:
+        pause_s = self._dice.random()
+        async with child.busy:
+            await child.end(signal.SIGKILL)
+            await asyncio.sleep(pause_s)
+            child.start()
+
+    async def _stop_worker(self) -> None:
+        worker = self._dice.choice(self._workers)
+        async with worker.busy:
+            if not await worker.end(signal.SIGTERM):
+                self.wrong.append("a worker that was told to stop did not")
+            elif worker.ended() not in (0, -signal.SIGTERM):  # the latter: it had not even begun
+                self.wrong.append(f"a worker that was told to stop ended with exit code {worker.ended()}")
+            worker.start()
+
+    async def _freeze_worker(self) -> None:
+        worker, frozen_s = self._dice.choice(self._workers), self._lease_s * self._dice.uniform(1.1, 2.0)
+        async with worker.busy:
+            worker.send(signal.SIGSTOP)
+            await asyncio.sleep(frozen_s)
+            worker.send(signal.SIGCONT)
+
+    def look_after(self) -> None:
+        """Start again what has ended by itself, which nothing should. Raises what went wrong with a blow."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        for child in self.children():
+            code = child.ended()
+            if code is not None and not child.busy.locked():
+                self.wrong.append(
+                    f"a {'person' if child is self._person else 'worker'} ended by itself: exit code {code}"
+                )
+                child.start()
+
+    # --- the store and the lines to it -----------------------------------------------------------------------------
+
+    async def _kill_store(self) -> None:
+        async with self._store_busy:
+            self._store.kill()
+            await asyncio.sleep(self._dice.choice((0.0, 0.3, self._lease_s * 1.2)))
+            await self._store.start()
+
+    async def _freeze_store(self) -> None:
+        async with self._store_busy:
+            self._store.freeze()
+            await asyncio.sleep(self._dice.choice((0.3, self._lease_s * 1.2)))
+            self._store.thaw()
+
+    async def _fill_disk(self) -> None:
+        async with self._store_busy:
+            if await self._store.run_out_of_disk(self._dice):
+                await self._store.start()
+            else:
+                self.wrong.append("the store lived on with a full disk")
+
+    async def _starve(self) -> None:
+        async with self._store_busy:
+            await asyncio.to_thread(self._store.starve, hungry=True)
+            await asyncio.sleep(self._dice.uniform(0.2, 2.0))
+            await asyncio.to_thread(self._store.starve, hungry=False)
+
+    async def _cut(self, when: Any) -> None:
+        self._dice.choice(self.lines).cut(when, times=self._dice.randint(1, 4))
+
+    async def _dead_line(self) -> None:
+        line, dead_s = self._dice.choice(self.lines), self._dice.choice((0.1, 0.5, self._lease_s * 1.5))
+        line.outage()
+        await asyncio.sleep(dead_s)
+        line.restore()
+
+    async def _slow_line(self) -> None:
+        line, slow_s = self._dice.choice(self.lines), self._dice.uniform(0.5, 3.0)
+        line.delay_s = self._dice.choice((0.02, 0.1, 0.4))
+        await asyncio.sleep(slow_s)
+        line.delay_s = 0.0

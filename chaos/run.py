@@ -1,0 +1,365 @@
+"""``python -m chaos``: many sagas in a bad world, then a verdict on every one of them.
+
+Some workers drive random plans against an outside world that keeps accounts, while a conductor kills and freezes
+processes, cuts and slows lines, moves clocks, fills the disk and takes the memory away. When all sagas have ended,
+ledger, report and journal of each are held against each other (``verdict``). The exit code is 1 if any law is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from chaos import person, plans, verdict, worker, world
+from chaos.conductor import Child, Conductor, draw
+from chaos.line import BadLine
+from chaos.store import Disk, StoreServer, die_with_parent, until
+from chaos.tools import make_tools
+from saga_engine import Coordinator, SagaError
+from saga_engine.core import transitions as t
+from saga_engine.errors import StoreUnavailable
+
+_log = logging.getLogger("chaos")
+
+#: The submitter's patience with the store; nothing that the conductor does lasts as long.
+_PATIENCE_S: Final = 120.0
+_LOOK_S: Final = 0.2
+_SUBMIT_AT_ONCE: Final = 100
+#: Without any saga ending for so long after the last blow, what is left is stuck.
+_STUCK_S: Final = 90.0
+_TELL_S: Final = 10.0
+_PRIVATE: Final = "SAGA_CHAOS_PRIVATE"
+_SHOWN: Final = 20
+
+
+def main() -> None:
+    """Parse, run, print; exit with 1 on any disagreement."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sagas", type=int, default=5000)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=None, help="a run's plans and blows; drawn if left out")
+    parser.add_argument("--blows", type=int, default=None, help="how many things go wrong (default: one per 150 sagas)")
+    parser.add_argument("--lease", type=float, default=2.0, help="seconds")
+    parser.add_argument("--at-once", type=int, default=64, help="sagas that a worker drives at a time")
+    parser.add_argument("--backlog", type=int, default=1500, help="sagas that have been submitted and not ended")
+    parser.add_argument("--disk", choices=("auto", "plain"), default="auto", help="plain: mount nothing")
+    parser.add_argument("--disk-mb", type=int, default=6000, help="the size of the mounted disk")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with logs and ledgers")
+    parser.add_argument(
+        "--sabotage", choices=world.SABOTAGE, help="break the world's own promise: it must be found out"
+    )
+    args = parser.parse_args()
+    args.seed = Random().randrange(1 << 31) if args.seed is None else args.seed
+    args.blows = max(12, args.sagas // 150) if args.blows is None else args.blows
+    if args.disk == "auto":
+        _mount_in_private()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("saga_engine").setLevel(logging.ERROR)
+    folder = Path(tempfile.mkdtemp(prefix="saga-chaos-"))
+    try:
+        report = asyncio.run(Run(args, folder).run())
+    finally:
+        if args.keep:
+            print(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    show(report)
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=2))
+    sys.exit(1 if report["breaches"] or report["wrong"] else 0)
+
+
+def _mount_in_private() -> None:
+    """Go on in a mount namespace of our own, where that is allowed: its mounts end with us, however we end."""
+    unshare = shutil.which("unshare")
+    if os.environ.get(_PRIVATE) or os.geteuid() != 0 or unshare is None:
+        return
+    if subprocess.run([unshare, "--mount", "true"], check=False, capture_output=True).returncode == 0:
+        os.environ[_PRIVATE] = "yes"
+        os.execv(unshare, [unshare, "--mount", sys.executable, "-m", "chaos", *sys.argv[1:]])
+
+
+class Run:
+    """One run: its processes, its sagas, and what came of them."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._args = args
+        self._folder = folder
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["chaos.worker", "chaos.person", "chaos.verdict", "chaos.warm"])
+        self._dice = Random(f"{args.seed}:clocks")
+        self._clocks = 0
+        self._submitted = 0
+        self._again = 0
+        self._ended = 0
+        self._ended_at_s = time.monotonic()
+
+    async def run(self) -> dict[str, Any]:
+        """Everything, to the report."""
+        args, begun_s = self._args, time.monotonic()
+        _log.info("seed %d: %d sagas, %d workers, %d blows", args.seed, args.sagas, args.workers, args.blows)
+        disk = Disk(
+            self._folder / "disk", args.disk_mb, mount=os.environ.get(_PRIVATE) == "yes" and args.disk == "auto"
+        )
+        if not disk.mounted:
+            _log.info("no tmpfs may be mounted here: the full disk is a limit on the size of the server's files")
+        server = StoreServer(self._folder, disk)
+        try:
+            await server.start()
+            begun_ms = _clock_ms(server)
+            async with self._world(), self._lines(server) as lines:
+                conductor = self._conductor(server, lines)
+                async with Coordinator.open(server.url, make_tools(), patience_s=_PATIENCE_S) as coordinator:
+                    load = await self._play(coordinator, conductor)
+                await asyncio.sleep(args.lease)  # who was revived last may yet do harm
+                outside = await world.Outside.ask({"op": "look"})
+                while outside["pending"]:  # what is still on its way may yet do harm
+                    await asyncio.sleep(_LOOK_S)
+                    outside = await world.Outside.ask({"op": "look"})
+                driven_s = time.monotonic() - begun_s
+                for child in conductor.children():
+                    await child.end(signal.SIGKILL)
+            found = await self._judge(server, begun_ms)
+            if self._ended == args.sagas and (load["queued"] or load["timed"]):
+                conductor.wrong.append(f"all sagas have ended, and the queue holds {load['queued'] + load['timed']}")
+            return self._report(conductor, server, disk, found, outside, driven_s, time.monotonic() - begun_s)
+        finally:
+            server.close()
+
+    # --- the stage -------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _world(self) -> AsyncIterator[None]:
+        path = self._folder / "world"
+        world.Outside.path = str(path)
+        process = self._context.Process(target=serve_world, args=(self._folder, path, self._args.sabotage), daemon=True)
+        process.start()
+        await until(path.exists, "the world to begin")
+        try:
+            yield
+            if process.exitcode is not None:
+                raise RuntimeError(f"the world ended by itself: exit code {process.exitcode}")
+        finally:
+            process.kill()
+            process.join()
+
+    @asynccontextmanager
+    async def _lines(self, server: StoreServer) -> AsyncIterator[list[BadLine]]:
+        """One line for each worker, and one for the person."""
+        lines = [BadLine(server.url) for _ in range(self._args.workers + 1)]
+        for line in lines:
+            await line.__aenter__()
+        try:
+            yield lines
+        finally:
+            for line in lines:
+                await line.__aexit__(None, None, None)
+
+    def _conductor(self, server: StoreServer, lines: list[BadLine]) -> Conductor:
+        args = self._args
+        workers = [
+            Child(self._context, worker.main, partial(self._orders, number, lines[number].url))
+            for number in range(args.workers)
+        ]
+        duties = person.Duties(
+            lines[-1].url, world.Outside.path, str(self._folder / "person.log"), args.seed, args.lease
+        )
+        asked = Child(self._context, person.main, lambda: duties)
+        for child in (*workers, asked):
+            child.start()
+        return Conductor(args.seed, args.lease, workers, asked, lines, server)
+
+    def _orders(self, number: int, url: str) -> worker.Orders:
+        wrong = self._dice.random() < 0.6
+        self._clocks += wrong
+        hour = 3600.0
+        clock = (
+            self._dice.choice((-1, 1)) * self._dice.choice((30, hour, 400 * hour)),
+            self._dice.choice((0, 5, hour)),
+        )
+        return worker.Orders(
+            url=url,
+            world=world.Outside.path,
+            log=str(self._folder / f"worker-{number}.log"),
+            lease_s=self._args.lease,
+            patience_s=self._dice.choice((1.0, 5.0, 10.0)),
+            at_once=self._args.at_once,
+            clock_s=clock if wrong else (0.0, 0.0),
+        )
+
+    # --- the play --------------------------------------------------------------------------------------------------
+
+    async def _play(self, coordinator: Coordinator, conductor: Conductor) -> dict[str, int]:
+        """Submit, deal the blows as sagas end, then wait until all have."""
+        args = self._args
+        blows = draw(args.seed, args.blows)
+        dealt, told_s = 0, time.monotonic()
+        submitting = asyncio.create_task(self._submit_all(coordinator))
+        try:
+            while True:
+                load = await self._look(coordinator)
+                conductor.look_after()
+                while dealt < len(blows) and self._ended >= dealt * args.sagas // (len(blows) + 1):
+                    conductor.deal(blows[dealt])
+                    dealt += 1
+                if self._ended == args.sagas and submitting.done():
+                    await conductor.rest()
+                    return load
+                if submitting.done() and submitting.exception() is not None:
+                    submitting.result()
+                quiet_s = time.monotonic() - self._ended_at_s
+                if quiet_s > _STUCK_S and not conductor.busy:
+                    _log.warning("%d sagas do not end", args.sagas - self._ended)
+                    return load
+                if time.monotonic() - told_s > _TELL_S:
+                    told_s = time.monotonic()
+                    _log.info("%d of %d sagas have ended, %d blows", self._ended, args.sagas, dealt)
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            submitting.cancel()
+            await asyncio.gather(submitting, return_exceptions=True)
+
+    async def _look(self, coordinator: Coordinator) -> dict[str, int]:
+        load = await coordinator.overview()
+        ended = sum(load.statuses.get(status, 0) for status in t.SAGA_FINAL)
+        if ended != self._ended:
+            self._ended, self._ended_at_s = ended, time.monotonic()
+        return {"queued": load.queued, "timed": load.timed}
+
+    async def _submit_all(self, coordinator: Coordinator) -> None:
+        numbers = iter(range(self._args.sagas))
+
+        async def one_after_another() -> None:
+            for number in numbers:
+                while self._submitted - self._ended >= self._args.backlog:  # noqa: ASYNC110 - another process ends them
+                    await asyncio.sleep(_LOOK_S)
+                self._submitted += 1
+                await self._submit(coordinator, number)
+
+        await asyncio.gather(*(one_after_another() for _ in range(_SUBMIT_AT_ONCE)))
+
+    async def _submit(self, coordinator: Coordinator, number: int) -> None:
+        """Until it is acknowledged: the same id with the same plan is the same saga, however often it is submitted."""
+        saga_id, plan = plans.saga_id(self._args.seed, number), plans.plan(self._args.seed, number)
+        while True:
+            try:
+                await coordinator.submit(plan, saga_id=saga_id, detach=True)
+                return
+            except StoreUnavailable:
+                raise
+            except SagaError as error:
+                if error.code != "store-refused":
+                    raise
+                self._again += 1
+                await asyncio.sleep(_LOOK_S)
+
+    # --- the verdict -----------------------------------------------------------------------------------------------
+
+    async def _judge(self, server: StoreServer, begun_ms: int) -> verdict.Found:
+        args = self._args
+        shares: list[list[int]] = [[] for _ in range(world.SHARES)]
+        for number in range(args.sagas):
+            shares[world.share_of(plans.saga_id(args.seed, number))].append(number)
+        ended_ms = _clock_ms(server)
+        work = [
+            verdict.Share(server.url, str(self._folder), share, args.seed, numbers, begun_ms, ended_ms)
+            for share, numbers in enumerate(shares)
+        ]
+        found = verdict.Found(Counter(), {})
+        loop = asyncio.get_running_loop()
+        with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=self._context) as pool:
+            for each in asyncio.as_completed([loop.run_in_executor(pool, verdict.judge, share) for share in work]):
+                figures, breaches = await each
+                found.figures.update(figures)
+                found.breaches.update(breaches)
+        return found
+
+    def _report(
+        self,
+        conductor: Conductor,
+        server: StoreServer,
+        disk: Disk,
+        found: verdict.Found,
+        outside: dict[str, Any],
+        driven_s: float,
+        took_s: float,
+    ) -> dict[str, Any]:
+        args, figures = self._args, dict(found.figures)
+        ends = {status: figures.pop(status) for status in sorted(figures) if status.isupper()}
+        return {
+            "seed": args.seed,
+            "sagas": args.sagas,
+            "workers": args.workers,
+            "lease_s": args.lease,
+            "disk": "tmpfs" if disk.mounted else "limit",
+            "ends": ends,
+            "figures": {
+                **figures,
+                "late requests turned away": outside["turned_away"],
+                "leases lost": worker.log_lines(self._folder, "lease lost"),
+                "submissions refused and repeated": self._again,
+            },
+            "blows": {
+                **{blow: conductor.counts[blow] for blow in sorted(conductor.counts)},
+                "connections cut": sum(line.made for line in conductor.lines),
+                "connections refused": sum(line.refused for line in conductor.lines),
+                "store started": server.starts,
+                "processes started": sum(child.starts for child in conductor.children()),
+                "of these by a wrong clock": self._clocks,
+            },
+            "seconds": {"driven": round(driven_s, 1), "with the verdict": round(took_s, 1)},
+            "wrong": conductor.wrong,
+            "breaches": dict(sorted(found.breaches.items())),
+        }
+
+
+def serve_world(folder: Path, path: Path, sabotage: str | None) -> None:
+    """The world's process."""
+    die_with_parent()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(world.serve(folder, path, sabotage))
+
+
+def _clock_ms(server: StoreServer) -> int:
+    with server.client() as client:
+        seconds, micros = client.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def show(report: dict[str, Any]) -> None:
+    """The figures, then the offenders."""
+    for name in ("ends", "figures", "blows", "seconds"):
+        print(f"{name}:")
+        for what, count in report[name].items():
+            print(f"  {what:36}{count:>12}")
+    for sentence in report["wrong"]:
+        print(f"WRONG: {sentence}")
+    for saga_id, sentences in list(report["breaches"].items())[:_SHOWN]:
+        for sentence in sentences:
+            print(f"{saga_id}: {sentence}")
+    count = len(report["breaches"])
+    wrong = len(report["wrong"])
+    print(f"seed {report['seed']}: {count} of {report['sagas']} sagas in disagreement, {wrong} processes wrong")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The tools of the sagas. They differ in how a call in doubt is settled; what happens is the world's business.
+
+``keyed`` by calling again with the same key, ``probed`` by asking, ``bare`` only by a person, ``threaded`` is keyed and
+blocks a thread. ``drop`` is an undo that needs no output and does not mind if there is nothing to undo.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from chaos.world import LATE_S, Outside
+from saga_engine import RetryPolicy, ToolContext, ToolError, tool
+from saga_engine.tools.registry import ToolRegistry
+
+FAST = RetryPolicy(max_attempts=6, base_s=0.02, max_s=0.3)
+KINDS = ("keyed", "probed", "bare", "threaded")
+
+
+def word_of(luck: str, attempt: int) -> str:
+    """The word for an attempt (from 1); the last one is for all that follow."""
+    words = luck.split(",")
+    return words[min(attempt, len(words)) - 1]
+
+
+def _request(ctx: ToolContext, name: str, luck: str, output: Any, *, once: bool | None) -> dict[str, Any]:
+    word = word_of(luck, ctx.attempt)
+    if word == "gone":
+        raise ConnectionRefusedError("nobody listens there")
+    about = [ctx.saga_id, ctx.step_id, ctx.direction, ctx.attempt, ctx.idempotency_key, ctx.epoch, None]
+    return {"op": "call", "ctx": about, "tool": name, "luck": word, "output": output, "once": once}
+
+
+def _outcome(reply: dict[str, Any]) -> dict[str, Any]:
+    error = reply.get("error")
+    if error is None:
+        output: dict[str, Any] = reply["output"]
+        return output
+    if error == "crash":
+        raise ValueError("something broke")
+    raise ToolError(f"the world says {error}", error_code=error, retryable=error == "busy")
+
+
+async def _act(ctx: ToolContext, name: str, luck: str, output: Any, *, once: bool | None) -> dict[str, Any]:
+    return _outcome(await Outside.ask(_request(ctx, name, luck, output, once=once)))
+
+
+def _booked(item: str, size: int) -> dict[str, Any]:
+    return {"ref": item, **({"ballast": "x" * size} if size else {})}
+
+
+@tool(effect="read", retry=FAST)
+async def find(ctx: ToolContext) -> dict[str, Any] | None:
+    """Tell whether the call with this key happened; if not, it never will."""
+    asked = {"op": "settle", "saga_id": ctx.saga_id, "key": ctx.idempotency_key, "epoch": ctx.epoch, "attempt": 0}
+    return (await Outside.ask(asked)).get("output")
+
+
+def _pair(kind: str) -> list[Any]:
+    """``book_KIND`` and ``undo_KIND``."""
+    once = kind != "bare" and kind != "probed"
+    about: dict[str, Any] = {
+        "keyed": once,
+        "probe": "find" if kind == "probed" else None,
+        "retry": FAST,
+        "timeout_s": 20,
+    }
+
+    async def book(item: str, ctx: ToolContext, luck: str = "ok", size: int = 0, after: Any = None) -> dict[str, Any]:  # noqa: ARG001
+        return await _act(ctx, f"book_{kind}", luck, _booked(item, size), once=once)
+
+    async def undo(ref: str, ctx: ToolContext, luck: str = "ok") -> dict[str, Any]:
+        return await _act(ctx, f"undo_{kind}", luck, {"undone": ref}, once=once)
+
+    return [
+        tool(name=f"book_{kind}", undo=f"undo_{kind}", **about)(book),
+        tool(name=f"undo_{kind}", **about)(undo),
+    ]
+
+
+def _slow(luck: str, attempt: int) -> None:
+    """A thread cannot be cancelled: it waits out what the world holds, and its answer comes too late."""
+    if word_of(luck, attempt) == "hang":
+        time.sleep(LATE_S)
+
+
+@tool(keyed=True, undo="undo_threaded", retry=FAST, timeout_s=20)
+def book_threaded(item: str, ctx: ToolContext, luck: str = "ok", size: int = 0, after: Any = None) -> dict[str, Any]:  # noqa: ARG001
+    """Book, in a thread."""
+    return _threaded(ctx, "book_threaded", luck, _booked(item, size))
+
+
+@tool(keyed=True, retry=FAST, timeout_s=20)
+def undo_threaded(ref: str, ctx: ToolContext, luck: str = "ok") -> dict[str, Any]:
+    """Undo it, in a thread."""
+    return _threaded(ctx, "undo_threaded", luck, {"undone": ref})
+
+
+def _threaded(ctx: ToolContext, name: str, luck: str, output: Any) -> dict[str, Any]:
+    asked = _request(ctx, name, luck, output, once=True)
+    if asked["luck"] == "hang":
+        asked["luck"] = "ok"
+    answer = _outcome(Outside.ask_now(asked))
+    _slow(luck, ctx.attempt)
+    return answer
+
+
+@tool(keyed=True, tolerates_absence=True, retry=FAST, timeout_s=20)
+async def drop(request: str, ctx: ToolContext, luck: str = "ok") -> dict[str, Any]:
+    """Cancel by the id of the request, whether it ever came or not."""
+    return await _act(ctx, "drop", luck, {"dropped": request}, once=True)
+
+
+@tool(effect="read", retry=FAST, timeout_s=20)
+async def look(ctx: ToolContext, luck: str = "ok", after: Any = None) -> dict[str, Any]:  # noqa: ARG001
+    """Read something."""
+    return await _act(ctx, "look", luck, {"ref": "seen"}, once=None)
+
+
+def make_tools() -> ToolRegistry:
+    """All of them."""
+    pairs = [made for kind in KINDS if kind != "threaded" for made in _pair(kind)]
+    return ToolRegistry([*pairs, book_threaded, undo_threaded, drop, look, find])

@@ -1,0 +1,211 @@
+"""What must hold of every saga when the dust has settled; each breach is a sentence.
+
+The world's ledger, the engine's report and the journal are held against each other. Nothing here knows what went wrong
+during the run: the laws are the same in good weather.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chaos import plans
+from chaos.tools import make_tools
+from chaos.world import ledger_path
+from saga_engine import Coordinator, SagaError
+from saga_engine.core import transitions as t
+from saga_engine.core.replay import Replay
+from saga_engine.core.trace import DeclaredTools
+from saga_engine.core.trace_file import read, verify
+from saga_engine.testing.ledger import Line, OutsideLedger
+from saga_engine.tools.checking import SchemaCheck
+from saga_engine.tools.registry import ToolRegistry
+
+#: Outcomes of a process that was frozen in between may be looked at together although they are minutes apart.
+_TOGETHER_MS = 3_600_000
+#: Records after which a call that is neither keyed nor probed may be made again.
+_ALLOWS_ANOTHER = frozenset({"StepRetryScheduled", "DecisionMade", "FallbackChosen", "StepParked"})
+_AT_ONCE = 16
+
+
+class Share(NamedTuple):
+    """The sagas of one ledger, to be judged by one process. Times are Unix ms of the store's clock."""
+
+    url: str
+    folder: str
+    share: int
+    seed: int
+    numbers: Sequence[int]
+    begun_ms: int
+    ended_ms: int
+
+
+class Found(NamedTuple):
+    """What came of it: figures, and breaches by saga."""
+
+    figures: Counter[str]
+    breaches: dict[str, list[str]]
+
+
+class _ReadLedger(OutsideLedger):
+    """A ledger at rest, read once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._by_saga: dict[str, list[Line]] = {}
+        for line in super().lines():
+            self._by_saga.setdefault(line.saga_id, []).append(line)
+
+    def lines(self, saga_id: str | None = None, *, what: Any = None) -> Sequence[Line]:
+        found = self._by_saga.get(saga_id, []) if saga_id else [one for each in self._by_saga.values() for one in each]
+        return [line for line in found if what is None or line.what == what]
+
+    def sagas(self) -> set[str]:
+        return set(self._by_saga)
+
+
+def judge(share: Share) -> Found:
+    """Judge all sagas of a share."""
+    return asyncio.run(_judge(share))
+
+
+async def _judge(share: Share) -> Found:
+    ledger = _ReadLedger(ledger_path(Path(share.folder), share.share))
+    found = Found(Counter(), {})
+    tools = make_tools()
+    known = {plans.saga_id(share.seed, number) for number in share.numbers}
+    for stranger in sorted(ledger.sagas() - known):
+        found.breaches[stranger] = ["the world was asked for it, and nobody submitted it"]
+    gate = asyncio.Semaphore(_AT_ONCE)
+    async with Coordinator.open(share.url, tools) as coordinator:
+
+        async def one(number: int) -> None:
+            async with gate:
+                saga_id = plans.saga_id(share.seed, number)
+                try:
+                    told = await _read(coordinator, saga_id)
+                except SagaError as error:
+                    found.breaches[saga_id] = [f"it cannot be read: {error.code}: {error}"]
+                    return
+                wrong = list(_breaches(share, number, told, ledger, tools))
+                if wrong:
+                    found.breaches[saga_id] = wrong
+                _count(found.figures, told, ledger.lines(saga_id))
+
+        await asyncio.gather(*(one(number) for number in share.numbers))
+    return found
+
+
+class _Told(NamedTuple):
+    body: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    trace: Sequence[bytes]
+
+
+async def _read(coordinator: Coordinator, saga_id: str) -> _Told:
+    outcome = await coordinator.show(saga_id)
+    history = await coordinator.history(saga_id)
+    lines = await coordinator.trace(saga_id, full=True)
+    return _Told(outcome.to_dict(), history, [line.encode() + b"\n" for line in lines])
+
+
+def _count(figures: Counter[str], told: _Told, lines: Sequence[Line]) -> None:
+    figures[str(told.body["status"])] += 1
+    kinds = Counter(record["k"] for record in told.history)
+    figures["records"] += len(told.history)
+    owners = [record["owner"] for record in told.history if record["k"] == "SagaResumed"]
+    figures["taken up"] += len(owners)
+    figures["by another owner than before"] += sum(old != new for old, new in pairwise(owners))
+    figures["questions"] += kinds["StepEscalated"]
+    figures["answers"] += kinds["DecisionMade"]
+    figures["retries"] += kinds["StepRetryScheduled"]
+    figures["doubts"] += kinds["StepInDoubt"]
+    figures["cancels"] += kinds["CancelRequested"]
+    figures["calls"] += sum(line.what == "sent" for line in lines)
+    figures["effects"] += sum(line.what == "applied" and line.direction == "forward" for line in lines)
+    figures["undone"] += sum(line.what == "applied" and line.direction == "compensate" for line in lines)
+    figures["by-hand"] += sum(line.what == "by-hand" for line in lines)
+
+
+# --- the laws ------------------------------------------------------------------------------------------------------
+
+
+def _breaches(share: Share, number: int, told: _Told, ledger: OutsideLedger, tools: ToolRegistry) -> Iterator[str]:
+    plan = plans.plan(share.seed, number)
+    asked = {
+        record["step"]
+        for record in told.history
+        if record["k"] == "StepEscalated" and record.get("direction") == "compensate"
+    }
+    yield from _end(told)
+    yield from ledger.compare(told.body, plan, asked=asked)
+    yield from _journal(told, share)
+    yield from _blind_repeats(plan, told)
+    yield from _trace(told, tools)
+
+
+def _end(told: _Told) -> Iterator[str]:
+    """It has ended, nothing is open, and it was left unfinished only because a person said so."""
+    body = told.body
+    if body["status"] not in t.SAGA_FINAL:
+        yield f"it has not ended: {body['status']}"
+        return
+    if body["questions"]:
+        yield "it has ended, and something is asked"
+    for name in ("failed", "unresolved"):
+        if body["report"][name]:
+            yield f"it has ended, and its report lists as {name}: {body['report'][name]}"
+    left = any(record["k"] == "DecisionMade" and record["decision"] == "leave" for record in told.history)
+    if body["status"] == t.ABANDONED and not left:
+        yield "it was abandoned, and no person left anything"
+
+
+def _journal(told: _Told, share: Share) -> Iterator[str]:
+    """One owner after the other, each with a greater epoch; and all times are those of the store's clock."""
+    epochs = [record["epoch"] for record in told.history if record["k"] == "SagaResumed"]
+    if epochs != sorted(set(epochs)):
+        yield f"the epochs of its owners are {epochs}"
+    times = [record["at"] for record in told.history]
+    if times != sorted(times):
+        yield "time runs backwards in its journal"
+    if times[0] < share.begun_ms or times[-1] > share.ended_ms:
+        yield f"its journal runs from {times[0]} to {times[-1]}, the run from {share.begun_ms} to {share.ended_ms}"
+
+
+def _blind_repeats(plan: Mapping[str, Any], told: _Told) -> Iterator[str]:
+    """A call that is neither keyed nor probed is made again only when it is known not to have happened, or by order."""
+    bare = {
+        (step["step_id"], direction)
+        for step in plan["steps"]
+        for direction, tool in (("forward", step["tool"]), ("compensate", step.get("rollback", {}).get("tool", "")))
+        if tool.endswith("_bare") and "fallback" not in step
+    }
+    open_calls: set[tuple[str, str]] = set()
+    for record in told.history:
+        place = (record.get("step", ""), record.get("direction", "forward"))
+        if place not in bare:
+            continue
+        if record["k"] == "StepIntended":
+            if place in open_calls:
+                yield f"step {place[0]} ({place[1]}) was repeated blindly"
+            open_calls.add(place)
+        elif record["k"] in _ALLOWS_ANOTHER:
+            open_calls.discard(place)
+
+
+def _trace(told: _Told, tools: ToolRegistry) -> Iterator[str]:
+    """The journal verifies as a trace, and the pure engine decides again what it decided."""
+    verdict = verify(told.trace)
+    if verdict.broken is not None:
+        yield f"its trace is broken: {verdict.broken}"
+        return
+    for trace in read(told.trace):
+        replay = Replay(trace, DeclaredTools(trace.header, tools, SchemaCheck), together_ms=_TOGETHER_MS)
+        for _ in replay.run():
+            pass
+        if replay.divergence is not None:
+            yield f"replayed, it goes another way at line {replay.divergence.line}: {replay.divergence.what}"

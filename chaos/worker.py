@@ -1,0 +1,102 @@
+"""A worker process: takes sagas and drives them, on a bad line and by a wrong clock, until it is stopped or killed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from chaos.store import die_with_parent
+from chaos.tools import make_tools
+from chaos.world import Outside
+from saga_engine import Coordinator
+from saga_engine.errors import StoreRefused, StoreUnavailable
+
+_log = logging.getLogger("chaos.worker")
+_AGAIN_S = 0.1
+_JUMP_EVERY_S = 3.0
+
+
+class Orders(NamedTuple):
+    """What a worker is told. ``clock_s``: how wrong its clock is, and by how much it jumps now and then."""
+
+    url: str
+    world: str
+    log: str
+    lease_s: float
+    patience_s: float
+    at_once: int
+    clock_s: tuple[float, float]
+
+
+def main(orders: Orders) -> None:
+    """The process."""
+    become(orders.log, orders.world)
+    move_clock(*orders.clock_s)
+    asyncio.run(_main(orders))
+
+
+def become(log: str, world: str) -> None:
+    """A child like any other: it dies with its parent, and writes to its own log."""
+    die_with_parent()
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(process)d %(name)s %(message)s", force=True)
+    logging.getLogger("chaos").setLevel(logging.INFO)
+    Outside.path = world
+
+
+def move_clock(offset_s: float, jump_s: float) -> None:
+    """Put this process's wall clock wrong: by ``offset_s``, and by ``jump_s`` more or less every few seconds.
+
+    The engine must not care: leases and times in journals are the store's, waits are monotonic.
+    """
+    if not offset_s and not jump_s:
+        return
+    true_ns = time.time_ns
+
+    def wrong_ns() -> int:
+        jumps = int(time.monotonic() / _JUMP_EVERY_S) % 3 - 1
+        return true_ns() + int((offset_s + jumps * jump_s) * 1e9)
+
+    time.time_ns = wrong_ns
+    time.time = lambda: wrong_ns() / 1e9
+
+
+async def _main(orders: Orders) -> None:
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    while not stopping.is_set():
+        try:
+            await _open(orders, stopping)
+        except (StoreUnavailable, StoreRefused) as error:
+            _log.warning("the store is away: %s", error)
+            await asyncio.sleep(_AGAIN_S)
+
+
+async def _open(orders: Orders, stopping: asyncio.Event) -> None:
+    """Work until told to stop. An outage of the store may keep it from beginning; once begun it waits outages out."""
+    async with Coordinator.open(
+        orders.url, make_tools(), lease_s=orders.lease_s, patience_s=orders.patience_s
+    ) as coordinator:
+        working = asyncio.create_task(coordinator.work(concurrency=orders.at_once))
+        told = asyncio.create_task(stopping.wait())
+        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if working.done():
+            raise RuntimeError("the worker ended by itself") from working.exception()
+
+
+def log_lines(folder: Path, words: str) -> int:
+    """In how many lines of the workers' logs these words stand."""
+    return sum(
+        line.count(words) > 0
+        for path in folder.glob("worker-*.log")
+        for line in path.read_text(errors="replace").splitlines()
+    )

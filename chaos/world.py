@@ -1,0 +1,200 @@
+"""The outside world: one process that nobody kills, which takes requests over a socket and keeps the accounts.
+
+It is a process of its own, because the other side of a call does not die with the caller: a request that has arrived is
+worked on although its sender was killed meanwhile, and takes effect after another worker has taken the saga over. What
+it did stands in ``OutsideLedger``s, one for each share of the sagas, which the verdict holds against the journals.
+
+How a request fares is written in the request itself (``luck``, a word for each attempt, the last one for all further):
+
+=========  ==========================================================================================
+``ok``     it happens and is answered
+``busy``   not done, try again             ``refuse``  not done, and never will be
+``gone``   the connection is refused       ``crash``   not done, with an error that says nothing
+``cut``    the line breaks before it       ``lost``    … after it happened: the answer is lost
+``late``   it happens after the caller's   ``hang``    it happens and is never answered
+           patience
+=========  ==========================================================================================
+
+Two rules make this world one in which every question has an answer. A request that was asked about with the answer
+'it did not happen' never happens later (``settle``): a 'no' that is not final would be no evidence, and a person or a
+probe could not be believed. And a request whose undo has happened is turned away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from saga_engine import ToolContext, ToolError
+from saga_engine.testing.ledger import OutsideLedger
+
+SHARES: Final = 32
+#: What ``late`` waits before it takes effect; tools with that luck have less patience (``plans.IMPATIENT_S``).
+LATE_S: Final = 0.6
+#: A line that nobody answers is held so long; the caller has hung up by then.
+_HELD_S: Final = 30.0
+_LATENCY_S: Final = 0.02
+_LINE_BYTES: Final = 1 << 20
+
+#: Promises that the world can be made to break, to see that the verdict finds out: it takes every call with a key for a
+#: new one, or says that it undid what it did not.
+SABOTAGE: Final = ("keys", "undos")
+
+Reply = dict[str, Any] | None
+
+
+def share_of(saga_id: str) -> int:
+    """The number of the ledger that a saga's lines are in."""
+    return crc32(saga_id.encode()) % SHARES
+
+
+def ledger_path(folder: Path, share: int) -> Path:
+    """The file of a share."""
+    return folder / f"ledger-{share:02d}.db"
+
+
+class World:
+    """The server: single-threaded, so whatever happens between two awaits is atomic."""
+
+    def __init__(self, folder: Path, sabotage: str | None) -> None:
+        self._sabotage = sabotage
+        self._ledgers = [OutsideLedger(ledger_path(folder, share)) for share in range(SHARES)]
+        #: By key: requests of a lesser epoch, up to an attempt, or sent before a moment are turned away.
+        self._closed: dict[str, tuple[int, int, float]] = {}
+        self._undone: set[tuple[str, str]] = set()
+        self._pending = 0
+        self._turned_away = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection is one request; it is worked on to its end whether or not the caller still listens."""
+        with suppress(OSError):  # the caller was killed or has hung up; the ledger has what matters
+            line = await reader.readline()
+            if line.endswith(b"\n"):
+                reply = await self._handle(msgspec.json.decode(line))
+                if reply is not None:
+                    writer.write(msgspec.json.encode(reply) + b"\n")
+                    await writer.drain()
+        writer.close()
+
+    async def _handle(self, asked: Mapping[str, Any]) -> Reply:
+        if asked["op"] == "call":
+            self._pending += 1
+            try:
+                reply = await self._call(asked)
+            finally:
+                self._pending -= 1
+            if asked["luck"] == "hang":
+                await asyncio.sleep(_HELD_S)
+            return None if asked["luck"] in ("lost", "hang") else reply
+        if asked["op"] == "settle":
+            return self._settle(asked)
+        if asked["op"] == "by-hand":
+            self._ledgers[share_of(asked["saga_id"])].by_hand(asked["saga_id"], asked["step_id"])
+            self._undone.add((asked["saga_id"], asked["step_id"]))
+            return {}
+        return {"pending": self._pending, "turned_away": self._turned_away}
+
+    async def _call(self, asked: Mapping[str, Any]) -> Reply:
+        ctx = ToolContext(*asked["ctx"])
+        ledger = self._ledgers[share_of(ctx.saga_id)]
+        key, word = ctx.idempotency_key, asked["luck"]
+        if asked["once"] is not None:
+            ledger.sent(ctx, asked["tool"])
+        await asyncio.sleep((crc32(key.encode()) + ctx.attempt) % 97 / 97 * _LATENCY_S)
+        if word in ("busy", "refuse", "crash"):
+            return {"error": word}
+        if word == "cut":
+            return None
+        if word == "late":
+            await asyncio.sleep(LATE_S)
+        return self._apply(ledger, ctx, asked)
+
+    def _apply(self, ledger: OutsideLedger, ctx: ToolContext, asked: Mapping[str, Any]) -> Reply:
+        if asked["once"] is None:  # a read
+            return {"output": asked["output"]}
+        epoch, attempt, moment = self._closed.get(ctx.idempotency_key, (0, 0, 0.0))
+        place = (ctx.saga_id, ctx.step_id)
+        undone = ctx.direction == "forward" and place in self._undone
+        closed = ctx.epoch < epoch or ctx.attempt <= attempt or asked["sent_s"] < moment or undone
+        if closed and not (asked["once"] and ledger.find(ctx.idempotency_key)):
+            self._turned_away += 1
+            return {"error": "refuse"}
+        if self._sabotage == "undos" and ctx.direction == "compensate":
+            return {"output": asked["output"]}
+        once = asked["once"] and self._sabotage != "keys"
+        try:
+            output = ledger.apply(ctx, asked["tool"], asked["output"], once=once)
+        except ToolError:
+            self._turned_away += 1
+            return {"error": "refuse"}
+        if ctx.direction == "compensate":
+            self._undone.add(place)
+        return {"output": output}
+
+    def _settle(self, asked: Mapping[str, Any]) -> Reply:
+        key = asked["key"]
+        found = self._ledgers[share_of(asked["saga_id"])].find(key)
+        if found is not None:
+            return {"output": found.output}
+        epoch, attempt, _ = self._closed.get(key, (0, 0, 0.0))
+        self._closed[key] = (max(epoch, asked["epoch"]), max(attempt, asked["attempt"]), asked["sent_s"])
+        return {}
+
+
+async def serve(folder: Path, path: Path, sabotage: str | None) -> None:
+    """Serve until cancelled."""
+    world = World(folder, sabotage)
+    server = await asyncio.start_unix_server(world.accept, str(path), limit=_LINE_BYTES, backlog=4096)
+    async with server:
+        await server.serve_forever()
+
+
+# --- the other end -------------------------------------------------------------------------------------------------
+
+
+class Outside:
+    """How a process speaks to the world. A broken line is a ``ConnectionError``: nobody knows what came of it."""
+
+    path: str = ""
+
+    @classmethod
+    async def ask(cls, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one request and wait for its answer."""
+        reader, writer = await asyncio.open_unix_connection(cls.path, limit=_LINE_BYTES)
+        try:
+            writer.write(_line(asked))
+            line = await reader.readline()
+        finally:
+            writer.transport.abort()
+        return _decoded(line)
+
+    @classmethod
+    def ask_now(cls, asked: Mapping[str, Any], patience_s: float | None = None) -> dict[str, Any]:
+        """The same from a thread."""
+        with socket.socket(socket.AF_UNIX) as line, suppress(BrokenPipeError):
+            line.settimeout(patience_s)
+            line.connect(cls.path)
+            line.sendall(_line(asked))
+            with line.makefile("rb") as answer:
+                return _decoded(answer.readline())
+        return _decoded(b"")
+
+
+def _line(asked: Mapping[str, Any]) -> bytes:
+    # One clock for all processes of a machine, and none that the conductor moves.
+    return msgspec.json.encode({**asked, "sent_s": time.monotonic()}) + b"\n"
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError("the line broke before an answer came")
+    reply: dict[str, Any] = msgspec.json.decode(line)
+    return reply
