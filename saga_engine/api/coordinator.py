@@ -304,6 +304,8 @@ class Coordinator:
                 raise other_plan(name)
             if journalled is not None:
                 journalled.set_result(None)
+            if not detach:
+                present.stay()
             return Handle(name, present.future)
         started = SagaStarted(
             at=self._fleet.clock.now_ms(),

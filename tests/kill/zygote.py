@@ -18,10 +18,16 @@ import tempfile
 import traceback
 from typing import IO, Any, NamedTuple
 
-from tests.kill import child, fork_child, growing_child, session_child
+from tests.kill import child, fork_child, growing_child, session_child, worker_child
 
-#: Who plays a case: the engine's core cases, or those about guards and growing plans, sessions, or forks.
-_PLAYERS = {"core": child.main, "growing": growing_child.main, "sessions": session_child.main, "fork": fork_child.main}
+#: Who plays a case: the engine's core cases, or those about guards and growing plans, sessions, forks, or workers.
+_PLAYERS = {
+    "core": child.main,
+    "growing": growing_child.main,
+    "sessions": session_child.main,
+    "fork": fork_child.main,
+    "workers": worker_child.main,
+}
 
 
 class _Child(NamedTuple):

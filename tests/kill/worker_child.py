@@ -1,0 +1,99 @@
+"""What a forked child of the zygote does as a worker, or as somebody who posts to a saga and dies.
+
+A worker touches files in the folder of its ledger: ``ready-<name>`` when it takes sagas, ``stopping-<name>`` when it
+has heard SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from saga_engine import Coordinator, RetryPolicy, SagaError, ToolContext, ToolError, tool
+from saga_engine.core.messages import Message, encode_message
+from saga_engine.core.records import Record
+from saga_engine.stores import open_store
+from saga_engine.testing.faults import Faults, FaultyStore
+from saga_engine.testing.ledger import OutsideLedger
+from saga_engine.tools.registry import ToolRegistry
+from tests.kill.world import TOOLS as OTHERS
+from tests.kill.world import World, did
+
+Told = dict[str, Any]
+
+#: Longer than a worker keeps a waiting saga in memory.
+LONG_PAUSE_S = 3.0
+
+
+@tool(
+    undo="cancel", keyed=True, retry=RetryPolicy(max_attempts=2, base_s=LONG_PAUSE_S, max_s=LONG_PAUSE_S, jitter=False)
+)
+async def dawdle(item: str, ctx: ToolContext) -> dict:
+    """Not done at the first attempt, and worth another, later."""
+    World.ledger.sent(ctx, "dawdle", {"item": item})
+    if ctx.attempt == 1:
+        raise ToolError("later", error_code="busy", retryable=True)
+    return did(ctx, "dawdle", {"ref": item}, once=True)
+
+
+TOOLS = {name: ToolRegistry(registry, dawdle) for name, registry in OTHERS.items()}
+
+
+def main(case: dict[str, Any]) -> Told:
+    """Play the part and say what came of it."""
+    World.ledger = OutsideLedger(case["ledger"])
+    World.folder = Path(case["ledger"]).parent
+    World.faults = Faults(case.get("fault", ""))
+    return asyncio.run(PARTS[case["part"]](case))
+
+
+async def _work(case: dict[str, Any]) -> Told:
+    """Take and drive sagas until SIGTERM."""
+    durable: list[list[str]] = []
+
+    def listen(saga_id: str, record: Record) -> None:
+        durable.append([saga_id, type(record).__name__])
+
+    loop = asyncio.get_running_loop()
+    told_to_stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, told_to_stop.set)
+    name = case.get("name", "w")
+    store = FaultyStore(open_store(case["url"], patience_s=case.get("patience_s", 10.0)), World.faults)
+    told: Told = {}
+    try:
+        async with Coordinator.open(
+            store, TOOLS[case["variant"]], lease_s=case.get("lease_s", 15.0), observers=[listen]
+        ) as coordinator:
+            task = asyncio.create_task(coordinator.work(concurrency=case.get("concurrency", 16)))
+            await asyncio.sleep(0)
+            (World.folder / f"ready-{name}").touch()
+            stopped = asyncio.create_task(told_to_stop.wait())
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            (World.folder / f"stopping-{name}").touch()
+            await coordinator.close()
+            told["report"] = msgspec.to_builtins(await task)
+    except SagaError as error:
+        told["error"] = error.to_dict()
+    finally:
+        await store.close()
+    return {**told, "durable": durable, "counts": dict(World.faults.counts)}
+
+
+async def _post(case: dict[str, Any]) -> Told:
+    """Post a person's answer to an open question, and die before acting on it."""
+    store = open_store(case["url"])
+    await store.open()
+    message = Message(id="m", kind="decide", by="ada", step="1", decision="happened", output={"ref": "i1"})
+    message = msgspec.structs.replace(message, question=case["question"])
+    await store.post(case["saga_id"], encode_message(message))
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+PARTS = {"work": _work, "post": _post}
