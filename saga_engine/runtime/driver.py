@@ -35,6 +35,8 @@ _log = logging.getLogger("saga_engine.driver")
 
 Result = Outcome | Advice | ErrorInfo | None
 
+#: For a wait for a timer that is longer than this, a saga needs no task.
+_SLEEP_MS = 1_000
 #: A due time that is long past: the saga wants a worker now.
 AT_ONCE = 1
 #: What this process cannot do, and another one perhaps can, is offered again after so long.
@@ -105,6 +107,7 @@ class SagaDriver:
         "_wake",
         "_writer",
         "journalled",
+        "sleeps_until_ms",
         "state",
         "stopping",
     )
@@ -129,6 +132,9 @@ class SagaDriver:
         self.state = state
         self.stopping = False
         self.journalled = journalled
+        #: Not 0: ``run`` has returned because nothing moves the saga before this time; it may be run again, with no
+        #: records.
+        self.sleeps_until_ms = 0
         self._seq = seq
         self._creation = creation
         self._decided_at = 0
@@ -172,12 +178,13 @@ class SagaDriver:
             self._wake.set_result(None)
 
     async def run(self, first: Sequence[r.AnyRecord]) -> None:
-        """Drive the saga until it ends, rests or is stopped; ``first`` are the records that begin or resume it.
+        """Drive the saga until it ends, rests, sleeps or is stopped; ``first`` are the records that begin or resume it.
 
         Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then stands as
         its journal says.
         """
         records: list[r.AnyRecord] = list(first)
+        self.sleeps_until_ms = 0
         settled_at: int | None = None  # when the last outcome was judged; what follows from it is decided then
         if self._link is not None:
             self._link.driver = self
@@ -202,6 +209,8 @@ class SagaDriver:
                 records = []
                 if not effects and self._is_abandoned_session():
                     await self._store.release(self.state.saga_id, self.state.epoch)
+                    return
+                if not effects and self._may_sleep():
                     return
                 if len(effects) == 1 and self._is_alone():
                     # It runs right here, with no task of its own: the hot path of a sequential saga.
@@ -242,6 +251,17 @@ class SagaDriver:
         if not state.open or kept or self._tasks or self._outcomes or self._mail:
             return False
         return not state.in_flight and state.next_due(self._decided_at) is None
+
+    def _may_sleep(self) -> bool:
+        """Whether nothing but a timer that is far away will move the saga; it then sleeps until that time."""
+        if self._tasks or self._outcomes or self._mail or self.stopping or self._link is not None:
+            return False
+        if not self.state.only_waits():
+            return False
+        due_ms = self.state.next_due(self._decided_at)
+        if due_ms is not None and due_ms - self._decided_at > _SLEEP_MS:
+            self.sleeps_until_ms = due_ms
+        return self.sleeps_until_ms > 0
 
     def _take_requests(self, records: list[r.AnyRecord], link: Link) -> None:
         """What a session's agent wants recorded; its calls and their intents share an append."""

@@ -27,19 +27,19 @@ from saga_engine.errors import (
     QueueFull,
     SagaError,
     SagaExists,
-    SagaNotFound,
     SagaOwned,
     StoreRefused,
     StoreUnavailable,
 )
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
-from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Held, Observer, Store, Taken, Tools
+from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Observer, Store, Taken, Tools
+from saga_engine.runtime.acquiring import acquire
+from saga_engine.runtime.debts import Debts
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
-from saga_engine.runtime.lease import Lease, StoreClock, lease_clock_s
+from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
-from saga_engine.runtime.owner import provably_dead
 from saga_engine.runtime.performer import Performer, means_of, secret_value
 from saga_engine.runtime.writer import JournalWriter
 
@@ -47,22 +47,20 @@ _log = logging.getLogger("saga_engine")
 
 #: How often a saga is taken up again after the lease was lost under it.
 _MAX_TAKE_UPS = 3
-#: How often, in seconds, a saga that another process owns is asked for: its owner may end with it, or prove that it
-#: lives, before its lease ends. A lease that ends later than it did, by more than this, has been renewed.
-_ACQUIRE_AGAIN_S = 1.0
-_RENEWED_S = 0.25
 #: A saga from the queue that waits for a timer for longer than this does not wait in memory.
 _REST_MS = 2_000
 #: After how long a saga is offered again that could not be driven here, for want of a tool or a secret: least and most.
 _RETRY_REFUSED_MS = (5_000, 600_000)
-#: The epoch of a saga that may be ours: the answer that would say so was lost.
-_UNKNOWN = -1
+
+
+#: What becomes of a saga here; None: it sleeps.
+Work = Coroutine[Any, Any, Outcome | None]
 
 
 class Running:
     """A saga of this process: its driver of the moment, and those who wait for it."""
 
-    __slots__ = ("digest", "driver", "future", "journalled", "link", "lost", "queued", "task")
+    __slots__ = ("alarm", "digest", "driver", "future", "journalled", "link", "lost", "queued", "task")
 
     def __init__(self, digest: str, link: Link | None = None, *, queued: bool = False) -> None:
         self.digest = digest
@@ -72,7 +70,9 @@ class Running:
         self.link = link
         self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.driver: SagaDriver | None = None
+        #: None while it sleeps; then ``alarm`` wakes it.
         self.task: asyncio.Task[None] | None = None
+        self.alarm: asyncio.TimerHandle | None = None
         self.lost = False
         #: Resolved when the saga is in the store, for a submission that waits for no more than that.
         self.journalled: asyncio.Future[None] | None = None
@@ -125,9 +125,7 @@ class Fleet:
         self._begun_before = 0
         self._opening = asyncio.Lock()
         self._running: dict[str, Running] = {}
-        #: Sagas that could not be given up, because the store could not be told: epoch and due time.
-        self._owed: dict[str, tuple[int, int]] = {}
-        self._unsure = False
+        self.debts = Debts(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
         self._stopping = asyncio.Event()
 
     async def close(self) -> None:
@@ -137,19 +135,16 @@ class Fleet:
             alarm.cancel()
         self._alarms.clear()
         self._stopping.set()
-        running = list(self._running.values())
-        for saga in running:
+        running = list(self._running.items())
+        for saga_id, saga in running:
             if saga.driver is not None:
                 saga.driver.stop()
-        await asyncio.gather(*(saga.task for saga in running if saga.task is not None), return_exceptions=True)
+            self._rouse(saga_id)
+        await asyncio.gather(*(saga.task for _, saga in running if saga.task is not None), return_exceptions=True)
         await self._writer.close()
         if self._performer is not None:
-            if self._owed:
-                try:
-                    await asyncio.wait_for(self.settle_debts(), 1.0)
-                except (SagaError, TimeoutError) as error:
-                    _log.info("sagas could not be given up (%s); workers find them", error)
-            await self._performer.lease.close(clean=not (self._owed or self._unsure))
+            await self.debts.settle_at_the_end()
+            await self._performer.lease.close(clean=self.debts.none)
 
     # --- the ways in ---------------------------------------------------------------------------------------------
 
@@ -162,6 +157,7 @@ class Fleet:
         saga = self._running.get(saga_id)
         if saga is not None and saga.driver is not None:
             saga.driver.notify()
+            self._rouse(saga_id)
 
     def begin(
         self,
@@ -202,9 +198,10 @@ class Fleet:
         The handle's outcome may be one that only waits for a timer. Raises ``Interrupted``: the saga then goes back.
         """
         if self.closing:
-            self.owe(taken)
+            self.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
         self._still_open()
         saga = Running("", queued=True)
+        self._rouse(taken.saga_id)
         before = self._running.get(taken.saga_id)
         work = self._adopt(taken, owner, saga, None if before is None else before.task)
         return self._take_on(taken.saga_id, saga, work)
@@ -219,45 +216,34 @@ class Fleet:
         begun = self._begun_before + (0 if self._performer is None else self._performer.begun)
         return len(self._running), sum(driver.under_way() for driver in drivers), begun
 
-    def owe(self, taken: Taken) -> None:
-        """A saga from the queue that is not driven here: it is given up with ``settle_debts``."""
-        self._owed[taken.saga_id] = (taken.epoch, AT_ONCE)
-
-    def unsure(self) -> None:
-        """This process may own sagas that it does not know of: the end of its lease must have others look for them."""
-        self._unsure = True
-
-    async def settle_debts(self) -> None:
-        """Give up what could not be given up when its driver ended. Raises ``StoreUnavailable``."""
-        for saga_id, debt in list(self._owed.items()):
-            epoch, due_ms = debt
-            if epoch != _UNKNOWN:
-                await self._store.release(saga_id, epoch, due_ms)
-            elif saga_id not in self._running:
-                await self._release_if_ours(saga_id, due_ms)
-            if self._owed.get(saga_id) == debt:
-                del self._owed[saga_id]
-
-    async def _release_if_ours(self, saga_id: str, due_ms: int) -> None:
-        try:
-            head = await self._store.head(saga_id)
-        except SagaNotFound:
-            return
-        if head.owner == self._writer.owner and saga_id not in self._running:
-            await self._store.release(saga_id, head.epoch, due_ms)
-
     def _still_open(self) -> None:
         if self.closing:
             raise Interrupted("the coordinator is closing", hint="open another one")
 
-    def _take_on(self, saga_id: str, saga: Running, work: Coroutine[Any, Any, Outcome]) -> Handle:
+    def _take_on(self, saga_id: str, saga: Running, work: Work) -> Handle:
         self._running[saga_id] = saga
         saga.task = asyncio.create_task(self._see_through(saga_id, saga, work), name=f"saga {saga_id}")
         return Handle(saga_id, saga.future)
 
+    def _put_to_sleep(self, saga_id: str, saga: Running) -> None:
+        """Nothing but a timer far away will move the saga: until then it is its state and an alarm, and no task."""
+        assert saga.driver is not None
+        delay_s = max(saga.driver.sleeps_until_ms - self.clock.now_ms(), 0) / 1000 + 0.001
+        saga.task = None
+        saga.alarm = asyncio.get_running_loop().call_later(delay_s, self._rouse, saga_id)
+
+    def _rouse(self, saga_id: str) -> None:
+        """Wake a saga that sleeps; nothing happens to one that does not."""
+        saga = self._running.get(saga_id)
+        if saga is None or saga.alarm is None:
+            return
+        saga.alarm.cancel()
+        saga.alarm = None
+        self._take_on(saga_id, saga, self._drive(saga_id, saga, saga.driver, ()))
+
     async def _create(
         self, saga: Running, started: SagaStarted, compiled: CompiledPlan, taken: Sequence[StepTakenOver]
-    ) -> Outcome:
+    ) -> Outcome | None:
         met = self._performer is not None
         performer = await self._open_lease()
         if not met:  # the deadline counts on the store's clock, which is known only now
@@ -301,12 +287,12 @@ class Fleet:
 
     # --- driving -------------------------------------------------------------------------------------------------
 
-    async def _see_through(self, saga_id: str, saga: Running, work: Coroutine[Any, Any, Outcome]) -> None:
-        """Run ``work`` and hand its end to those who wait."""
+    async def _see_through(self, saga_id: str, saga: Running, work: Work) -> None:
+        """Run ``work`` and hand its end to those who wait; None: it sleeps, and they wait on."""
         try:
             outcome = await work
         except asyncio.CancelledError:
-            self._owed.setdefault(saga_id, (_UNKNOWN, AT_ONCE))
+            self.debts.owe_perhaps(saga_id, AT_ONCE)
             saga.future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
@@ -314,16 +300,21 @@ class Fleet:
                 saga.future.set_exception(error)
                 saga.future.exception()  # if nobody waits for it, its journal says so: asyncio need not warn
         else:
-            if not saga.future.done():
+            if outcome is None:
+                self._put_to_sleep(saga_id, saga)
+            elif not saga.future.done():
                 saga.future.set_result(outcome)
         finally:
-            if self._running.get(saga_id) is saga:
+            if self._running.get(saga_id) is saga and saga.alarm is None:
                 del self._running[saga_id]
 
     async def _drive(
         self, saga_id: str, saga: Running, driver: SagaDriver | None, first: Sequence[AnyRecord]
-    ) -> Outcome:
-        """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it."""
+    ) -> Outcome | None:
+        """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it.
+
+        None: it waits for a timer, and need not wait here.
+        """
         take_ups = 0
         while True:
             if driver is None:
@@ -353,9 +344,11 @@ class Fleet:
                 driver = None
             except Exception as error:
                 saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
-                await self._give_up(saga_id, driver.state.epoch, self._due_after(error))
+                await self.debts.give_up(saga_id, driver.state.epoch, self._due_after(error))
                 raise
             else:
+                if driver.sleeps_until_ms:
+                    return None
                 if driver.state.status in t.SAGA_FINAL:
                     return Outcome(driver.state)
                 if driver.state.status == t.ESCALATED:
@@ -418,14 +411,6 @@ class Fleet:
         least_ms, most_ms = _RETRY_REFUSED_MS
         return now_ms + min(max((now_ms - since_ms) // 2, least_ms), most_ms)
 
-    async def _give_up(self, saga_id: str, epoch: int, due_ms: int) -> None:
-        """After a defect or an outage: let others take the saga over, if the store can be told."""
-        try:
-            await asyncio.wait_for(self._store.release(saga_id, epoch, due_ms), 1.0)
-        except (SagaError, TimeoutError) as error:
-            self._owed[saga_id] = (epoch, due_ms)
-            _log.info("saga %s could not be given up yet (%s)", saga_id, error)
-
     def _driver(
         self,
         state: State,
@@ -470,7 +455,7 @@ class Fleet:
                 performer = await self._open_lease()
                 acquired = await self._acquire(saga_id)
         except StoreUnavailable:
-            self._owed[saga_id] = (_UNKNOWN, AT_ONCE)  # it may be ours, and the answer was lost
+            self.debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost
             raise
         try:
             if acquired.seq != len(records):
@@ -478,7 +463,7 @@ class Fleet:
                 state = state_of(records, self._tools)
             return await self._take_up(saga, state, acquired, performer)
         except Exception as error:
-            await self._give_up(saga_id, acquired.epoch, self._due_after(error))
+            await self.debts.give_up(saga_id, acquired.epoch, self._due_after(error))
             raise
 
     def _rests(self, state: State) -> bool:
@@ -499,7 +484,9 @@ class Fleet:
         evolve(state, resumed)
         return self._driver(state, acquired.seq, performer, saga, mail=bool(acquired.inbox)), resumed
 
-    async def _adopt(self, taken: Taken, owner: str, saga: Running, before: asyncio.Task[None] | None) -> Outcome:
+    async def _adopt(
+        self, taken: Taken, owner: str, saga: Running, before: asyncio.Task[None] | None
+    ) -> Outcome | None:
         """Drive a saga that was taken from the queue; whatever keeps this process from it sends it back there."""
         saga_id, epoch = taken.saga_id, taken.epoch
         if before is not None:
@@ -521,7 +508,7 @@ class Fleet:
         except LeaseLost:
             raise
         except Exception as error:
-            await self._give_up(saga_id, epoch, self._due_after(error, records[-1].at if records else None))
+            await self.debts.give_up(saga_id, epoch, self._due_after(error, records[-1].at if records else None))
             raise
         resumed = SagaResumed(at=max(self.clock.now_ms(), state.at), owner=owner, epoch=epoch)
         evolve(state, resumed)
@@ -529,42 +516,7 @@ class Fleet:
         return await self._drive(saga_id, saga, driver, [resumed])
 
     async def _acquire(self, saga_id: str) -> Acquired:
-        """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it."""
-        told, ends_s = "", 0.0
-        while True:
-            owner = self._writer.owner
-            answer = await self._store.acquire(saga_id, owner)
-            if isinstance(answer, Held) and provably_dead(answer.owner):
-                answer = await self._store.acquire(saga_id, owner, dead_owner=answer.owner)
-            if isinstance(answer, Acquired):
-                return answer
-            left_s = answer.ttl_ms / 1000
-            now_s = lease_clock_s()
-            if told != answer.owner:
-                told, ends_s = answer.owner, now_s + left_s
-                if self._on_wait is not None:
-                    self._on_wait(saga_id, answer.owner, left_s)
-            elif now_s + left_s > ends_s + _RENEWED_S:
-                raise SagaOwned(
-                    f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
-                    hint="it goes on there; `saga show` follows it",
-                    saga_id=saga_id,
-                    owner=answer.owner,
-                )
-            if await self._closes_within(min(left_s, _ACQUIRE_AGAIN_S) + 0.01):
-                raise Interrupted(
-                    f"saga {saga_id} was not taken over; it stands as its journal says",
-                    hint=f"saga resume {saga_id}",
-                    saga_id=saga_id,
-                )
-
-    async def _closes_within(self, seconds: float) -> bool:
-        """Wait; True at once when the coordinator is being closed."""
-        try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        return await acquire(self._store, saga_id, lambda: self._writer.owner, self._stopping, self._on_wait)
 
     async def _open_lease(self) -> Performer:
         performer = self._performer
@@ -576,7 +528,7 @@ class Fleet:
                 if performer.lease.valid():
                     return performer
                 performer.lease.lose()  # its time is over, although its renewal has not noticed yet
-                self._owed.clear()  # with the lease its sagas became nobody's
+                self.debts.forgive()
                 self._begun_before += performer.begun
             lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
             await lease.open()
@@ -587,8 +539,11 @@ class Fleet:
 
     def _lost(self) -> None:
         """Stop waiting for answers: whoever owns the sagas now settles what is in doubt."""
-        for saga in self._running.values():
-            if saga.task is not None and saga.driver is not None:
+        for saga_id, saga in list(self._running.items()):
+            if saga.alarm is not None:
+                saga.driver = None  # it takes itself up again from its journal
+                self._rouse(saga_id)
+            elif saga.task is not None and saga.driver is not None:
                 saga.lost = True
                 saga.task.cancel()
 
@@ -618,11 +573,6 @@ def _lost(saga_id: str) -> LeaseLost:
         hint=f"saga resume {saga_id}",
         saga_id=saga_id,
     )
-
-
-def _who(owner: str) -> str:
-    parts = owner.split("/")
-    return f"pid {parts[3]} on {parts[0]}" if len(parts) == 6 else owner
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

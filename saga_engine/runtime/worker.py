@@ -19,6 +19,7 @@ import msgspec
 
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, StoreUnavailable
 from saga_engine.ports import Taken, Taking, WorkStore
+from saga_engine.runtime.driver import AT_ONCE
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.outcome import Handle, Outcome
@@ -168,7 +169,7 @@ class Worker:
 
     def _begin(self, taken: Taken, owner: str) -> None:
         if self._stopping.is_set():
-            self._fleet.owe(taken)
+            self._fleet.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
             return
         try:
             handle = self._fleet.adopt(taken, owner)
@@ -188,11 +189,11 @@ class Worker:
         try:
             async with asyncio.timeout(_GIVE_BACK_S):
                 if self._nonce:
-                    self._fleet.unsure()  # the request itself may still be on its way to the store
+                    self._fleet.debts.unsure()  # the request itself may still be on its way to the store
                     owner = (await self._fleet.lease()).owner
                     for taken in (await self._work.take(owner, self._nonce, 0, self._partitions)).sagas:
-                        self._fleet.owe(taken)
-                await self._fleet.settle_debts()
+                        self._fleet.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
+                await self._fleet.debts.settle()
         except (TimeoutError, SagaError) as error:
             _log.warning("sagas could not be given back yet: %s", error or "the store does not answer")
 
@@ -229,7 +230,7 @@ class Worker:
     async def _look_round(self) -> None:
         while not self._stopping.is_set():
             try:
-                await self._fleet.settle_debts()
+                await self._fleet.debts.settle()
                 await self._reclaim()
                 await self._tell()
             except (StoreUnavailable, StoreRefused) as error:

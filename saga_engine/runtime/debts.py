@@ -1,0 +1,90 @@
+"""Sagas that this process owns and does not drive: they are given up as soon as the store can be told.
+
+A saga is given up when its driver has ended in an outage or a defect. If the store does not hear of that, or if the
+answer is lost that would have made a saga ours, this process owes the store a word. Until it is said, the saga stands
+still, because its owner seems to live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from saga_engine.errors import SagaError, SagaNotFound
+from saga_engine.ports import Store
+
+_log = logging.getLogger("saga_engine")
+
+#: How long, in seconds, a word to the store may take before it is owed.
+_PATIENCE_S = 1.0
+#: The epoch of a saga that may be ours: the answer that would say so was lost.
+_UNKNOWN = -1
+
+
+class Debts:
+    """What is owed, by saga. ``owner`` tells who this process is; ``drives`` whether it drives a saga now."""
+
+    def __init__(self, store: Store, owner: Callable[[], str], drives: Callable[[str], bool]) -> None:
+        self._store = store
+        self._owner = owner
+        self._drives = drives
+        self._owed: dict[str, tuple[int, int]] = {}
+        self._unsure = False
+
+    @property
+    def none(self) -> bool:
+        """Whether this process owns nothing that it does not drive, as far as it can know."""
+        return not (self._owed or self._unsure)
+
+    async def give_up(self, saga_id: str, epoch: int, due_ms: int) -> None:
+        """Let others take a saga over at ``due_ms``; owed, if the store cannot be told now."""
+        try:
+            await asyncio.wait_for(self._store.release(saga_id, epoch, due_ms), _PATIENCE_S)
+        except (SagaError, TimeoutError) as error:
+            self.owe(saga_id, epoch, due_ms)
+            _log.info("saga %s could not be given up yet (%s)", saga_id, error)
+
+    def owe(self, saga_id: str, epoch: int, due_ms: int) -> None:
+        """A saga that is ours is to be given up."""
+        self._owed[saga_id] = (epoch, due_ms)
+
+    def owe_perhaps(self, saga_id: str, due_ms: int) -> None:
+        """A saga that may be ours, at an epoch that is not known, is to be given up if it is."""
+        self._owed.setdefault(saga_id, (_UNKNOWN, due_ms))
+
+    def unsure(self) -> None:
+        """This process may own sagas that it does not know of: the end of its lease must have others look for them."""
+        self._unsure = True
+
+    def forgive(self) -> None:
+        """With the lease, its sagas became nobody's."""
+        self._owed.clear()
+
+    async def settle(self) -> None:
+        """Give up what is owed. Raises ``StoreUnavailable`` or ``StoreRefused``; the rest is still owed then."""
+        for saga_id, debt in list(self._owed.items()):
+            epoch, due_ms = debt
+            if epoch != _UNKNOWN:
+                await self._store.release(saga_id, epoch, due_ms)
+            elif not self._drives(saga_id):
+                await self._release_if_ours(saga_id, due_ms)
+            if self._owed.get(saga_id) == debt:
+                del self._owed[saga_id]
+
+    async def settle_at_the_end(self) -> None:
+        """One last try; what is still owed then is found by workers."""
+        if not self._owed:
+            return
+        try:
+            await asyncio.wait_for(self.settle(), _PATIENCE_S)
+        except (SagaError, TimeoutError) as error:
+            _log.info("sagas could not be given up (%s); workers find them", error)
+
+    async def _release_if_ours(self, saga_id: str, due_ms: int) -> None:
+        try:
+            head = await self._store.head(saga_id)
+        except SagaNotFound:
+            return
+        if head.owner == self._owner() and not self._drives(saga_id):
+            await self._store.release(saga_id, head.epoch, due_ms)

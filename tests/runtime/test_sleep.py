@@ -1,0 +1,124 @@
+"""A saga that only waits for a timer has no task: its state, an alarm, and whoever waits for it."""
+
+import asyncio
+
+import pytest
+
+from saga_engine import Coordinator, RetryPolicy, ToolError, tool
+from saga_engine.errors import Interrupted
+from tests.kill.polling import eventually
+
+CALLS: list[str] = []
+
+
+@tool(undo="cancel", keyed=True)
+async def book(item: str) -> dict:
+    CALLS.append(f"book {item}")
+    return {"item": item}
+
+
+@tool
+async def cancel(item: str) -> dict:
+    CALLS.append(f"cancel {item}")
+    return {}
+
+
+@tool(undo="cancel", keyed=True, retry=RetryPolicy(max_attempts=3, base_s=3600.0, max_s=3600.0, jitter=False))
+async def later(item: str) -> dict:
+    CALLS.append(f"try {item}")
+    raise ToolError("come back later", error_code="busy", retryable=True)
+
+
+TOOLS = [book, cancel, later]
+PLAN = {
+    "steps": [
+        {"step_id": 1, "tool": "book", "params": {"item": "hotel"}},
+        {"step_id": 2, "tool": "later", "params": {"item": "car"}},
+    ]
+}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    CALLS.clear()
+
+
+async def asleep(coordinator: Coordinator, saga_id: str) -> None:
+    """Until the saga sleeps."""
+    await eventually(lambda: coordinator._fleet.find(saga_id).alarm is not None, "the saga to fall asleep")
+
+
+async def test_a_saga_that_waits_for_a_timer_has_no_task() -> None:
+    """An hour's backoff costs no task; a cancel wakes the saga, and whoever waited for it hears of its end."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        handle = await coordinator.submit(PLAN, saga_id="s1")
+        await asleep(coordinator, "s1")
+        saga = coordinator._fleet.find("s1")
+        assert saga.task is None
+        assert (await coordinator.store.head("s1")).owner_ttl_ms > 0
+        await coordinator.cancel("s1")
+        assert (await handle.wait()).status == "COMPENSATED"
+    assert CALLS == ["book hotel", "try car", "cancel hotel"]
+
+
+async def test_news_from_another_process_wakes_it() -> None:
+    """The owner sleeps, and hears of its mail with the next renewal of its lease."""
+    async with (
+        Coordinator.open("memory://asleep", TOOLS, lease_s=1.0) as coordinator,
+        Coordinator.open("memory://asleep", TOOLS) as other,
+    ):
+        handle = await coordinator.submit(PLAN, saga_id="s1")
+        await asleep(coordinator, "s1")
+        await other.cancel("s1")
+        assert (await handle.wait()).status == "COMPENSATED"
+        assert other._fleet.find("s1") is None
+
+
+async def test_a_coordinator_that_closes_gives_sleepers_up() -> None:
+    """They go into the queue at once, and whoever waits is told that the saga was interrupted."""
+    async with Coordinator.open("memory://given-up", TOOLS) as other:
+        async with Coordinator.open("memory://given-up", TOOLS) as coordinator:
+            handle = await coordinator.submit(PLAN, saga_id="s1")
+            await asleep(coordinator, "s1")
+        with pytest.raises(Interrupted):
+            await handle.wait()
+        assert (await other.store.head("s1")).owner == ""
+        assert (await other.overview()).queued == 1
+
+
+async def test_a_lease_that_is_lost_wakes_it() -> None:
+    """It takes itself up again from its journal under the next lease, and goes back to sleep."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        handle = await coordinator.submit(PLAN, saga_id="s1")
+        await asleep(coordinator, "s1")
+        before = (await coordinator.store.head("s1")).epoch
+        lease = coordinator._fleet._performer.lease
+        await coordinator.store.close_session(lease.owner)
+        lease.lose()
+        await asyncio.sleep(0)
+        await asleep(coordinator, "s1")
+        assert (await coordinator.store.head("s1")).epoch == before + 1
+        await coordinator.cancel("s1")
+        assert (await handle.wait()).status == "COMPENSATED"
+    assert CALLS == ["book hotel", "try car", "cancel hotel"]
+
+
+async def test_it_wakes_by_itself_when_its_time_has_come() -> None:
+    """The retry is made although nobody stirs, and the state is the one that fell asleep: no journal is read."""
+    tries = []
+
+    @tool(keyed=True, undo="cancel", retry=RetryPolicy(max_attempts=2, base_s=1.2, max_s=1.2, jitter=False))
+    async def soon(item: str) -> dict:
+        tries.append(item)
+        if len(tries) == 1:
+            raise ToolError("busy", error_code="busy", retryable=True)
+        return {"item": item}
+
+    async with Coordinator.open("memory://", [cancel, soon]) as coordinator:
+        handle = await coordinator.submit({"steps": [{"step_id": 1, "tool": "soon", "params": {"item": "x"}}]})
+        await asleep(coordinator, handle.saga_id)
+        outcome = await handle.wait()
+        history = await coordinator.history(handle.saga_id)
+    assert outcome.completed
+    assert tries == ["x", "x"]
+    assert "SagaResumed" not in [record["k"] for record in history]
