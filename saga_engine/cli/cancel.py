@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import (
     ByOption,
     DebugOption,
@@ -16,6 +17,7 @@ from saga_engine.cli.options import (
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+    from saga_engine.api.temporal import TemporalCoordinator
     from saga_engine.runtime.outcome import Outcome
 
 
@@ -26,6 +28,8 @@ def cancel(
     note: NoteOption = "",
     tools: ToolsOption = None,
     store: StoreOption = None,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -39,9 +43,16 @@ def cancel(
       saga cancel trip-42 --note "the meeting is off" --tools tools.py
     """
     from saga_engine.cli.answering import answer
-    from saga_engine.cli.options import person, settings_for
+    from saga_engine.cli.engine import answer_there, settings_there
+    from saga_engine.cli.options import person
 
     async def post(coordinator: Coordinator) -> Outcome:
         return await coordinator.cancel(saga_id, by=person(by), note=note)
 
-    return answer(saga_id, post, settings_for(store, tools), what="the cancel", as_json=as_json)
+    async def there(coordinator: TemporalCoordinator) -> Outcome:
+        return await coordinator.cancel(saga_id, by=person(by), note=note, wait=False)
+
+    settings = settings_there(engine, task_queue, store, tools)
+    if settings.engine:
+        return answer_there(saga_id, there, settings, as_json=as_json)
+    return answer(saga_id, post, settings, what="the cancel", as_json=as_json)

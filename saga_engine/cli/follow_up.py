@@ -25,6 +25,9 @@ def options_line(settings: Settings) -> list[str]:
     if _named("--tools", given) or not settings.names_tools:
         references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
         line += [part for reference in references for part in ("--tools", reference)]
+    for option, value in (("--engine", settings.engine), ("--task-queue", settings.task_queue)):
+        if _named(option, given):
+            line += [option, shlex.quote(shown(value))]
     if _named("--store", given):
         from saga_engine.stores.remote import without_password
 

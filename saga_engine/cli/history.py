@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def history(
     *,
     full: FullOption = False,
     store: StoreOption = None,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -34,10 +37,14 @@ def history(
     """
     import asyncio
 
-    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.engine import ask_there, settings_there
     from saga_engine.cli.output import data, document, table
 
-    records = asyncio.run(_records(settings_for(store), saga_id, full=full))
+    settings = settings_there(engine, task_queue, store)
+    if settings.engine:
+        records = ask_there(settings, None, lambda coordinator: coordinator.history(saga_id, full=full))
+    else:
+        records = asyncio.run(_records(settings, saga_id, full=full))
     if as_json:
         document({"saga_id": saga_id, "records": records})
     else:

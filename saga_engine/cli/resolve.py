@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import (
     ByOption,
     DebugOption,
@@ -19,6 +20,7 @@ from saga_engine.cli.options import (
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
+    from saga_engine.api.temporal import TemporalCoordinator
     from saga_engine.runtime.outcome import Outcome
 
 
@@ -54,6 +56,8 @@ def resolve(
     note: NoteOption = "",
     tools: ToolsOption = None,
     store: StoreOption = None,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -68,12 +72,20 @@ def resolve(
       saga resolve trip-42 3 approve --by ada --tools tools.py
     """
     from saga_engine.cli.answering import answer
+    from saga_engine.cli.engine import answer_there, settings_there
     from saga_engine.cli.inputs import output_value
-    from saga_engine.cli.options import person, settings_for
+    from saga_engine.cli.options import person
 
     value = output_value(output)
 
     async def post(coordinator: Coordinator) -> Outcome:
         return await coordinator.decide(saga_id, step, decision.value, output=value, by=person(by), note=note)
 
-    return answer(saga_id, post, settings_for(store, tools), what="the decision", as_json=as_json)
+    async def there(coordinator: TemporalCoordinator) -> Outcome:
+        who = person(by)
+        return await coordinator.decide(saga_id, step, decision.value, output=value, by=who, note=note, wait=False)
+
+    settings = settings_there(engine, task_queue, store, tools)
+    if settings.engine:
+        return answer_there(saga_id, there, settings, as_json=as_json)
+    return answer(saga_id, post, settings, what="the decision", as_json=as_json)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def show(
     ] = None,
     full: FullOption = False,
     store: StoreOption = None,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -38,11 +41,14 @@ def show(
     """
     import asyncio
 
-    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.engine import ask_there, settings_there
     from saga_engine.cli.output import data, document
 
-    settings = settings_for(store)
-    outcome = asyncio.run(_outcome(settings, saga_id, full=full))
+    settings = settings_there(engine, task_queue, store)
+    if settings.engine:
+        outcome = ask_there(settings, None, lambda coordinator: coordinator.show(saga_id, full=full))
+    else:
+        outcome = asyncio.run(_outcome(settings, saga_id, full=full))
     body = outcome.to_dict(full=full)
     if step is not None:
         _print_output(body, step)

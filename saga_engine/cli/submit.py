@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saga_engine.cli.engine import EngineOption, TaskQueueOption, settings_there, submit_there
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, PlanArgument, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def submit(
     detach: Annotated[
         bool, typer.Option("--detach", help="Only journal and queue the plan; a worker drives it.")
     ] = False,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     full: FullOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -47,7 +50,7 @@ def submit(
     """
     from saga_engine.cli.follow_up import resume_line
     from saga_engine.cli.inputs import input_values
-    from saga_engine.cli.options import plan_source, registry_for, settings_for
+    from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.cli.output import note
     from saga_engine.cli.running import drive, driven, finish, stands
     from saga_engine.errors import Interrupted
@@ -55,11 +58,13 @@ def submit(
     from saga_engine.runtime.ids import check_saga_id, new_saga_id
 
     values = input_values(given or [])
-    settings = settings_for(store, tools)
+    settings = settings_there(engine, task_queue, store, tools)
     loaded = load_plan(plan_source(plan))
     # Chosen here, so that an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id())
     registry = registry_for(settings)
+    if settings.engine:
+        return submit_there(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
 
     from saga_engine.cli.progress import Progress
 

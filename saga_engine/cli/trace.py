@@ -12,6 +12,7 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.command import command
+from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
 from saga_engine.cli.words import PlainCommand, PlainGroup
 
@@ -58,6 +59,8 @@ def export(
     full: Annotated[bool, typer.Option("--full", help="Values over 31 KiB whole, not in their cut form.")] = False,
     tools: ToolsOption = None,
     store: StoreOption = None,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -73,7 +76,7 @@ def export(
     """
     import asyncio
 
-    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.engine import settings_there
     from saga_engine.cli.output import document, note
     from saga_engine.core.redaction import Redaction
     from saga_engine.core.trace import Export
@@ -82,11 +85,16 @@ def export(
         raise typer.BadParameter("give the id of a saga, or --all", param_hint="ID")
     if as_json and out is None:
         raise typer.BadParameter("the trace itself goes to stdout: --json goes with -o", param_hint="--json")
-    settings = settings_for(store, tools)
+    settings = settings_there(engine, task_queue, store, tools)
+    if settings.engine and every:
+        raise typer.BadParameter("it goes with the id of a saga: a namespace may hold millions", param_hint="--engine")
     made = Export(Redaction([*_rules(settings), *(redact or [])]), full=full)
     registry = _declaring(settings, asked=bool(tools))
     with _target(out) as target:
-        failed = asyncio.run(_export(settings, registry, made, [] if saga_id is None else [saga_id], target))
+        if settings.engine:
+            failed = _export_there(settings, registry, made, str(saga_id), target)
+        else:
+            failed = asyncio.run(_export(settings, registry, made, [] if saga_id is None else [saga_id], target))
     if as_json:
         document({"file": str(out), "sagas": made.sagas, "lines": made.lines, "hash": made.last})
     else:
@@ -156,6 +164,17 @@ async def _export(
             _write(target, lines)
         _write(target, [made.end()])
     return failed
+
+
+def _export_there(
+    settings: Settings, registry: ToolRegistry | None, made: Export, saga_id: str, target: BinaryIO
+) -> bool:
+    """Write the lines of a saga that runs in the engine."""
+    from saga_engine.cli.engine import ask_there
+
+    _write(target, ask_there(settings, registry, lambda coordinator: coordinator.trace(saga_id, into=made)))
+    _write(target, [made.end()])
+    return False
 
 
 async def _all(coordinator: Coordinator) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga_engine.cli import exit_codes
+from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def worker(
         str | None,
         typer.Option("--partitions", metavar="LIST", help="Which parts of the queue, such as 0-7,12. Default: all."),
     ] = None,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -37,22 +40,28 @@ def worker(
     Examples:
       saga worker --tools booking.tools
       saga worker --tools tools.py --concurrency 1000 --partitions 0-7
+      saga worker --tools tools.py --engine temporal://localhost:7233/default --task-queue trips
     """
-    from saga_engine.cli.options import registry_for, settings_for
+    from saga_engine.cli.engine import run_temporal_worker, settings_there
+    from saga_engine.cli.options import registry_for
     from saga_engine.cli.output import document, note
     from saga_engine.cli.progress import Progress
     from saga_engine.cli.running import drive
 
     chosen = None if partitions is None else _numbers(partitions)
-    settings = settings_for(store, tools)
+    settings = settings_there(engine, task_queue, store, tools)
     registry = registry_for(settings)
+    if settings.engine:
+        if partitions is not None:
+            raise typer.BadParameter("a worker of --engine has a --task-queue instead", param_hint="--partitions")
+        return run_temporal_worker(settings, registry, concurrency=concurrency, as_json=as_json)
     progress = Progress("worker", {}, many=True)
 
     async def work(coordinator: Coordinator) -> Report:
         progress.say(f"worker: up to {concurrency} sagas at a time from {coordinator.store.url}")
         return await coordinator.work(concurrency=concurrency, partitions=chosen)
 
-    report = drive(settings, registry, work, progress, observed=False)
+    report = drive(settings, registry, work, progress, lasting=True)
     if as_json:
         from msgspec import to_builtins
 

@@ -77,7 +77,7 @@ def test_the_page_lists_every_command_option_and_exit_code():
         # One section may be about several.
         section = re.search(rf"^### [^\n]*`saga {name}\b.*?(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
         assert section, f"docs/cli.md has no section for {name}"
-        shared = ("--json", "--store", "--tools", "--debug", "--help")
+        shared = ("--json", "--store", "--tools", "--engine", "--task-queue", "--debug", "--help")
         for param in command.params:
             long = max(getattr(param, "opts", []), key=len)
             if param.param_type_name == "option" and long not in shared:

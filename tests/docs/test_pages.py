@@ -118,7 +118,7 @@ _TAKERS = {
 
 def _call_codes() -> set[str]:
     found: set[str] = set()
-    for room in ("core", "runtime", "tools"):
+    for room in ("core", "ports", "runtime", "tools", "temporal"):
         for path in (ROOT / "saga_engine" / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef) and node.name in _TAKERS:

@@ -1,0 +1,526 @@
+"""The other front door: sagas that run in Temporal, with the tools, guards and people of this process.
+
+``TemporalCoordinator`` submits, asks and answers; ``serve`` is a worker. Both need the extra ``temporal``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+try:
+    from temporalio import workflow
+except ImportError as error:
+    from saga_engine.errors import SettingInvalid as _SettingInvalid
+
+    raise _SettingInvalid(
+        "Temporal needs an extra that is not installed", hint="pip install 'saga-engine[temporal]'"
+    ) from error
+
+from saga_engine._version import __version__
+from saga_engine.core import transitions as t
+from saga_engine.core.codec import abridge, decode
+from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
+from saga_engine.core.records import AnyRecord, SagaStarted
+from saga_engine.core.trace import declared
+from saga_engine.errors import PlanInvalid, Problem, SagaNotFound, SettingInvalid
+from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.tooling import Semantic
+from saga_engine.plan.values import digest, plain
+from saga_engine.ports import Advisor, Escalation, GuardStore, Observer, Planner, Store
+from saga_engine.runtime.advising import advise
+from saga_engine.runtime.alerting import Hook, escalation_of
+from saga_engine.runtime.fleet import other_plan
+from saga_engine.runtime.ids import check_saga_id, new_saga_id
+from saga_engine.runtime.lease import StoreClock
+from saga_engine.runtime.outcome import Outcome
+from saga_engine.runtime.performer import means_of
+from saga_engine.stores import open_store
+from saga_engine.temporal import wire
+from saga_engine.temporal.activities import Hands, declarations_of
+from saga_engine.temporal.client import TemporalSagas, connect
+from saga_engine.temporal.folding import state_of
+from saga_engine.temporal.values import storage
+from saga_engine.temporal.worker import work
+from saga_engine.temporal.workflow import SagaFlow
+from saga_engine.tools.checking import SchemaCheck
+from saga_engine.tools.guards.chain import GuardedTools
+from saga_engine.tools.policy.gate import Gate
+from saga_engine.tools.policy.rules import Policy
+from saga_engine.tools.registry import ToolRegistry
+from saga_engine.tools.selecting import select_tools
+
+if TYPE_CHECKING:
+    from saga_engine.api.coordinator import PlanSource
+    from saga_engine.core.trace import Export
+    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.planner.configuring import PlannerSettings
+
+DEFAULT_ENGINE: Final = "temporal://localhost:7233/default"
+DEFAULT_TASK_QUEUE: Final = "saga"
+#: How often a saga is looked at while it is waited for: soon at first, then less often. In seconds.
+_LOOK_FIRST_S: Final = 0.02
+_LOOK_MOST_S: Final = 1.0
+#: Temporal's SDK takes a turn of a workflow that lasts 2 s for a deadlock, and compiling a plan is one turn.
+_MAX_STEPS: Final = 2000
+#: A run of a workflow begins with some events; it must get further than that.
+_LEAST_EVENTS: Final = 20
+#: How long large values are kept. It is more than any saga takes that people have not forgotten.
+_KEEP_VALUES_MS: Final = 400 * 86_400_000
+
+
+# (Unsandboxed: the sandbox would import the engine anew for each saga, and what it forbids, the pure core does not do
+# anyway; import-linter and the replays of recorded histories see to that. docs/decisions/0015.)
+@workflow.defn(name=wire.WORKFLOW, sandboxed=False)
+class SagaWorkflow(SagaFlow):
+    """One saga."""
+
+    def __init__(self) -> None:
+        super().__init__(SchemaCheck)
+
+    @workflow.run
+    async def run(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Drive the saga to its end."""
+        return await self.drive(body)
+
+
+class TemporalCoordinator:
+    """Submits, shows and answers sagas that run in Temporal. Use ``TemporalCoordinator.open``.
+
+    It calls no tools: workers do (``serve``, ``saga worker --engine``).
+    """
+
+    def __init__(
+        self,
+        sagas: TemporalSagas,
+        tools: ToolRegistry,
+        *,
+        lease_s: float,
+        patience_s: float,
+        events: int,
+        offloads: bool,
+        observers: Sequence[Observer],
+    ) -> None:
+        self.sagas = sagas
+        self.tools = tools
+        self._lease_s = lease_s
+        self._patience_s = patience_s
+        self._events = events
+        self._offloads = offloads
+        self._observers = tuple(observers)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        engine: str = DEFAULT_ENGINE,
+        tools: Iterable[Any] | ToolRegistry = (),
+        *,
+        task_queue: str = DEFAULT_TASK_QUEUE,
+        store: str | Store | None = None,
+        durability: str = "fsync",
+        lease_s: float = 15.0,
+        patience_s: float = 10.0,
+        events: int = 0,
+        observers: Sequence[Observer] = (),
+    ) -> AsyncIterator[TemporalCoordinator]:
+        """A coordinator of the sagas in ``engine`` (``temporal://HOST:PORT/NAMESPACE``), for the length of the block.
+
+        ``tools`` are what plans are checked against; none is called here. ``store``: where values over 32 KiB are
+        kept, the same for workers and clients; without one they go through Temporal, up to its 2 MB. ``lease_s``: how
+        long a worker may be silent before what it does is in doubt. ``patience_s``: how long an answer is waited for.
+        ``events``: after so many events a saga's workflow is continued in another run (0: when Temporal suggests it).
+        ``observers`` see each record of the sagas that are waited for here.
+
+        Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``EngineUnavailable``.
+        """
+        if 0 < events < _LEAST_EVENTS:
+            raise SettingInvalid(f"events must be 0, or {_LEAST_EVENTS} or more, not {events}")
+        async with AsyncExitStack() as stack:
+            external = None
+            if store is not None:
+                shared = SharedStore.of(store, durability, patience_s)
+                stack.push_async_callback(shared.close)
+                external = storage(shared)
+            client = await connect(engine, external, patience_s=patience_s)
+            yield cls(
+                TemporalSagas(client, task_queue),
+                tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools),
+                lease_s=lease_s,
+                patience_s=patience_s,
+                events=events,
+                offloads=external is not None,
+                observers=observers,
+            )
+
+    # --- submitting ----------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        plan: PlanSource,
+        *,
+        saga_id: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> str:
+        """Begin a saga and return its id; it is durable in Temporal then, and workers drive it.
+
+        The id is ``saga_id``, else the plan's ``task_id``, else a new sortable one; it is the workflow's id, too. An id
+        that exists with the same plan and input is that saga. Raises ``PlanInvalid``, ``SagaExists`` and
+        ``EngineUnavailable``.
+        """
+        return (await self._submitted(plan, saga_id, input)).saga_id
+
+    async def submit_detached(
+        self,
+        plan: PlanSource,
+        *,
+        saga_id: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> Outcome:
+        """``submit``, and where the saga stands then: at its beginning, with no worker asked."""
+        return Outcome(state_of([await self._submitted(plan, saga_id, input)]))
+
+    async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> SagaStarted:
+        loaded = load_plan(plan)
+        _require_short(loaded)
+        chosen = plain(dict(given)) if given else None
+        compiled = compile_plan(loaded, self.tools, input=chosen)
+        name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
+        identity = loaded.digest if chosen is None else digest([loaded.digest, chosen])
+        started = SagaStarted(
+            at=0,  # the workflow's own time counts
+            saga_id=name,
+            plan=msgspec.Raw(loaded.json_bytes),
+            digest=identity,
+            seed=secrets.token_hex(8),
+            input=chosen,
+            undos=compiled.undos,
+            reads=sorted(compiled.reads),
+            tools=compiled.tool_digests,
+            engine=__version__,
+        )
+        begin = wire.Begin(
+            started=msgspec.json.decode(msgspec.json.encode(started)),
+            declared=declared(compiled.tool_digests, self.tools),
+            lease_s=self._lease_s,
+            events=self._events,
+            offloads=self._offloads,
+        )
+        if not await self.sagas.start(name, begin) and (await self.sagas.standing(name)).digest != identity:
+            raise other_plan(name)
+        return started
+
+    async def run(
+        self,
+        plan: PlanSource,
+        *,
+        saga_id: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> Outcome:
+        """``submit``, then ``wait``. Cancelling the wait leaves the saga running."""
+        return await self.wait(await self.submit(plan, saga_id=saga_id, input=input))
+
+    async def wait(self, saga_id: str, *, full: bool = True, unheard: Callable[[], None] | None = None) -> Outcome:
+        """Until the saga ends or needs a person, however long no worker is there (``unheard`` is told of that).
+
+        Raises ``SagaNotFound`` and ``EngineUnavailable`` (the server itself is away).
+        """
+        known, pause_s, seen = 0, _LOOK_FIRST_S, ""
+        while True:
+            standing = await self.sagas.standing(saga_id)
+            page = None
+            # The server itself knows of ends and questions; only for all the rest a worker has to be asked.
+            if not standing.closed and (self._observers or standing.status == t.ESCALATED):
+                page = await self.sagas.page(saga_id, known, wait_s=self._patience_s)
+                if page is None and unheard is not None:
+                    unheard()
+            if page is not None:
+                known = self._observe(saga_id, known, page.records)
+                if page.resting and known >= page.length:
+                    return await self.show(saga_id, full=full)
+            if standing.closed:
+                records = await self.sagas.journal(saga_id, patience_s=self._patience_s)
+                self._observe(saga_id, known, records[known:])
+                return await self.show(saga_id, full=full)
+            changed = bool(page and page.records) or standing.status != seen
+            seen, pause_s = standing.status, _LOOK_FIRST_S if changed else min(2 * pause_s, _LOOK_MOST_S)
+            await asyncio.sleep(pause_s)
+
+    def _observe(self, saga_id: str, known: int, records: Sequence[bytes]) -> int:
+        for data in records if self._observers else ():
+            record = decode(data)
+            for observer in self._observers:
+                observer(saga_id, record)
+        return known + len(records)
+
+    # --- answering -----------------------------------------------------------------------------------------------
+
+    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
+        """Have a saga undone. Raises ``SagaNotFound``, ``CancelRefused`` and ``EngineUnavailable``."""
+        check_cancel(state_of(await self._records(saga_id), self.tools))
+        message = Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
+        return await self._sent(saga_id, message, wait=wait)
+
+    async def decide(
+        self,
+        saga_id: str,
+        step_id: int | str,
+        decision: str,
+        *,
+        output: Any = None,
+        by: str = "",
+        note: str = "",
+        wait: bool = True,
+    ) -> Outcome:
+        """Answer the open question about a step; the saga goes on. ``output`` goes with 'happened'.
+
+        Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson`` and ``EngineUnavailable``.
+        """
+        records = await self._records(saga_id)
+        state = state_of(records, self.tools)
+        message = Message(
+            id=secrets.token_hex(8),
+            kind="decide",
+            by=by,
+            note=note,
+            step=str(step_id),
+            decision=decision,
+            output=plain(output),
+        )
+        # Whether it has expired is judged by the workflow, on its own clock.
+        question = check_decision(state, message, 0)
+        return await self._sent(saga_id, msgspec.structs.replace(message, question=question.id), wait=wait)
+
+    async def amend(
+        self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
+    ) -> Outcome:
+        """Add steps to a saga that is under way, as ``Coordinator.amend`` does.
+
+        Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid``, ``ValueNotJson`` and ``EngineUnavailable``.
+        """
+        plain_steps: list[Any] = plain(list(steps))
+        for at, step in enumerate(plain_steps):
+            if not isinstance(step, dict):
+                raise PlanInvalid([Problem("field-invalid", f"$.steps[{at}]", "a step is an object")])
+        check_amendment(state_of(await self._records(saga_id), self.tools), plain_steps)
+        message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
+        return await self._sent(saga_id, message, declarations_of(plain_steps, self.tools), wait=wait)
+
+    async def _sent(self, saga_id: str, message: Message, *more: Any, wait: bool) -> Outcome:
+        await self.sagas.send(saga_id, message, *more, wait_s=self._patience_s)
+        return await self.wait(saga_id) if wait else await self.show(saga_id)
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
+        """Where a saga stands; while it is under way a worker has to answer.
+
+        Without ``full``, outputs over 31 KiB are in their cut form. Raises ``SagaNotFound`` and ``EngineUnavailable``.
+        """
+        records = await self.sagas.records(saga_id, whole=full, patience_s=self._patience_s)
+        state = state_of(records if full else [abridge(record) for record in records])
+        if not full and any(question.kind == "approval" for question in state.questions.values()):
+            # A person is asked about the exact call, and what its params bind to may be in a large output.
+            state = state_of(await self._records(saga_id))
+        return Outcome(state, full=full)
+
+    async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
+        """The saga's records as plain JSON, each with its ``seq``; see ``Coordinator.history``."""
+        if full:
+            records = await self._records(saga_id)
+        else:
+            records = [decode(data) for data in await self.sagas.journal(saga_id, patience_s=self._patience_s)]
+        return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
+
+    async def trace(
+        self, saga_id: str, *, redact: Sequence[str] = (), full: bool = False, into: Export | None = None
+    ) -> list[str]:
+        """The run of a saga as lines of JSON, the same as of any other saga; see ``Coordinator.trace``."""
+        from saga_engine.core.redaction import Redaction
+        from saga_engine.core.trace import Export
+
+        export = Export(Redaction(redact), full=full) if into is None else into
+        whole = export.needs_outputs
+        records = await self.sagas.records(saga_id, whole=whole, patience_s=self._patience_s)
+        lines = await asyncio.to_thread(export.saga, records, self.tools)
+        return [*lines, export.end()] if into is None else lines
+
+    async def _records(self, saga_id: str) -> list[AnyRecord]:
+        return await self.sagas.records(saga_id, whole=True, patience_s=self._patience_s)
+
+
+# --- the worker ------------------------------------------------------------------------------------------------------
+
+
+async def serve(
+    engine: str,
+    tools: Iterable[Any] | ToolRegistry,
+    *,
+    task_queue: str = DEFAULT_TASK_QUEUE,
+    store: str | Store | None = None,
+    durability: str = "fsync",
+    lease_s: float = 15.0,
+    patience_s: float = 10.0,
+    concurrency: int = 100,
+    cached: int = 1000,
+    on_escalation: Hook | Sequence[Hook] | Escalation = (),
+    policy: Policy | Mapping[str, Any] | None = None,
+    planner: str | Planner | PlannerSettings | None = None,
+    advisor: Advisor | None = None,
+    semantic: Semantic | None = None,
+    stopped: asyncio.Event | None = None,
+    begun: Callable[[], None] | None = None,
+) -> None:
+    """Be a worker: play the sagas of a task queue and make their calls, until ``stopped`` is set.
+
+    Then it takes nothing more, ends the waits of the guards, awaits the calls in flight and tells what came of them.
+    ``store`` has what the guards of all workers share and keeps large values (without one, the guards
+    of this process share nothing with others, and large values go through Temporal). ``concurrency``: calls at a time.
+    ``cached``: how many sagas are kept in memory between their turns; one that is not is played from its history.
+    The other arguments are those of ``Coordinator.open``.
+
+    Raises ``SettingInvalid``, ``StoreUrlInvalid``, ``StoreUnavailable``, ``ToolInvalid`` and ``EngineUnavailable``.
+    """
+    rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
+    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    async with AsyncExitStack() as stack:
+        shared = SharedStore.of(store, durability, patience_s)
+        stack.push_async_callback(shared.close)
+        client = await connect(engine, None if store is None else storage(shared), patience_s=patience_s)
+        guards = cast("GuardStore", SagasInTemporal(await shared.guards(), TemporalSagas(client, task_queue)))
+        clock = StoreClock()
+        gate = None if rules is None else Gate(rules, guards)
+        chain = GuardedTools(registry, guards, gate=gate, clock=clock, lease_s=lease_s)
+        stack.push_async_callback(chain.close)
+        people = escalation_of(on_escalation)
+        asked, may = _advisor(planner, advisor, semantic)
+        means = means_of(people, asked, may)
+        hands = Hands(
+            chain,
+            clock=clock,
+            escalation=people,
+            ask=None if asked is None else lambda state, effect: advise(state, effect, asked, chain, means),
+            means=means,
+            most_bytes=wire.MOST_INLINE_BYTES if store is None else None,
+        )
+        await work(
+            client,
+            task_queue,
+            SagaWorkflow,
+            hands,
+            concurrency=concurrency,
+            cached=cached,
+            lease_s=lease_s,
+            stopped=stopped or asyncio.Event(),
+            begun=begun or (lambda: None),
+            stopping=chain.stop_waiting,
+        )
+
+
+def _require_short(plan: Plan) -> None:
+    if len(plan.steps) > _MAX_STEPS:
+        message = f"{len(plan.steps)} steps; at most {_MAX_STEPS} are possible in Temporal"
+        raise PlanInvalid([Problem("limit-steps", "$.steps", message, "divide it, or run it without --engine")])
+
+
+def _advisor(
+    planner: str | Planner | PlannerSettings | None, advisor: Advisor | None, semantic: Semantic | None
+) -> tuple[Advisor | None, Semantic]:
+    """Who is asked for steps, and what they may do with tools that do not say it themselves."""
+    if planner is None:
+        return advisor, semantic or "approve"
+    from saga_engine.planner.planning import Planning
+
+    planning = Planning.of(planner)
+    return advisor or planning.advisor(_select), semantic or planning.settings.semantic
+
+
+def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
+    return select_tools(words, catalog, limit=limit)
+
+
+class SharedStore:
+    """A store as Temporal's workers and clients use it: large values by digest, and what guards share.
+
+    It is opened when it is first needed: most sagas have no large value, and most clients look at small ones.
+    """
+
+    def __init__(self, store: Store, *, ours: bool) -> None:
+        self._store = store
+        self._ours = ours
+        self._opened = False
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    def of(cls, store: str | Store | None, durability: str, patience_s: float) -> SharedStore:
+        """The store behind a URL; without one, a place in this process. Raises ``StoreUrlInvalid``."""
+        if store is None:
+            return cls(open_store("memory://", durability="relaxed", patience_s=patience_s), ours=True)
+        if isinstance(store, str):
+            return cls(open_store(store, durability=durability, patience_s=patience_s), ours=True)
+        return cls(store, ours=False)
+
+    async def guards(self) -> GuardStore:
+        """What guards share. Raises ``StoreUnavailable`` and ``StoreTooWeak``."""
+        async with self._opening:
+            if self._ours and not self._opened:
+                self._opened = True
+                await self._store.open()
+        return self._store.guard_store()
+
+    async def put(self, digest: str, data: bytes) -> None:
+        """Keep a large value."""
+        # What a digest stands for never changes: to a store it is the good result of a read.
+        await (await self.guards()).keep_good(_values_of(digest), digest, data, _KEEP_VALUES_MS)
+
+    async def get(self, digest: str) -> bytes | None:
+        """A large value; None if it is not there."""
+        found = await (await self.guards()).good(_values_of(digest), digest)
+        return None if found is None else found[0]
+
+    async def close(self) -> None:
+        """Give back connections; an embedded server that was started for this ends with its last client."""
+        if self._opened:
+            await self._store.close()
+
+
+def _values_of(digest: str) -> str:
+    """In whose name a value is kept, one of several, so that a cluster shares the load; no tool can be called so."""
+    return f"temporal values/{digest[:2]}"
+
+
+class SagasInTemporal:
+    """A guard store that knows of the sagas in Temporal, too, beside those of its own store."""
+
+    def __init__(self, store: GuardStore, sagas: TemporalSagas) -> None:
+        self._store = store
+        self._sagas = sagas
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def saga_status(self, saga_id: str) -> str | None:
+        """The status of a saga of the store or of Temporal; None if there is none."""
+        status = await self._store.saga_status(saga_id)
+        if status is not None:
+            return status
+        try:
+            return (await self._sagas.standing(saga_id)).status
+        except SagaNotFound:
+            return None
+
+    async def saga_driven(self, saga_id: str) -> bool:
+        """Whether somebody drives a saga: Temporal does as long as its workflow is open."""
+        if await self._store.saga_driven(saga_id):
+            return True
+        try:
+            return not (await self._sagas.standing(saga_id)).closed
+        except SagaNotFound:
+            return False

@@ -1,0 +1,250 @@
+"""What a worker does for sagas: calls and probes, alerts, and questions to a model.
+
+Each activity says of itself, with heartbeats, that it is alive. Right before a call begins it is asked once more
+whether Temporal can still count on it: a process that was frozen must not wake up and begin a call that is settled
+otherwise by now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, Final, Protocol
+
+import msgspec
+from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from saga_engine.core.decide import Means
+from saga_engine.core.effects import AskPlanner, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.judge import Advice
+from saga_engine.core.state import State
+from saga_engine.core.trace import declared
+from saga_engine.errors import LeaseLost
+from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.ports import Call, Escalation, Question, Tools
+from saga_engine.ports.orders import scrub, tell
+from saga_engine.temporal import wire
+from saga_engine.temporal.folding import state_of, whole_records
+from saga_engine.temporal.secrets import filled
+
+_log = logging.getLogger("saga_engine.temporal")
+
+#: CLOCK_MONOTONIC stands still while a machine sleeps, and Temporal does not wait meanwhile; CLOCK_BOOTTIME goes on.
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_QUESTION_FIELDS: Final = frozenset(each.name for each in fields(Question))
+
+Asking = Callable[[State, AskPlanner], Awaitable[Advice | ErrorInfo]]
+
+
+class WorkerClock(Protocol):
+    """The clock that guards judge by; it is set from Temporal's."""
+
+    def set(self, now_ms: int) -> None:
+        """It is ``now_ms`` (Unix ms) now."""
+
+
+class Hands:
+    """The activities of one worker.
+
+    ``ask`` asks a model for steps (None: there is no planner here). ``most_bytes`` is the size of an output that can be
+    handed to Temporal; None: any, because large ones are stored beside it.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        *,
+        clock: WorkerClock,
+        escalation: Escalation,
+        ask: Asking | None,
+        means: Means,
+        most_bytes: int | None,
+    ) -> None:
+        self._tools = tools
+        self._clock = clock
+        self._escalation = escalation
+        self._ask = ask
+        self._means = means
+        self._most_bytes = most_bytes
+
+    def all(self) -> list[Callable[..., Any]]:
+        """The activities, for a worker."""
+        return [self.call, self.alert, self.ask, self.means]
+
+    @activity.defn(name=wire.CALL)
+    async def call(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Make a call, a probe, or a look for an old result, once."""
+        order = msgspec.convert(body, wire.Order)
+        self._clock.set(round(activity.info().started_time.timestamp() * 1000))  # the server's time
+        spec = self._tools.spec(order.tool)
+        if spec is None:
+            return _absent(ErrorInfo("tool_missing", f"no worker that answers has the tool {order.tool[:80]!r}"))
+        values = {name: os.environ.get(name) for name in order.secrets}
+        missing = sorted(name for name, value in values.items() if value is None)
+        if missing:
+            return _absent(ErrorInfo("secret_missing", f"the environment of the worker has no {', '.join(missing)}"))
+        secrets = {name: value for name, value in values.items() if value is not None}
+        params = filled(order.params, order.nonce, secrets) if secrets else order.params
+        if order.digest and spec.digest != order.digest and order.way == "call":
+            problems = spec.check_params(params)
+            if problems:
+                refused = NotDone(ErrorInfo("params_invalid", problems[0][1][:1000]))
+                said = wire.outcome_body(scrub(refused, secrets))
+                return {"is": "changed", "declared": declared({order.tool: ""}, self._tools), "error": said["error"]}
+        with _alive() as permit:
+            await _still_ours()
+            call = wire.read_call(order.call)._replace(permit=permit)
+            outcome = scrub(await self._made(order, params, call), secrets)
+        return self._told(outcome)
+
+    async def _made(self, order: wire.Order, params: dict[str, Any], call: Call) -> Outcome:
+        assert call.permit is not None
+        try:
+            call.permit()
+            if order.way == "probe":
+                return await self._tools.probe(order.tool, params, call)
+            if order.way == "cached":
+                return await self._tools.last_good(order.tool, params, order.max_age_s, call)
+            return await self._tools.call(order.tool, params, call)
+        except LeaseLost as error:
+            raise ApplicationError(error.message, type=wire.NOT_CALLED, non_retryable=True) from error
+
+    def _told(self, outcome: Outcome) -> dict[str, Any]:
+        if isinstance(outcome, Done) and self._most_bytes is not None:
+            size = len(msgspec.json.encode(outcome.output))
+            if size > self._most_bytes:
+                # It happened, and that cannot be said without what came of it.
+                text = (
+                    f"the output has {size} bytes; more than {self._most_bytes} go through Temporal only with a store"
+                )
+                hint = "give workers and clients the same store, which keeps large values"
+                outcome = Unknown(ErrorInfo("output_too_large", text, suggestion=hint))
+        return wire.outcome_body(outcome)
+
+    @activity.defn(name=wire.ALERT)
+    async def alert(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Tell people about a question."""
+        given = {name: value for name, value in body["question"].items() if name in _QUESTION_FIELDS}
+        question = Question(**{**given, "options": tuple(given["options"])})
+        with _alive():
+            error = await tell(self._escalation, question, body["now_ms"])
+        return {"error": None if error is None else msgspec.to_builtins(error)}
+
+    @activity.defn(name=wire.ASK)
+    async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Ask a model for steps."""
+        if self._ask is None:
+            return wire.advice_body(ErrorInfo("planner_unavailable", "no planner is set up here"), {})
+        with _alive():
+            state = _state(body, self._tools)
+            advice = await self._ask(state, AskPlanner(state.plan.by_key[body["step"]], body["purpose"]))
+        return wire.advice_body(advice, _declared_for(advice, self._tools))
+
+    @activity.defn(name=wire.MEANS)
+    async def means(self) -> dict[str, Any]:
+        """What this worker can do beside calling tools."""
+        means = self._means
+        return {
+            "alerting": means.alerting,
+            "planner": means.planner,
+            "semantic": means.semantic,
+            "remind_ms": round(self._escalation.remind_s * 1000),
+        }
+
+
+def _absent(error: ErrorInfo) -> dict[str, Any]:
+    """This worker cannot make the call; another one may. Nothing was called."""
+    return {"is": "absent", "error": msgspec.to_builtins(error)}
+
+
+async def _still_ours() -> None:
+    """Ask Temporal, if this worker may have slept between taking the call and now. Raises ``ApplicationError``.
+
+    Its clock and Temporal's may differ, so they only say when to ask.
+    """
+    info = activity.info()
+    limit_s = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else 0.0
+    if not limit_s or abs(time.time() - info.started_time.timestamp()) < limit_s / 2:
+        return
+    try:
+        await activity.client().get_async_activity_handle(task_token=info.task_token).heartbeat()
+    except (RPCError, AsyncActivityCancelledError) as error:
+        raise ApplicationError(
+            f"the worker took the call and slept; it is not its own any more: {error}"[:1000],
+            type=wire.NOT_CALLED,
+            non_retryable=True,
+        ) from error
+
+
+@contextmanager
+def _alive() -> Iterator[Callable[[], None]]:
+    """Send heartbeats meanwhile; what is given out raises ``LeaseLost`` if they have not come through for too long."""
+    info = activity.info()
+    limit_s = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else 0.0
+    loop = asyncio.get_running_loop()
+    last_s = time.clock_gettime(_CLOCK)
+    timer: asyncio.TimerHandle | None = None
+
+    def beat() -> None:
+        nonlocal last_s, timer
+        now_s = time.clock_gettime(_CLOCK)
+        if now_s - last_s < limit_s:  # else Temporal has given this activity up: it must not look alive to itself
+            last_s = now_s
+            activity.heartbeat()
+        timer = loop.call_later(limit_s / 4, beat)
+
+    def permit() -> None:
+        silent_s = time.clock_gettime(_CLOCK) - last_s
+        if activity.is_cancelled() or (limit_s and silent_s >= limit_s):
+            raise LeaseLost(f"the worker was silent for {silent_s:.1f} s; it began nothing")
+
+    if limit_s:
+        timer = loop.call_later(limit_s / 4, beat)
+    try:
+        yield permit
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def _state(body: Mapping[str, Any], catalog: ToolCatalog) -> State:
+    """The saga as it stands, for a model to be told of it. Raises ``JournalUnreadable``."""
+    values = {digest: wire.unpack(text) for digest, text in body["values"].items()}
+    return state_of(whole_records(wire.unpack_journal(body["journal"]), values), catalog)
+
+
+def _declared_for(advice: Advice | ErrorInfo, catalog: ToolCatalog) -> dict[str, Any]:
+    """The declarations of the tools that a model's steps use, and of those that undo them."""
+    if isinstance(advice, ErrorInfo):
+        return {}
+    return declarations_of(advice.steps, catalog)
+
+
+def declarations_of(steps: Any, catalog: ToolCatalog) -> dict[str, Any]:
+    """The declarations of the tools that steps name, and of their registered undos; steps may be any JSON."""
+    names: dict[str, str] = {}
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            tool = value.get("tool")
+            if isinstance(tool, str):
+                names[tool] = ""
+                spec = catalog.spec(tool)
+                if spec is not None and spec.undo is not None:
+                    names[spec.undo] = ""
+            for part in ("rollback", "fallback"):
+                look(value.get(part))
+        elif isinstance(value, list | tuple):
+            for item in value:
+                look(item)
+
+    look(list(steps))
+    return declared(names, catalog)

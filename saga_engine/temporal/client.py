@@ -1,0 +1,353 @@
+"""The sagas of one Temporal namespace, as whoever submits, asks and answers sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import dataclasses
+import functools
+import gc
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import msgspec
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.converter import DataConverter, ExternalStorage
+from temporalio.envconfig import ClientConfigProfile
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import RPCError, RPCStatusCode
+
+from saga_engine.core.codec import decode, inflate, refs_of
+from saga_engine.core.messages import Message
+from saga_engine.core.records import AnyRecord
+from saga_engine.errors import (
+    AmendRefused,
+    CancelRefused,
+    DecisionRefused,
+    EngineUnavailable,
+    JournalUnreadable,
+    PlanInvalid,
+    Problem,
+    SagaNotFound,
+    SettingInvalid,
+)
+from saga_engine.temporal import wire
+
+_REFUSALS: Final = {kind.code: kind for kind in (CancelRefused, DecisionRefused, AmendRefused)}
+_REFUSALS_BY_KIND: Final = {"cancel": CancelRefused, "decide": DecisionRefused, "amend": AmendRefused}
+#: How long to wait before a message is sent again, in seconds.
+_RESEND_S: Final = 0.1
+_AWAY: Final = frozenset(
+    {
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.ABORTED,
+    }
+)
+_HINT: Final = "temporal://HOST:PORT/NAMESPACE, for example temporal://localhost:7233/default"
+#: How long one question to a worker may take before it is asked again, in seconds.
+_QUERY_S: Final = 5.0
+
+
+class Address(NamedTuple):
+    """Where a Temporal server is, and which of its namespaces is meant."""
+
+    host: str
+    namespace: str
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """``temporal://HOST:PORT/NAMESPACE``; 7233 and ``default`` may be left out. Raises ``SettingInvalid``."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port or 7233
+        except ValueError as error:
+            raise SettingInvalid(f"the engine's address cannot be understood: {error}", hint=_HINT) from error
+        namespace = parts.path.strip("/")
+        if parts.scheme != "temporal" or not host or parts.query or parts.username or "/" in namespace:
+            raise SettingInvalid(f"{url[:200]!r} is no engine's address", hint=_HINT)
+        named = f"[{host}]" if ":" in host else host
+        return cls(f"{named}:{port}", namespace or "default")
+
+
+class Standing(NamedTuple):
+    """Where a saga stands, without asking a worker: its digest, its last known status, and whether it has ended."""
+
+    digest: str
+    status: str
+    closed: bool
+
+
+class Page(NamedTuple):
+    """Some records of a saga; ``length`` is how many there are, ``resting`` tells that it waits for a person."""
+
+    status: str
+    length: int
+    resting: bool
+    records: Sequence[bytes]
+
+
+async def connect(url: str, external: ExternalStorage | None, *, patience_s: float) -> Client:
+    """A client of the server behind ``url``. TLS and keys: Temporal's own variables.
+
+    Raises ``SettingInvalid`` and ``EngineUnavailable``.
+    """
+    address = Address.parse(url)
+    try:
+        config = ClientConfigProfile.load().to_client_connect_config()
+    except (RuntimeError, ValueError, OSError) as error:
+        raise SettingInvalid(
+            f"Temporal's own settings cannot be read: {error}", hint="see TEMPORAL_CONFIG_FILE and TEMPORAL_PROFILE"
+        ) from error
+    config["target_host"], config["namespace"] = address
+    converter = dataclasses.replace(DataConverter.default, external_storage=external)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience_s
+    while True:
+        try:
+            left = timedelta(seconds=max(until - loop.time(), 0.5))
+            return await Client.connect(**config, data_converter=converter, connect_timeout=left, runtime=_runtime())
+        except (RPCError, RuntimeError, OSError) as error:
+            if loop.time() >= until:
+                raise EngineUnavailable(
+                    f"the Temporal server at {address.host} cannot be reached: {_said(error)}",
+                    hint="is it running, and is the address right? TLS and keys: TEMPORAL_TLS and TEMPORAL_API_KEY",
+                ) from error
+            await asyncio.sleep(min(0.2, patience_s))
+
+
+@functools.cache
+def _runtime() -> Runtime:
+    """The SDK's core, which would otherwise write warnings to stderr, where commands tell their progress."""
+    filtered = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    # Its threads must have ended before the interpreter does: one that still calls Python then aborts the process.
+    atexit.register(_let_go)
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=filtered)))
+
+
+def _let_go() -> None:
+    _runtime.cache_clear()
+    gc.collect()
+
+
+def _said(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+class TemporalSagas:
+    """Starts sagas, reads their journals, and hands messages to them.
+
+    All methods raise ``EngineUnavailable`` when the server cannot be reached, ``SagaNotFound`` for an id that
+    Temporal does not know (or has forgotten: it keeps closed workflows for its retention period).
+    """
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self.client = client
+        self.task_queue = task_queue
+
+    async def start(self, saga_id: str, begin: wire.Begin) -> bool:
+        """Begin a saga; False if there is one of this id already, whatever its plan."""
+        try:
+            await self.client.start_workflow(
+                wire.WORKFLOW,
+                msgspec.to_builtins(begin),
+                id=saga_id,
+                task_queue=self.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                memo={wire.MEMO: {"digest": begin.started["digest"], "status": "PENDING"}},
+            )
+        except WorkflowAlreadyStartedError:
+            return False
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise SettingInvalid(
+                    f"Temporal has no namespace {self.client.namespace!r}: {_said(error)}", hint=_HINT
+                ) from error
+            raise self._away(error, saga_id) from error
+        return True
+
+    async def standing(self, saga_id: str) -> Standing:
+        """Where a saga stands as the server knows it."""
+        try:
+            found = await self.client.get_workflow_handle(saga_id).describe()
+            memo = (await found.memo()).get(wire.MEMO)
+        except RPCError as error:
+            raise self._away(error, saga_id) from error
+        if found.workflow_type != wire.WORKFLOW or not isinstance(memo, dict):
+            raise SagaNotFound(f"the workflow {saga_id} is no saga", hint="choose another id", saga_id=saga_id)
+        closed = found.status is not WorkflowExecutionStatus.RUNNING
+        return Standing(str(memo.get("digest", "")), str(memo.get("status", "")), closed)
+
+    async def page(self, saga_id: str, start: int, *, wait_s: float = _QUERY_S) -> Page | None:
+        """Records from ``start`` on; None if no worker answers within ``wait_s``."""
+        said = await self._query(saga_id, "journal", start, wait_s)
+        if said is None:
+            return None
+        records = [record.encode() for record in said["records"]]
+        return Page(str(said["status"]), int(said["length"]), bool(said["resting"]), records)
+
+    async def value(self, saga_id: str, digest: str, *, wait_s: float = _QUERY_S) -> bytes | None:
+        """A large value, from a worker; None if no worker answers, or has it."""
+        said = await self._query(saga_id, "value", digest, wait_s)
+        return None if said is None else wire.unpack(said)
+
+    async def _query(self, saga_id: str, name: str, argument: Any, wait_s: float) -> Any:
+        handle = self.client.get_workflow_handle(saga_id)
+        try:
+            return await handle.query(name, argument, rpc_timeout=timedelta(seconds=wait_s))
+        except WorkflowQueryFailedError as error:
+            raise JournalUnreadable(
+                f"a worker cannot tell of saga {saga_id}: {_said(error)}", hint="is it of the same version?"
+            ) from error
+        except RPCError as error:
+            if error.status in _AWAY or error.status is RPCStatusCode.FAILED_PRECONDITION:
+                return None
+            raise self._away(error, saga_id) from error
+
+    async def ended(self, saga_id: str) -> tuple[list[bytes], dict[str, bytes]] | None:
+        """The journal of a saga whose workflow has ended, and the values that it needs to be understood.
+
+        None if the workflow was ended from outside (terminated): then a worker has to be asked.
+        """
+        try:
+            body: Mapping[str, Any] = await self.client.get_workflow_handle(saga_id).result()
+        except WorkflowFailureError:
+            return None
+        except RPCError as error:
+            raise self._away(error, saga_id) from error
+        values = {digest: wire.unpack(text) for digest, text in body["values"].items()}
+        return wire.unpack_journal(body["journal"]), values
+
+    async def journal(self, saga_id: str, *, patience_s: float) -> list[bytes]:
+        """All records. Of an ended saga no worker is needed; else it raises ``EngineUnavailable`` if none answers."""
+        return (await self._journal(saga_id, patience_s))[0]
+
+    async def records(self, saga_id: str, *, whole: bool, patience_s: float) -> list[AnyRecord]:
+        """All records; ``whole`` puts every large value in its place, else only outputs stay references."""
+        data, values = await self._journal(saga_id, patience_s)
+        found = [decode(each) for each in data]
+        wanted = {ref.digest for record in found for name, ref in refs_of(record).items() if whole or name != "output"}
+        for digest in sorted(wanted - values.keys()):
+            value = await self.value(saga_id, digest, wait_s=patience_s)
+            if value is None:
+                raise self._unheard(saga_id)
+            values[digest] = value
+        return [_filled(record, values) for record in found]
+
+    async def _journal(self, saga_id: str, patience_s: float) -> tuple[list[bytes], dict[str, bytes]]:
+        standing = await self.standing(saga_id)
+        if standing.closed:
+            ended = await self.ended(saga_id)
+            if ended is not None:
+                return ended
+        records: list[bytes] = []
+        while True:
+            page = await self.page(saga_id, len(records), wait_s=patience_s)
+            if page is None:
+                raise self._unheard(saga_id)
+            records += page.records
+            if len(records) >= page.length:
+                return records, {}
+
+    async def send(self, saga_id: str, message: Message, *more: Any, wait_s: float) -> None:
+        """Hand a message to a saga; returns when it has been taken in.
+
+        Raises the refusal that fits it, and ``EngineUnavailable`` if no worker took it in time; sending the same
+        message again is the same as sending it once.
+        """
+        try:
+            async with asyncio.timeout(wait_s):
+                while not await self._sent(saga_id, message, more):  # noqa: ASYNC110 - it happens elsewhere
+                    await asyncio.sleep(_RESEND_S)
+        except TimeoutError as error:
+            raise self._unheard(saga_id) from error
+
+    async def _sent(self, saga_id: str, message: Message, more: Sequence[Any]) -> bool:
+        """Whether the message was taken in; if not, it may be sent again."""
+        handle = self.client.get_workflow_handle(saga_id)
+        try:
+            await handle.execute_update(message.kind, args=[msgspec.to_builtins(message), *more], id=message.id)
+        except WorkflowUpdateFailedError as error:
+            raise _refusal(error) from error
+        except RPCError as error:
+            if error.status in _AWAY:
+                return False
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise self._away(error, saga_id) from error
+            return await self._was_heard(saga_id, message)
+        return True
+
+    async def _was_heard(self, saga_id: str, message: Message) -> bool:
+        """Whether a message that found no open workflow had been taken in before.
+
+        A saga that has ended takes nothing in any more, and whoever sent something must hear of that; one that is open
+        was just being continued in another run.
+        """
+        standing = await self.standing(saga_id)
+        if not standing.closed:
+            return False
+        ended = await self.ended(saga_id)
+        records = [] if ended is None else ended[0]
+        if any(getattr(decode(data), "message", "") == message.id for data in records):
+            return True
+        raise _REFUSALS_BY_KIND[message.kind](
+            f"saga {saga_id} ended ({standing.status}) before this was read", hint="see `saga show`"
+        )
+
+    def _unheard(self, saga_id: str) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"no worker answers for saga {saga_id}",
+            hint=f"start one: saga worker --engine … --task-queue {self.task_queue} --tools …",
+            saga_id=saga_id,
+        )
+
+    def _away(self, error: RPCError, saga_id: str) -> Exception:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return SagaNotFound(
+                f"there is no saga {saga_id} in namespace {self.client.namespace}",
+                hint="a closed workflow is kept for the namespace's retention period",
+                saga_id=saga_id,
+            )
+        return EngineUnavailable(
+            f"the Temporal server refuses or cannot be reached: {_said(error)}",
+            hint="look at the server; nothing is lost",
+            saga_id=saga_id,
+        )
+
+
+def _filled(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
+    """The record with those of its large values in place that are at hand."""
+    refs = refs_of(record)
+    here = {name: ref for name, ref in refs.items() if ref.digest in values}
+    if not here:
+        return record
+    made = inflate(msgspec.structs.replace(record, refs=here), values)
+    return msgspec.structs.replace(made, refs={name: ref for name, ref in refs.items() if name not in here})
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> Exception:
+    cause = error.cause
+    if not isinstance(cause, ApplicationError):
+        return JournalUnreadable(f"the saga did not understand the message: {_said(error)}")
+    details = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
+    problems = details.get("problems")
+    if cause.type == PlanInvalid.code and problems:
+        return PlanInvalid([Problem(**each) for each in problems])
+    kind = _REFUSALS.get(cause.type or "")
+    message = str(details.get("message") or cause.message)
+    if kind is None:
+        return JournalUnreadable(f"the saga did not understand the message: {message}")
+    return kind(message, hint=details.get("hint"))

@@ -1,0 +1,91 @@
+"""Large values stand beside Temporal, by digest, and its history holds references: the claim check.
+
+Temporal refuses payloads over 2 MB and histories over 50 MB. Its SDK hands what is over a limit to a storage driver, on
+both sides of the wire, so neither workflow nor activity sees any of it; this is a driver for the engine's own store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, Protocol
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import (
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+
+from saga_engine.core.codec import INLINE_LIMIT
+from saga_engine.errors import JournalUnreadable
+
+_NAME: Final = "saga-store"
+
+
+class ValueStore(Protocol):
+    """Where bytes are kept by their digest. Storing the same bytes twice is the same as once."""
+
+    async def put(self, digest: str, data: bytes) -> None:
+        """Keep the bytes, durably when it returns. Raises ``StoreUnavailable`` or ``StoreRefused``."""
+
+    async def get(self, digest: str) -> bytes | None:
+        """The bytes; None if they are not there. Raises ``StoreUnavailable`` or ``StoreRefused``."""
+        ...
+
+
+class ValueDriver(StorageDriver):
+    """Temporal's storage driver for a ``ValueStore``."""
+
+    def __init__(self, store: ValueStore) -> None:
+        self._store = store
+
+    def name(self) -> str:
+        """The name under which references find the driver again."""
+        return _NAME
+
+    def type(self) -> str:
+        """What kind of driver it is."""
+        return _NAME
+
+    async def store(
+        self,
+        context: StorageDriverStoreContext,  # noqa: ARG002 - values are shared by whoever has them
+        payloads: Sequence[Payload],
+    ) -> list[StorageDriverClaim]:
+        """Keep payloads; returns what finds them again."""
+        claims = []
+        for payload in payloads:
+            data = payload.SerializeToString(deterministic=True)
+            digest = sha256(data).hexdigest()
+            await self._store.put(digest, data)
+            claims.append(StorageDriverClaim({"digest": digest}))
+        return claims
+
+    async def retrieve(
+        self,
+        context: StorageDriverRetrieveContext,  # noqa: ARG002
+        claims: Sequence[StorageDriverClaim],
+    ) -> list[Payload]:
+        """The payloads. Raises ``JournalUnreadable`` for one that is missing or does not fit its digest."""
+        found = []
+        for claim in claims:
+            digest = claim.claim_data["digest"]
+            data = await self._store.get(digest)
+            if data is None or sha256(data).hexdigest() != digest:
+                raise JournalUnreadable(
+                    f"the value {digest[:12]} of a saga in Temporal {'is missing' if data is None else 'was changed'}",
+                    hint="workers and clients of one task queue need the same store",
+                    digest=digest,
+                )
+            payload = Payload()
+            payload.ParseFromString(data)
+            found.append(payload)
+        return found
+
+
+def storage(store: ValueStore) -> ExternalStorage:
+    """What a data converter needs so that payloads over 32 KiB stand beside Temporal."""
+    return ExternalStorage(drivers=[ValueDriver(store)], payload_size_threshold=INLINE_LIMIT)

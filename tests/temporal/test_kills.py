@@ -1,0 +1,272 @@
+"""Workers that are killed and frozen at exact points; what really happened outside decides who is right."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from saga_engine.core.effects import NotDone, Unknown
+from saga_engine.temporal import activities
+from saga_engine.temporal.performing import what_came
+from saga_engine.testing.faults import VARIABLE, Faults
+from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.polling import eventually
+from tests.kill.world import ENDS, PLANS, TOOLS, World, step
+from tests.temporal.conftest import Place
+
+LEASE_S = 1.0
+_ROOT = Path(__file__).parents[2]
+#: How many cases are under way at a time.
+_AT_ONCE = 4
+
+
+class Case(NamedTuple):
+    plan: str
+    number: int
+    when: str
+
+
+SHORT = {
+    "keyed": [
+        Case("succeeds", 2, "after"),
+        *(Case("fails", number, when) for number in (2, 4) for when in ("before", "after")),
+    ],
+    "probed": [Case("fails", 2, "after"), Case("fails", 4, "before")],
+    "bare": [Case("fails", 2, "before"), Case("fails", 4, "after")],
+}
+LONG = [Case(plan, number, when) for plan in PLANS for number in range(1, 6) for when in ("before", "after")]
+
+
+class Scene:
+    """One ledger for all cases of a test; workers in processes of their own, and others in this one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ledger = World.ledger = OutsideLedger(folder / "world.db")
+        World.faults = Faults()
+        World.folder = folder
+
+    @asynccontextmanager
+    async def victim(self, place: Place, variant: str, fault: str = "") -> AsyncIterator[asyncio.subprocess.Process]:
+        told = {
+            "url": place.url,
+            "queue": place.queue,
+            "ledger": str(self.ledger.path),
+            "folder": str(self.folder),
+            "variant": variant,
+            "lease_s": LEASE_S,
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.temporal.victim", json.dumps(told)),
+            cwd=_ROOT,
+            env=os.environ | {VARIABLE: fault},
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def submitted(self, place: Place, plan: dict[str, Any], name: str) -> str:
+        async with place.client(TOOLS["keyed"], lease_s=LEASE_S) as coordinator:
+            return await coordinator.submit(plan, saga_id=place.saga_id(name))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+async def _killed_and_rescued(scene: Scene, place: Place, variant: str, case: Case) -> list[str]:
+    """Play one case; returns what the report and the world disagree about, or what else is wrong."""
+    plan = PLANS[case.plan]
+    events = 20 if variant == "keyed" else 0  # some go on in other runs meanwhile
+    async with place.client(TOOLS[variant], lease_s=LEASE_S, events=events) as coordinator:
+        saga_id = await coordinator.submit(plan, saga_id=place.saga_id(case.plan))
+        async with scene.victim(place, variant, f"call:{case.number}:{case.when}") as victim:
+            ended = asyncio.create_task(coordinator.wait(saga_id))
+            died = asyncio.create_task(victim.wait())
+            await asyncio.wait([ended, died], return_when=asyncio.FIRST_COMPLETED)
+            reached = died.done()
+        async with place.worker(TOOLS[variant], lease_s=LEASE_S):
+            outcome = await ended
+            asked: set[str] = set()
+            while outcome.status == "ESCALATED":
+                outcome = await _answered(scene, coordinator, outcome, asked)
+            await place.replayed(coordinator, saga_id)
+    wrong = scene.ledger.compare(outcome, plan, asked=asked)
+    if reached and victim.returncode != -signal.SIGKILL:
+        wrong.append(f"the victim ended with {victim.returncode}")
+    if outcome.status != ENDS[case.plan]:
+        wrong.append(f"it ended {outcome.status}")
+    return [f"{variant} {case}: {text}" for text in wrong]
+
+
+async def _answered(scene: Scene, coordinator: Any, outcome: Any, asked: set[str]) -> Any:
+    """A person looks at the world, and says what is there. ``asked``: steps whose undo was asked about."""
+    question = outcome.body["questions"][0]
+    step_id, forward = str(question["step_id"]), question["direction"] == "forward"
+    lines = [
+        line
+        for line in scene.ledger.lines(outcome.saga_id, what="applied")
+        if line.step_id == step_id and line.direction == question["direction"]
+    ]
+    if forward:
+        said = ("happened", lines[0].output) if lines else ("not-happened", None)
+    else:
+        asked.add(step_id)
+        said = ("happened", None) if lines else ("retry", None)
+    return await coordinator.decide(outcome.saga_id, step_id, said[0], output=said[1], by="ada")
+
+
+async def _all(scene: Scene, new_place: Callable[[], Place], variant: str, cases: list[Case]) -> list[str]:
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(case: Case) -> list[str]:
+        async with gate, asyncio.timeout(120):
+            return await _killed_and_rescued(scene, new_place(), variant, case)
+
+    return [text for found in await asyncio.gather(*map(one, cases)) for text in found]
+
+
+@pytest.mark.parametrize("variant", SHORT)
+async def test_killed_anywhere(variant: str, scene: Scene, new_place: Callable[[], Place]) -> None:
+    """A worker killed before or after a call, forward or backward: nothing happens twice, nothing is lost, none is stuck."""
+    assert await _all(scene, new_place, variant, SHORT[variant]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("variant", list(TOOLS))
+async def test_killed_anywhere_in_every_plan(variant: str, scene: Scene, new_place: Callable[[], Place]) -> None:
+    """The same at every call of every plan, for every way to settle a doubt."""
+    assert await _all(scene, new_place, variant, LONG) == []
+
+
+async def test_killed_and_restarted_as_another_process(scene: Scene, place: Place) -> None:
+    """A worker killed in mid-call and started again, no other worker being there: the saga goes on in the new process."""
+    plan = PLANS["fails"]
+    saga_id = await scene.submitted(place, plan, "again")
+    for fault in ("call:2:after", "call:2:before", ""):
+        async with scene.victim(place, "keyed", fault) as victim:
+            if fault:
+                assert await victim.wait() == -signal.SIGKILL
+                continue
+            async with place.client(lease_s=LEASE_S) as coordinator:
+                outcome = await coordinator.wait(saga_id)
+            victim.send_signal(signal.SIGTERM)
+            assert await victim.wait() == 0
+    assert outcome.status == "COMPENSATED"
+    assert scene.ledger.compare(outcome, plan) == []
+    in_doubt = [step for step in outcome.body["steps"] if step["attempts"] > 1]
+    assert in_doubt, "a kill in mid-call must have left a call in doubt"
+
+
+async def test_a_frozen_worker_wakes_up_too_late(scene: Scene, place: Place) -> None:
+    """A worker frozen in mid-call is settled without it; when it wakes up, what it still does is a repeat under the same key."""
+    plan = PLANS["succeeds"]
+    saga_id = await scene.submitted(place, plan, "frozen")
+    frozen = scene.folder / "frozen"
+    async with scene.victim(place, "keyed", f"call:2:before:pause:{frozen}") as victim:
+        await eventually(frozen.exists, "the worker to freeze")
+        async with place.client(TOOLS["keyed"], lease_s=LEASE_S) as coordinator:
+            async with place.worker(TOOLS["keyed"], lease_s=LEASE_S):
+                outcome = await coordinator.wait(saga_id)
+            victim.send_signal(signal.SIGCONT)
+            victim.send_signal(signal.SIGTERM)
+            assert await victim.wait() == 0
+            assert (await coordinator.show(saga_id, full=True)).to_dict() == outcome.to_dict()
+    assert outcome.completed
+    assert scene.ledger.compare(outcome, plan) == []
+
+
+@pytest.mark.slow
+async def test_a_worker_frozen_before_it_began_begins_nothing(scene: Scene, place: Place) -> None:
+    """A call that was handed to a frozen worker is settled without it; when it wakes up it asks first, and makes no call."""
+    async with scene.victim(place, "keyed") as victim:
+        await eventually((scene.folder / f"worker-{victim.pid}").exists, "the worker to serve")
+        victim.send_signal(signal.SIGSTOP)
+        saga_id = await scene.submitted(place, {"steps": [step(1), step(2)]}, "asleep")
+        async with place.client(TOOLS["keyed"], lease_s=LEASE_S) as coordinator:
+            async with place.worker(TOOLS["keyed"], lease_s=LEASE_S):
+                outcome = await coordinator.wait(saga_id)
+            before = scene.ledger.lines()
+            victim.send_signal(signal.SIGCONT)
+            victim.send_signal(signal.SIGTERM)
+            assert await victim.wait() == 0
+    assert outcome.completed
+    assert scene.ledger.lines() == before
+
+
+async def test_a_worker_that_slept_may_begin_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The permission to begin a call ends when heartbeats have not come through for as long as Temporal waits for them."""
+    now = [100.0]
+    monkeypatch.setattr(activities.time, "clock_gettime", lambda _: now[0])
+    environment = ActivityEnvironment()
+    environment.info = dataclasses.replace(environment.info, heartbeat_timeout=timedelta(seconds=15))
+
+    async def asked() -> list[str]:
+        said = []
+        with activities._alive() as permit:
+            for silent_s in (14.0, 15.0):
+                now[0] = 100.0 + silent_s
+                try:
+                    permit()
+                    said.append("may")
+                except activities.LeaseLost:
+                    said.append("may not")
+        return said
+
+    assert await environment.run(asked) == ["may", "may not"]
+
+
+def test_what_a_lost_activity_tells() -> None:
+    """'Not done' is said only where it is certain: the server gave the call to nobody, or the worker says it began nothing."""
+    from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, RetryState, TimeoutType
+    from temporalio.exceptions import TimeoutError as ActivityTimeout
+
+    def end(cause: BaseException | None, *, probing: bool = False) -> Any:
+        error = ActivityError(
+            "x",
+            scheduled_event_id=1,
+            started_event_id=2,
+            identity="",
+            activity_type="a",
+            activity_id="1",
+            retry_state=RetryState.NON_RETRYABLE_FAILURE,
+        )
+        error.__cause__ = cause
+        return what_came(error, probing=probing)
+
+    def timeout(kind: TimeoutType) -> BaseException:
+        return ActivityTimeout("late", type=kind, last_heartbeat_details=[])
+
+    for certain in (timeout(TimeoutType.SCHEDULE_TO_START), ApplicationError("slept", type="saga-not-called")):
+        outcome = end(certain)
+        assert isinstance(outcome, NotDone)
+        assert not outcome.counted
+        # That a probe was not made says nothing of the call that it was to ask about.
+        assert isinstance(end(certain, probing=True), Unknown)
+    for open_end in (
+        timeout(TimeoutType.START_TO_CLOSE),
+        timeout(TimeoutType.HEARTBEAT),
+        timeout(TimeoutType.SCHEDULE_TO_CLOSE),
+        ApplicationError("boom", type="RuntimeError"),
+        CancelledError(),
+        None,
+    ):
+        assert isinstance(end(open_end), Unknown)

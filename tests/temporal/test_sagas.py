@@ -1,0 +1,305 @@
+"""Whole sagas in Temporal: real server, real SDK, a worker in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from saga_engine import Coordinator, ToolContext, ToolError, tool
+from saga_engine.core.codec import decode
+from saga_engine.core.recorded import comparable, plain_record
+from saga_engine.errors import (
+    AmendRefused,
+    CancelRefused,
+    DecisionRefused,
+    EngineUnavailable,
+    PlanInvalid,
+    SagaExists,
+    SagaNotFound,
+)
+from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.polling import eventually
+from tests.kill.world import FAST
+from tests.temporal.conftest import Place
+
+
+class Outside:
+    """The tools of these tests, and the world that they change."""
+
+    def __init__(self, path: Any) -> None:
+        self.ledger = OutsideLedger(path)
+        self.gate = asyncio.Event()
+        self.begun = asyncio.Event()
+        self.fails = 0
+        self.tools = self._tools()
+
+    def _tools(self) -> list[Any]:
+        ledger = self.ledger
+
+        @tool(undo="cancel", keyed=True, retry=FAST)
+        async def book(item: str, ctx: ToolContext) -> dict:
+            ledger.sent(ctx, "book", {"item": item})
+            if self.fails:
+                self.fails -= 1
+                raise ToolError("busy", error_code="busy", retryable=True)
+            return ledger.apply(ctx, "book", {"ref": item})
+
+        @tool(keyed=True, retry=FAST)
+        async def cancel(ref: str, ctx: ToolContext) -> dict:
+            ledger.sent(ctx, "cancel", {"ref": ref})
+            return ledger.apply(ctx, "cancel", {"cancelled": ref})
+
+        @tool(undo="cancel", retry=FAST)
+        async def refuse(item: str, ctx: ToolContext) -> dict:
+            ledger.sent(ctx, "refuse", {"item": item})
+            raise ToolError("no rooms", error_code="full", retryable=False)
+
+        @tool(undo="cancel", probe="find", timeout_s=0.05, retry=FAST)
+        async def silent(item: str, ctx: ToolContext) -> dict:
+            """It happens, and never answers."""
+            ledger.sent(ctx, "silent", {"item": item})
+            ledger.apply(ctx, "silent", {"ref": item}, once=False)
+            await asyncio.Event().wait()
+            return {}
+
+        @tool(effect="read", retry=FAST)
+        async def find(ctx: ToolContext) -> dict | None:
+            found = ledger.find(ctx.idempotency_key)
+            return found.output if found else None
+
+        @tool(undo="cancel", retry=FAST)
+        async def lose(item: str, ctx: ToolContext) -> dict:
+            """It happens, and its answer is lost."""
+            ledger.sent(ctx, "lose", {"item": item})
+            ledger.apply(ctx, "lose", {"ref": item}, once=False)
+            raise ConnectionError("the line is dead")
+
+        @tool(undo="cancel", keyed=True, retry=FAST, timeout_s=60)
+        async def wait(item: str, ctx: ToolContext) -> dict:
+            ledger.sent(ctx, "wait", {"item": item})
+            self.begun.set()
+            await self.gate.wait()
+            return ledger.apply(ctx, "wait", {"ref": item})
+
+        return [book, cancel, refuse, silent, find, lose, wait]
+
+
+@pytest.fixture
+def outside(tmp_path) -> Outside:
+    return Outside(tmp_path / "world.db")
+
+
+def step(number: int, name: str = "book", **fields: Any) -> dict[str, Any]:
+    rollback = {"tool": "cancel", "params": {"ref": f"$output.step_{number}.ref"}}
+    return {"step_id": number, "tool": name, "params": {"item": f"i{number}"}, "rollback": rollback, **fields}
+
+
+BOUND = step(2, params={"item": "$output.step_1.ref"})
+PLANS = {
+    "completes": [step(1), BOUND, step(3)],
+    "compensates": [step(1), BOUND, step(3, "refuse")],
+    "graph": [
+        step(1, depends_on=[]),
+        step(2, depends_on=[1]),
+        step(3, depends_on=[1]),
+        step(4, "refuse", depends_on=[2, 3]),
+    ],
+    "probed": [step(1), step(2, "silent"), step(3, "refuse")],
+}
+
+
+def facts(records: list[Any]) -> list[Any]:
+    """A journal without what is another each time: times, seeds and waits."""
+    found = []
+    for record in records:
+        body = plain_record(comparable(record))
+        for name in ("at", "seed", "engine", "error"):
+            body.pop(name, None)
+        found.append(body)
+    return found
+
+
+@pytest.mark.parametrize("name", PLANS)
+async def test_the_same_journal_as_in_process(name: str, place: Place, outside: Outside, tmp_path) -> None:
+    """The same plan makes the same records in Temporal as in the engine's own runtime, the world agrees, and the run replays."""
+    plan = {"steps": PLANS[name]}
+    saga_id = place.saga_id(name)
+    async with place.both(outside.tools) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=saga_id)
+        there = [decode(data) for data in await coordinator.sagas.journal(saga_id, patience_s=5)]
+        await place.replayed(coordinator, saga_id)
+    assert outside.ledger.compare(outcome, plan) == []
+    other = Outside(tmp_path / "other.db")
+    async with Coordinator.open("memory://", other.tools, durability="relaxed") as local:
+        here = await local.run(plan, saga_id=saga_id)
+        records = [decode(data) for data in await local.store.read(saga_id)]
+    assert outcome.status == here.status
+    if name == "graph":  # which of two branches answers first is nobody's promise
+        key = repr
+        assert sorted(facts(there), key=key) == sorted(facts(records), key=key)
+    else:
+        assert facts(there) == facts(records)
+
+
+async def test_retries_are_records_and_timers(place: Place, outside: Outside) -> None:
+    """A retry is journalled by the engine; Temporal repeats nothing by itself."""
+    outside.fails = 2
+    async with place.both(outside.tools) as coordinator:
+        outcome = await coordinator.run({"steps": [step(1)]}, saga_id=place.saga_id("r"))
+        kinds = [record["k"] for record in await coordinator.history(outcome.saga_id)]
+        await place.replayed(coordinator, outcome.saga_id)
+    assert outcome.completed
+    assert kinds.count("StepRetryScheduled") == 2
+    assert outcome.body["steps"][0]["attempts"] == 3
+    assert [line.attempt for line in outside.ledger.lines(what="sent")] == [1, 2, 3]
+
+
+async def test_a_person_answers(place: Place, outside: Outside) -> None:
+    """A call in doubt that nothing can settle becomes a question; people are told; the answer is checked like anywhere."""
+    told: list[Any] = []
+    plan = {"steps": [step(1), step(2, "lose"), step(3)]}
+    async with place.both(outside.tools, on_escalation=told.append) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=place.saga_id("p"))
+        assert outcome.status == "ESCALATED"
+        assert [(each.kind, each.step_id) for each in told] == [("in-doubt", "2")]
+        with pytest.raises(DecisionRefused, match="undone"):
+            await coordinator.decide(outcome.saga_id, 2, "undone")
+        with pytest.raises(DecisionRefused, match="nothing is asked"):
+            await coordinator.decide(outcome.saga_id, 1, "happened")
+        with pytest.raises(DecisionRefused, match="needs an output"):
+            await coordinator.decide(outcome.saga_id, 2, "happened")
+        outcome = await coordinator.decide(outcome.saga_id, 2, "happened", output={"ref": "i2"}, by="ada")
+        assert outcome.completed
+        with pytest.raises(DecisionRefused):
+            await coordinator.decide(outcome.saga_id, 2, "not-happened")
+        await place.replayed(coordinator, outcome.saga_id)
+    assert outside.ledger.compare(outcome, plan) == []
+
+
+async def test_the_saga_itself_refuses(place: Place, outside: Outside) -> None:
+    """Whoever passes by the client's checks is refused by the workflow, and nothing of it gets into the history."""
+    from saga_engine.core.messages import Message
+
+    async with place.both(outside.tools) as coordinator:
+        outcome = await coordinator.run({"steps": [step(1, "lose")]}, saga_id=place.saga_id("v"))
+        assert outcome.status == "ESCALATED"
+        before = await coordinator.history(outcome.saga_id)
+        wrong = Message(id="x", kind="decide", step="1", decision="approve")
+        with pytest.raises(DecisionRefused, match="no answer"):
+            await coordinator.sagas.send(outcome.saga_id, wrong, wait_s=5)
+        assert await coordinator.history(outcome.saga_id) == before
+        # The same message twice is one message.
+        right = Message(id="y", kind="decide", step="1", decision="leave", by="ada")
+        await coordinator.sagas.send(outcome.saga_id, right, wait_s=5)
+        outcome = await coordinator.wait(outcome.saga_id)
+        assert outcome.status == "ABANDONED"
+        kinds = [record["k"] for record in await coordinator.history(outcome.saga_id)]
+        assert kinds.count("DecisionMade") == 1
+
+
+async def test_cancel(place: Place, outside: Outside) -> None:
+    """A cancel awaits the call in flight, then undoes; a saga that has ended refuses it."""
+    plan = {"steps": [step(1), step(2, "wait"), step(3)]}
+    async with place.both(outside.tools) as coordinator:
+        saga_id = await coordinator.submit(plan, saga_id=place.saga_id("c"))
+        await outside.begun.wait()
+        outcome = await coordinator.cancel(saga_id, by="ada", note="off", wait=False)
+        assert outcome.status == "RUNNING"
+        with pytest.raises(CancelRefused):
+            await coordinator.cancel(saga_id)
+        outside.gate.set()
+        outcome = await coordinator.wait(saga_id)
+        assert outcome.status == "COMPENSATED"
+        with pytest.raises(CancelRefused, match="has ended"):
+            await coordinator.cancel(saga_id)
+        await place.replayed(coordinator, saga_id)
+    assert outside.ledger.compare(outcome, plan) == []
+    assert outside.ledger.standing() == []
+
+
+async def test_cancelling_the_workflow_undoes_the_saga(place: Place, outside: Outside) -> None:
+    """Temporal's own cancel is a cancel of the saga: what happened is undone, and the call in flight is awaited."""
+    plan = {"steps": [step(1), step(2, "wait"), step(3)]}
+    async with place.both(outside.tools) as coordinator:
+        saga_id = await coordinator.submit(plan, saga_id=place.saga_id("w"))
+        await outside.begun.wait()
+        await coordinator.sagas.client.get_workflow_handle(saga_id).cancel()
+
+        async def cancelled() -> bool:
+            return any(record["k"] == "CancelRequested" for record in await coordinator.history(saga_id))
+
+        await eventually(cancelled, "the cancel to be taken in")
+        outside.gate.set()
+        outcome = await coordinator.wait(saga_id)
+        await place.replayed(coordinator, saga_id)
+    assert outcome.status == "COMPENSATED"
+    assert outside.ledger.compare(outcome, plan) == []
+
+
+async def test_an_id_is_one_saga(place: Place, outside: Outside) -> None:
+    """The same id with the same plan is the saga that exists, under way or ended; with another plan it is refused."""
+    plan = {"steps": [step(1)], "task_id": place.saga_id("one")}
+    async with place.both(outside.tools) as coordinator:
+        first = await coordinator.run(plan)
+        again = await coordinator.run(plan)
+        assert first.to_dict() == again.to_dict()
+        with pytest.raises(SagaExists):
+            await coordinator.run({**plan, "steps": [step(1), step(2)]})
+        with pytest.raises(SagaNotFound):
+            await coordinator.show("nobody")
+        with pytest.raises(SagaNotFound):
+            await coordinator.cancel("nobody")
+        with pytest.raises(PlanInvalid):
+            await coordinator.submit({"steps": [step(1, "nothing")]})
+    assert len(outside.ledger.lines(what="applied")) == 1
+
+
+async def test_steps_are_added(place: Place, outside: Outside) -> None:
+    """Steps that are added run with the rest, on declarations that came with them, and are checked first."""
+    plan = {"steps": [step(1, "wait")]}
+    async with place.both(outside.tools) as coordinator:
+        saga_id = await coordinator.submit(plan, saga_id=place.saga_id("a"))
+        await outside.begun.wait()
+        with pytest.raises(PlanInvalid, match="nothing"):
+            await coordinator.amend(saga_id, [step(2, "nothing")])
+        await coordinator.amend(saga_id, [step(2, params={"item": "$output.step_1.ref"})], by="ada", wait=False)
+        outside.gate.set()
+        outcome = await coordinator.wait(saga_id)
+        assert outcome.completed
+        assert outcome.output(2) == {"ref": "i1"}
+        with pytest.raises(AmendRefused):
+            await coordinator.amend(saga_id, [step(3)])
+        await place.replayed(coordinator, saga_id)
+
+
+async def test_what_ended_needs_no_worker(place: Place, outside: Outside) -> None:
+    """An ended saga is shown with no worker there; one under way says that none answers, and goes on with the next one."""
+    plan = {"steps": [step(1), step(2, "lose")]}
+    async with place.client(outside.tools, patience_s=1.0) as coordinator:
+        async with place.worker(outside.tools):
+            ended = await coordinator.run({"steps": [step(1)]}, saga_id=place.saga_id("e"))
+            asked = await coordinator.run(plan, saga_id=place.saga_id("u"))
+        assert (await coordinator.show(ended.saga_id)).to_dict() == ended.to_dict()
+        assert len(await coordinator.trace(ended.saga_id)) > 3
+        with pytest.raises(EngineUnavailable, match="no worker"):
+            await coordinator.show(asked.saga_id)
+        async with place.worker(outside.tools):
+            outcome = await coordinator.decide(asked.saga_id, 2, "happened", output={"ref": "i2"})
+    assert outcome.completed
+
+
+async def test_a_worker_drains(place: Place, outside: Outside) -> None:
+    """A worker that is stopped awaits its calls in flight, and what came of them is known."""
+    async with place.client(outside.tools) as coordinator:
+        async with place.worker(outside.tools) as stopped:
+            saga_id = await coordinator.submit({"steps": [step(1, "wait"), step(2)]}, saga_id=place.saga_id("d"))
+            await outside.begun.wait()
+            stopped.set()
+            asyncio.get_running_loop().call_later(0.2, outside.gate.set)
+        async with place.worker(outside.tools):
+            outcome = await coordinator.wait(saga_id)
+        kinds = [record["k"] for record in await coordinator.history(saga_id)]
+    assert outcome.completed
+    assert "StepInDoubt" not in kinds

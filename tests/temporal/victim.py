@@ -1,0 +1,36 @@
+"""A worker in a process of its own, to be killed: its faults come from ``SAGA_FAULT``, the rest as JSON on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from saga_engine.api.temporal import serve
+from saga_engine.testing.faults import Faults
+from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.world import TOOLS, World
+
+
+async def main(told: dict) -> None:
+    World.ledger = OutsideLedger(told["ledger"])
+    World.faults = Faults.from_environment()
+    World.folder = Path(told["folder"])
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    await serve(
+        told["url"],
+        TOOLS[told["variant"]],
+        task_queue=told["queue"],
+        lease_s=told["lease_s"],
+        cached=0,
+        stopped=stopped,
+        begun=(World.folder / f"worker-{os.getpid()}").touch,
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1])))
