@@ -181,9 +181,10 @@ class Coordinator:
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        self._fleet.stop()
+        self._guards.stop_waiting()
         for worker in [*self._workers]:
             await worker.stop()
-        self._guards.stop_waiting()
         await self._fleet.close()
         await self._guards.close()
 

@@ -200,11 +200,12 @@ class SagaDriver:
                     self._committed(records, await self._commit(records, consumed))
                 if self._released:
                     return
-                if self.stopping and not self._tasks and not self._outcomes:
-                    # Workers go on with it at once; with an open session, its agent does.
+                effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
+                if self.stopping and not (effects or self._tasks or self._outcomes):
+                    # Workers go on with it at once; with an open session, its agent does. (A call whose intent has
+                    # just become durable is made: left alone it would be in doubt.)
                     await self._store.release(self.state.saga_id, self.state.epoch, 0 if self.state.open else AT_ONCE)
                     return
-                effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
                 self._performer.begun += len(effects)
                 records = []
                 if not effects and self._is_abandoned_session():

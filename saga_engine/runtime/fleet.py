@@ -60,7 +60,7 @@ Work = Coroutine[Any, Any, Outcome | None]
 class Running:
     """A saga of this process: its driver of the moment, and those who wait for it."""
 
-    __slots__ = ("alarm", "digest", "driver", "future", "journalled", "link", "lost", "queued", "task")
+    __slots__ = ("alarm", "digest", "driver", "future", "journalled", "link", "lost", "queued", "task", "waking")
 
     def __init__(self, digest: str, link: Link | None = None, *, queued: bool = False) -> None:
         self.digest = digest
@@ -73,6 +73,8 @@ class Running:
         #: None while it sleeps; then ``alarm`` wakes it.
         self.task: asyncio.Task[None] | None = None
         self.alarm: asyncio.TimerHandle | None = None
+        #: It has been woken, and its task has not begun yet.
+        self.waking = False
         self.lost = False
         #: Resolved when the saga is in the store, for a submission that waits for no more than that.
         self.journalled: asyncio.Future[None] | None = None
@@ -128,19 +130,23 @@ class Fleet:
         self.debts = Debts(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
         self._stopping = asyncio.Event()
 
-    async def close(self) -> None:
-        """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+    def stop(self) -> None:
+        """Start nothing more, in any saga."""
         self.closing = True
         for alarm in self._alarms.values():
             alarm.cancel()
         self._alarms.clear()
         self._stopping.set()
-        running = list(self._running.items())
-        for saga_id, saga in running:
+        for saga_id, saga in list(self._running.items()):
             if saga.driver is not None:
                 saga.driver.stop()
             self._rouse(saga_id)
-        await asyncio.gather(*(saga.task for _, saga in running if saga.task is not None), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        self.stop()
+        tasks = [saga.task for saga in self._running.values() if saga.task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._writer.close()
         if self._performer is not None:
             await self.debts.settle_at_the_end()
@@ -239,6 +245,7 @@ class Fleet:
             return
         saga.alarm.cancel()
         saga.alarm = None
+        saga.waking = True
         self._take_on(saga_id, saga, self._drive(saga_id, saga, saga.driver, ()))
 
     async def _create(
@@ -316,6 +323,7 @@ class Fleet:
         None: it waits for a timer, and need not wait here.
         """
         take_ups = 0
+        saga.waking = False
         while True:
             if driver is None:
                 saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
@@ -543,7 +551,7 @@ class Fleet:
             if saga.alarm is not None:
                 saga.driver = None  # it takes itself up again from its journal
                 self._rouse(saga_id)
-            elif saga.task is not None and saga.driver is not None:
+            elif saga.task is not None and saga.driver is not None and not saga.waking:
                 saga.lost = True
                 saga.task.cancel()
 

@@ -27,6 +27,9 @@ def test_a_healthy_folder(cli):
         "lease_s": "saga.toml",
         "patience_s": "SAGA_PATIENCE_S",
         "keep_finished_s": "default",
+        "queue_limit": "default",
+        "engine": "default",
+        "task_queue": "default",
     }
     assert "book" in {tool["name"] for tool in ran.json["tools"]}
     assert cli("doctor").code == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator, Outcome, SagaError
+from saga_engine.api import coordinator as coordinating
 from saga_engine.errors import SagaNotFound
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.stores import open_store
@@ -89,7 +90,7 @@ def _begin_without_handing_over() -> None:
     async def nothing(*_: Any) -> None:
         return None
 
-    Coordinator._hand_over = nothing  # type: ignore[method-assign]
+    coordinating.hand_over = nothing  # type: ignore[assignment]
 
 
 def _forget_to_whom() -> None:

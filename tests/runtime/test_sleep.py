@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
+from saga_engine.core.records import Record, StepIntended
 from saga_engine.errors import Interrupted
 from tests.kill.polling import eventually
 
@@ -122,3 +123,44 @@ async def test_it_wakes_by_itself_when_its_time_has_come() -> None:
     assert outcome.completed
     assert tries == ["x", "x"]
     assert "SagaResumed" not in [record["k"] for record in history]
+
+
+async def test_a_lease_that_is_lost_while_it_wakes_loses_nobody() -> None:
+    """Alarm and loss come together, as to a process that was frozen: the saga goes on, and whoever waits hears of it."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        handle = await coordinator.submit(PLAN, saga_id="s1")
+        await asleep(coordinator, "s1")
+        lease = coordinator._fleet._performer.lease
+        await coordinator.store.close_session(lease.owner)
+        coordinator._fleet._rouse("s1")
+        lease.lose()
+        await coordinator.cancel("s1")
+        assert (await handle.wait()).status == "COMPENSATED"
+
+
+async def test_a_call_whose_intent_is_durable_is_made_although_the_coordinator_closes() -> None:
+    """Left alone it would be in doubt, and a tool that can tell nothing of its calls would need a person for it."""
+    intended = asyncio.Event()
+
+    def stop_here(_saga_id: str, record: Record) -> None:
+        if isinstance(record, StepIntended):
+            intended.set()
+            coordinator._fleet.stop()
+
+    made = []
+
+    @tool(undo="cancel")
+    async def bare(item: str) -> dict:
+        made.append(item)
+        return {"item": item}
+
+    plan = {"steps": [{"step_id": n, "tool": "bare", "params": {"item": str(n)}} for n in (1, 2)]}
+    async with Coordinator.open("memory://intent", [cancel, bare], observers=[stop_here]) as coordinator:
+        await coordinator.submit(plan, saga_id="s1")
+        await intended.wait()
+    assert made == ["1"]
+    async with Coordinator.open("memory://intent", [cancel, bare]) as other:
+        shown = await other.show("s1")
+        assert [step["status"] for step in shown.body["steps"]] == ["SUCCEEDED", "PENDING"]
+        assert (await other.resume("s1")).completed
+    assert made == ["1", "2"]
