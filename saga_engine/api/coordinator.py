@@ -32,7 +32,7 @@ from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
 from saga_engine.runtime.alerting import Hook, escalation_of
-from saga_engine.runtime.delivery import deliver, hand_over, post, settled
+from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, post, settled
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
@@ -303,11 +303,12 @@ class Coordinator:
         if present is not None:
             if identity != (present.digest or (await self.store.head(name)).digest):
                 raise other_plan(name)
-            if journalled is not None:
-                journalled.set_result(None)
             if not detach:
                 present.stay()
-            return Handle(name, present.future)
+            handle = Handle(name, present.future)
+            if journalled is not None and await in_the_store(self.store, handle):
+                journalled.set_result(None)
+            return handle
         started = SagaStarted(
             at=self._fleet.clock.now_ms(),
             saga_id=name,
@@ -367,6 +368,8 @@ class Coordinator:
         try:
             records = await read_records(self.store, name)
         except SagaNotFound:
+            if self._fleet.find(name) is not None:  # another agent has just begun it, and it is not journalled yet
+                return self._fleet.resume(name, session.link)
             plan = load_plan(body, session=True)
             started = SagaStarted(
                 at=self._fleet.clock.now_ms(),

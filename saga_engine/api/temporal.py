@@ -82,13 +82,14 @@ _KEEP_VALUES_MS: Final = 400 * 86_400_000
 class SagaWorkflow(SagaFlow):
     """One saga."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaCheck)
+    @workflow.init
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__(SchemaCheck, body)
 
     @workflow.run
-    async def run(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - it was made with it
         """Drive the saga to its end."""
-        return await self.drive(body)
+        return await self.drive()
 
 
 class TemporalCoordinator:
@@ -455,6 +456,7 @@ class SharedStore:
     def __init__(self, store: Store, *, ours: bool) -> None:
         self._store = store
         self._ours = ours
+        self._tried = False
         self._opened = False
         self._opening = asyncio.Lock()
 
@@ -471,8 +473,9 @@ class SharedStore:
         """What guards share. Raises ``StoreUnavailable`` and ``StoreTooWeak``."""
         async with self._opening:
             if self._ours and not self._opened:
-                self._opened = True
+                self._tried = True
                 await self._store.open()
+                self._opened = True
         return self._store.guard_store()
 
     async def put(self, digest: str, data: bytes) -> None:
@@ -487,7 +490,7 @@ class SharedStore:
 
     async def close(self) -> None:
         """Give back connections; an embedded server that was started for this ends with its last client."""
-        if self._opened:
+        if self._tried:
             await self._store.close()
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    import asyncio
-
     from saga_engine.api.temporal import TemporalCoordinator
     from saga_engine.cli.progress import Progress
     from saga_engine.plan.model import Plan
@@ -51,7 +49,10 @@ def ask_there(
     *,
     progress: Progress | None = None,
 ) -> _T:
-    """Run ``work`` with a coordinator of the engine's sagas. Raises what it raises."""
+    """Run ``work`` with a coordinator of the engine's sagas.
+
+    Raises what it raises; with ``progress`` also ``KeyboardInterrupt``, at SIGTERM as at Ctrl-C.
+    """
     import asyncio
 
     from saga_engine.cli.output import stdout_kept_clean
@@ -69,13 +70,29 @@ def ask_there(
             patience_s=settings.patience_s,
             observers=[] if progress is None else [progress.observe],
         ) as coordinator:
-            if progress is None:
-                return await work(coordinator)
-            async with progress.displayed():
-                return await work(coordinator)
+            return await work(coordinator)
 
     with stdout_kept_clean():
-        return asyncio.run(opened())
+        return asyncio.run(opened() if progress is None else _until_signal(opened(), progress))
+
+
+async def _until_signal(work: Coroutine[Any, Any, _T], progress: Progress) -> _T:
+    """Await ``work``, with its progress on stderr. Raises ``KeyboardInterrupt`` at SIGINT or SIGTERM."""
+    import asyncio
+
+    stopped = asyncio.Event()
+    _on_signals(stopped.set)
+    async with progress.displayed():
+        job, signalled = asyncio.create_task(work), asyncio.create_task(stopped.wait())
+        await asyncio.wait([job, signalled], return_when=asyncio.FIRST_COMPLETED)
+        signalled.cancel()
+        if not job.done():
+            # Whatever the SDK makes of the cancel: who waited was interrupted, and the saga goes on.
+            job.cancel()
+            await asyncio.wait([job])
+            if job.cancelled() or job.exception() is not None:
+                raise KeyboardInterrupt
+        return await job
 
 
 def submit_there(
@@ -150,15 +167,16 @@ def _interruptible(
     progress: Progress,
     saga_id: str,
 ) -> Outcome:
-    from saga_engine.cli.follow_up import options_line
+    from saga_engine.cli.follow_up import show_line
     from saga_engine.errors import Interrupted
 
     try:
         return ask_there(settings, registry, work, progress=progress)
     except KeyboardInterrupt:
-        line = " ".join(["saga", "show", saga_id, *options_line(settings)])
         raise Interrupted(
-            f"saga {saga_id} goes on without you: its workers drive it", hint=f"follow it with: {line}", saga_id=saga_id
+            f"saga {saga_id} goes on without you: its workers drive it",
+            hint=f"follow it with: {show_line(saga_id, settings)}",
+            saga_id=saga_id,
         ) from None
 
 
@@ -196,7 +214,12 @@ def run_temporal_worker(
         from saga_engine.api.temporal import serve
 
         stopped = asyncio.Event()
-        _on_signals(stopped)
+
+        def stop() -> None:
+            stopped.set()
+            note("worker: stopping: the calls in flight are awaited, nothing new starts (again to end at once)")
+
+        _on_signals(stop)
         await serve(
             settings.engine,
             registry,
@@ -220,23 +243,25 @@ def run_temporal_worker(
     return exit_codes.COMPLETED
 
 
-def _on_signals(stopped: asyncio.Event) -> None:
+def _on_signals(stop: Callable[[], None]) -> None:
+    """Call ``stop`` at the first SIGINT or SIGTERM, and end the process at the second."""
     import asyncio
     import os
     import signal
     import sys
 
     from saga_engine.cli import exit_codes
-    from saga_engine.cli.output import note
 
     loop = asyncio.get_running_loop()
+    stopping = False
 
     def on_signal() -> None:
-        if stopped.is_set():
+        nonlocal stopping
+        if stopping:
             sys.stderr.flush()
             os._exit(exit_codes.INTERRUPTED)  # Temporal finds out by itself that the calls in flight are in doubt
-        stopped.set()
-        note("worker: stopping: the calls in flight are awaited, nothing new starts (again to end at once)")
+        stopping = True
+        stop()
 
     for name in (signal.SIGINT, signal.SIGTERM):
         try:

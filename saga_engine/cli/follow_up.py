@@ -17,12 +17,20 @@ def resume_line(saga_id: str, settings: Settings) -> str:
     return " ".join(["saga", "resume", saga_id, *options_line(settings)])
 
 
-def options_line(settings: Settings) -> list[str]:
-    """The options that a follow-up command needs: those that were given on this command line."""
+def show_line(saga_id: str, settings: Settings) -> str:
+    """The command that shows a saga, as it can be typed here."""
+    return " ".join(["saga", "show", saga_id, *options_line(settings, tools=False)])
+
+
+def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
+    """The options that a follow-up command needs: those that were given on this command line.
+
+    ``tools``: whether that command may have to call tools; one that only looks does not know ``--tools``.
+    """
     # What the environment or saga.toml says, they will say again.
     given = sys.argv[1:]
     line: list[str] = []
-    if _named("--tools", given) or not settings.names_tools:
+    if tools and (_named("--tools", given) or not settings.names_tools):
         references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
         line += [part for reference in references for part in ("--tools", reference)]
     for option, value in (("--engine", settings.engine), ("--task-queue", settings.task_queue)):

@@ -115,8 +115,9 @@ class Renewal(NamedTuple):
 class StorePromise:
     """What a store says about its own durability, for the start-up check and for ``saga doctor``.
 
-    ``level`` is what it keeps: ``fsync`` (acknowledged means on disk), ``replicated:N`` (and on the disks of N replicas;
-    only when that was asked for) or ``relaxed`` (it may lose the last writes, or everything). ``findings`` are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
+    ``level`` is what it keeps: ``fsync`` (acknowledged means on disk), ``replicated:N`` (and on the disks of N
+    replicas; only when that was asked for) or ``relaxed`` (it may lose the last writes, or everything). ``findings``
+    are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
     """
 
     url: str

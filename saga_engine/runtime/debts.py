@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from saga_engine.errors import SagaError, SagaNotFound
+from saga_engine.errors import SagaError, SagaNotFound, StoreRefused, StoreUnavailable
 from saga_engine.ports import Store
 
 _log = logging.getLogger("saga_engine")
@@ -20,6 +20,8 @@ _log = logging.getLogger("saga_engine")
 _PATIENCE_S = 1.0
 #: The epoch of a saga that may be ours: the answer that would say so was lost.
 _UNKNOWN = -1
+#: How often, in seconds, the store is told what is owed, until it hears.
+_AGAIN_S = 1.0
 
 
 class Debts:
@@ -31,6 +33,8 @@ class Debts:
         self._drives = drives
         self._owed: dict[str, tuple[int, int]] = {}
         self._unsure = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._settling: asyncio.Task[None] | None = None
 
     @property
     def none(self) -> bool:
@@ -46,12 +50,16 @@ class Debts:
             _log.info("saga %s could not be given up yet (%s)", saga_id, error)
 
     def owe(self, saga_id: str, epoch: int, due_ms: int) -> None:
-        """A saga that is ours is to be given up."""
-        self._owed[saga_id] = (epoch, due_ms)
+        """A saga that is ours is to be given up. Of what is owed of one saga, the latest epoch counts."""
+        known = self._owed.get(saga_id)
+        if known is None or (known[0] != _UNKNOWN and known[0] <= epoch):
+            self._owed[saga_id] = (epoch, due_ms)
+        self._settle_soon()
 
     def owe_perhaps(self, saga_id: str, due_ms: int) -> None:
         """A saga that may be ours, at an epoch that is not known, is to be given up if it is."""
-        self._owed.setdefault(saga_id, (_UNKNOWN, due_ms))
+        self._owed[saga_id] = (_UNKNOWN, due_ms)  # it covers every epoch that was known before
+        self._settle_soon()
 
     def unsure(self) -> None:
         """This process may own sagas that it does not know of: the end of its lease must have others look for them."""
@@ -67,19 +75,46 @@ class Debts:
             epoch, due_ms = debt
             if epoch != _UNKNOWN:
                 await self._store.release(saga_id, epoch, due_ms)
-            elif not self._drives(saga_id):
+            elif self._drives(saga_id):
+                continue  # what drives it may yet fail before it has found out at which epoch it is ours
+            else:
                 await self._release_if_ours(saga_id, due_ms)
             if self._owed.get(saga_id) == debt:
                 del self._owed[saga_id]
 
     async def settle_at_the_end(self) -> None:
         """One last try; what is still owed then is found by workers."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.gather(self._settling, return_exceptions=True)
+            self._settling = None
         if not self._owed:
             return
         try:
             await asyncio.wait_for(self.settle(), _PATIENCE_S)
         except (SagaError, TimeoutError) as error:
             _log.info("sagas could not be given up (%s); workers find them", error)
+
+    def _settle_soon(self) -> None:
+        if self._timer is None and self._settling is None:
+            self._timer = asyncio.get_running_loop().call_later(_AGAIN_S, self._settle_now)
+
+    def _settle_now(self) -> None:
+        self._timer = None
+        self._settling = asyncio.create_task(self._settle_and_again(), name="saga-debts")
+
+    async def _settle_and_again(self) -> None:
+        try:
+            await self.settle()
+        except (StoreUnavailable, StoreRefused) as error:
+            _log.info("sagas could not be given up yet (%s)", error)
+        finally:
+            self._settling = None
+        if self._owed:
+            self._settle_soon()
 
     async def _release_if_ours(self, saga_id: str, due_ms: int) -> None:
         try:

@@ -9,7 +9,7 @@ from typing import Final
 from saga_engine.core.messages import Message, encode_message
 from saga_engine.core.records import MessageRefused
 from saga_engine.core.states import ESCALATED, RUNNING, SAGA_FINAL
-from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, ForkRefused, SagaOwned
+from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, ForkRefused, SagaNotFound, SagaOwned
 from saga_engine.ports import Store
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.forking import Fork, Forking
@@ -93,6 +93,21 @@ async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) ->
                 hint="try the same fork again: it goes on where this one was",
                 saga_id=fork.of,
             )
+
+
+async def in_the_store(store: Store, handle: Handle) -> bool:
+    """Wait until a saga that somebody else submits here is journalled; False: it ended first, and its end says why."""
+    pause_s = _LOOK_AGAIN_S[0]
+    while True:
+        try:
+            await store.head(handle.saga_id)
+        except SagaNotFound:
+            if handle.done():
+                return False
+        else:
+            return True
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
 
 
 async def settled(store: Store, saga_id: str) -> Outcome:

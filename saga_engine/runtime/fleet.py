@@ -39,7 +39,7 @@ from saga_engine.runtime.debts import Debts
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
-from saga_engine.runtime.outcome import Handle, Outcome
+from saga_engine.runtime.outcome import Handle, Outcome, pass_on
 from saga_engine.runtime.performer import Performer, means_of, secret_value
 from saga_engine.runtime.writer import JournalWriter
 
@@ -307,7 +307,12 @@ class Fleet:
                 saga.future.set_exception(error)
                 saga.future.exception()  # if nobody waits for it, its journal says so: asyncio need not warn
         else:
-            if outcome is None:
+            heir = self._running.get(saga_id)
+            if outcome is None and heir is not None and heir is not saga:
+                # Taken from the queue anew while it drove: nobody would wake this one; who waits for it waits there.
+                heir.stay()
+                heir.future.add_done_callback(partial(pass_on, saga.future))
+            elif outcome is None:
                 self._put_to_sleep(saga_id, saga)
             elif not saga.future.done():
                 saga.future.set_result(outcome)

@@ -54,11 +54,17 @@ def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) ->
     said = encode([started.plan, started.input, started.undos, started.reads])
     compiled = known.pop(said, None) or _compile(started, catalog)
     known[said] = compiled  # the last one used stands last
-    if len(said) > _REMEMBERED_BYTES:
+    if len(said) > _REMEMBERED_BYTES or (catalog is not None and not _is_complete(compiled)):
         known.pop(said)
     elif len(known) > _REMEMBERED_PLANS:
         known.pop(next(iter(known)))
     return compiled
+
+
+def _is_complete(compiled: CompiledPlan) -> bool:
+    """Whether every tool of the plan is known. One that is not yet may be registered later."""
+    calls = list(compiled.calls())
+    return all(call.spec is not None and (call.rollback is None or call.rollback.spec is not None) for call in calls)
 
 
 def _compile(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan:

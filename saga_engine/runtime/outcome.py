@@ -92,8 +92,13 @@ class Handle:
             return self._future.result()
         # A future of its own for each waiter: cancelling the wait must not touch the saga, nor the other waiters.
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._future.add_done_callback(partial(_pass_on, waiter))
-        return await waiter
+        ended = partial(pass_on, waiter)
+        self._future.add_done_callback(ended)
+        try:
+            return await waiter
+        finally:
+            if not self._future.done():
+                self._future.remove_done_callback(ended)  # one who looks in again and again leaves nothing behind
 
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once ``wait`` would return at once."""
@@ -112,7 +117,8 @@ class Handle:
         return self._future.done()
 
 
-def _pass_on(waiter: asyncio.Future[Outcome], ended: asyncio.Future[Outcome]) -> None:
+def pass_on(waiter: asyncio.Future[Outcome], ended: asyncio.Future[Outcome]) -> None:
+    """Let ``waiter`` end as ``ended`` did."""
     if waiter.done():
         return
     if ended.cancelled():

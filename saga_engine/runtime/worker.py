@@ -110,9 +110,11 @@ class Worker:
             self._stopping.set()  # a client may swallow the one cancellation that is sent
             turns.cancel()
             rounds.cancel()
-            await asyncio.gather(turns, rounds, return_exceptions=True)
-            await self._give_back()
-            self._finished.set()
+            try:
+                await asyncio.gather(turns, rounds, return_exceptions=True)
+                await self._give_back()
+            finally:
+                self._finished.set()  # also if it is cancelled once more: whoever stops it waits for this
         return self._report(str(this_process()))
 
     # --- taking --------------------------------------------------------------------------------------------------
@@ -230,7 +232,6 @@ class Worker:
     async def _look_round(self) -> None:
         while not self._stopping.is_set():
             try:
-                await self._fleet.debts.settle()
                 await self._reclaim()
                 await self._tell()
             except (StoreUnavailable, StoreRefused) as error:

@@ -59,6 +59,8 @@ def open_store(
             f"{namespace!r} is no namespace", hint="use 1 to 32 letters, digits, '-' and '_'", namespace=namespace
         )
     shared: dict[str, Any] = {"namespace": namespace, "durability": durability, "patience_s": patience_s}
+    if scheme not in ("embedded", "memory"):
+        _demand_encoded(scheme, address, options)
     if scheme in ("redis", "rediss", "unix"):
         return _remote(f"{scheme}://{address}", options, shared)
     if scheme in ("embedded", "memory"):
@@ -74,6 +76,17 @@ def open_store(
     if scheme in ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
         return _several(scheme, address, options, shared)
     raise StoreUrlInvalid(f"{scheme}:// is no store", hint=_SCHEMES_HINT, scheme=scheme)
+
+
+def _demand_encoded(scheme: str, address: str, options: dict[str, str]) -> None:
+    """Refuse marks that cut a secret in two, before the first half is shown as a host and the other as an option."""
+    path = "" if scheme == "unix" else address.partition("/")[2]
+    fragment = "+" not in scheme and "#" in address
+    if fragment or "@" in path or any("@" in name for name in options):
+        raise StoreUrlInvalid(
+            "the store's address has a mark in a wrong place",
+            hint="in a user or a password write %2F for '/', %3F for '?', %23 for '#' and %40 for '@'",
+        )
 
 
 def _unknown_option(names: list[str]) -> StoreUrlInvalid:

@@ -263,11 +263,12 @@ class ClusterLine(Patient):
             replies = await self._all_at_once(commands, replicas)
         except NotNowError as not_now:
             replies = [not_now] * len(commands)
+        for reply in replies:
+            if isinstance(reply, SagaError):
+                raise reply
         again: list[int] = []
         calls: list[Awaitable[Any]] = []
         for place, reply in enumerate(replies):
-            if isinstance(reply, SagaError):
-                raise reply
             if isinstance(reply, NotNowError) or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas)):
                 moving = instead is not None and isinstance(reply, ResponseError) and _on_its_way(reply)
                 again.append(place)

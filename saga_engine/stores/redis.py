@@ -14,6 +14,8 @@ carry the hash tag of its partition, so everything a script changes together liv
     saga:{p07}:owners           set     who has a session, or left sagas behind when it ended
     saga:{p07}:due              zset    id of a saga that nobody owns, by the time when it wants a worker
     saga:{p07}:taken:<owner>    list    what its last request for work got: nonce, ids
+    saga:{p00}:report:<owner>   string  with a TTL: what a worker says of itself
+    saga:{p07}:mark             string  with a TTL: what confirmations by replicas wait for (see ``wire``)
     saga:meta                   hash    format, partitions
 
 The keys of the guards are in ``guards``; the verbs for workers are in ``work``.
@@ -205,7 +207,7 @@ class RedisStore:
         args: _Arguments = [owner]
         size = 0
         for entry in entries:
-            saga_id, seq, epoch, records, status, summary, release, consumed, keep_ms, values, creation, _ = entry
+            saga_id, seq, epoch, records, status, summary, release, consumed, keep_ms, values, creation, due_ms = entry
             more = sum(map(len, records))
             if summary:
                 more += len(summary)
@@ -216,7 +218,7 @@ class RedisStore:
                 keys, args, size = [], [owner], 0
             size += more
             keys += both(saga_id)
-            if status or summary is not None or release or consumed or keep_ms or values or creation:
+            if status or summary is not None or release or consumed or keep_ms or values or creation or due_ms:
                 args += (epoch, seq, len(records), *_options(entry))
             else:
                 args += (epoch, seq, len(records), b"")

@@ -20,6 +20,10 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", None})
 def without_password(url: str) -> str:
     """The URL as it may be shown: every password, wherever it stands, is replaced."""
     parsed = urlsplit(url)
+    rest = "".join((parsed.path, parsed.fragment, *(part for part in parsed.query.split("&") if "=" not in part)))
+    if "@" in rest and parsed.scheme not in ("unix", "embedded", "memory"):
+        # A secret with a mark in it that should have been encoded: where it begins and ends cannot be told.
+        return f"{parsed.scheme}://***@{url.rpartition('@')[2]}"
     user, at, host = parsed.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
     query = "&".join(_masked(part) for part in parsed.query.split("&"))

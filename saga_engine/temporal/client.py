@@ -19,6 +19,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.converter import DataConverter, ExternalStorage
@@ -282,6 +283,12 @@ class TemporalSagas:
             await handle.execute_update(message.kind, args=[msgspec.to_builtins(message), *more], id=message.id)
         except WorkflowUpdateFailedError as error:
             raise _refusal(error) from error
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            # The SDK's one word for two things: the server did not answer in time, or we were cancelled.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from None
+            return False
         except RPCError as error:
             if error.status in _AWAY:
                 return False

@@ -54,11 +54,14 @@ Result = Outcome | Advice | ErrorInfo | None
 
 
 class SagaFlow:
-    """One saga. The composition root makes a workflow of it; ``check`` makes the judges of params."""
+    """One saga, as ``body`` (a ``wire.Begin``) begins or continues it.
 
-    def __init__(self, check: CheckMaker) -> None:
+    The composition root makes a workflow of it; ``check`` makes the judges of params. All of it is there before the
+    workflow begins to run: a message may come first.
+    """
+
+    def __init__(self, check: CheckMaker, body: Mapping[str, Any]) -> None:
         self._check = check
-        self._begin: wire.Begin | None = None
         self._state: State | None = None
         self._catalog: Declarations | None = None
         self._records: list[bytes] = []
@@ -74,12 +77,13 @@ class SagaFlow:
         self._roused = False
         self._cancel_taken = False
         self._carried = 0
+        self._begin = self._load(body)
 
     # --- the way through -----------------------------------------------------------------------------------------
 
-    async def drive(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def drive(self) -> dict[str, Any]:
         """Drive the saga to its end; what is returned is its status and its journal, packed."""
-        begin = self._load(body)
+        begin = self._begin
         while True:
             try:
                 await self._turn(begin)
@@ -246,7 +250,7 @@ class SagaFlow:
     # --- beginning, going on in another run, and the end -----------------------------------------------------------
 
     def _load(self, body: Mapping[str, Any]) -> wire.Begin:
-        begin = self._begin = wire.read_begin(body)
+        begin = wire.read_begin(body)
         self._catalog = Declarations(begin.declared, begin.fresh, self._check)
         if not begin.journal:
             started = msgspec.structs.replace(wire.started_of(begin), at=self._now_ms())
@@ -344,9 +348,10 @@ class SagaFlow:
         return self._heard(message)
 
     @cancel.validator
-    def _check_cancel(self, message: dict[str, Any]) -> None:  # noqa: ARG002 - there is nothing to judge in it
-        with refused():
-            check_cancel(self._here())
+    def _check_cancel(self, message: dict[str, Any]) -> None:
+        if _message(message).id not in self._messages:
+            with refused():
+                check_cancel(self._here())
 
     @workflow.update(name="decide", description="Answer an open question.")
     def decide(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -400,7 +405,7 @@ class SagaFlow:
         return first
 
     def _here(self) -> State:
-        assert self._state is not None, "drive() has begun"
+        assert self._state is not None, "it was made with its input"
         return self._state
 
     def _now_ms(self) -> int:

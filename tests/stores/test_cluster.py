@@ -1,7 +1,9 @@
 """A real cluster: three primaries with a replica each. The store is the same, wherever its partitions lie."""
 
 import asyncio
+import gc
 import uuid
+import warnings
 from contextlib import suppress
 
 import pytest
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 from saga_engine.errors import StoreRefused, StoreTooWeak, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
-from saga_engine.stores.cluster import slot_of
+from saga_engine.stores.cluster import ClusterConnector, ClusterLine, slot_of
+from saga_engine.stores.wire import NotNowError
 from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
 from tests.servers import GIVE_UP_S, until
@@ -353,3 +356,22 @@ async def test_a_cluster_that_is_down(frail):
     frail.whole()
     assert (await store.append("A", [Entry("s1", 1, 1, [b"r1"])])).acks == [Ack("ok")]
     await store.close()
+
+
+async def test_a_refusal_leaves_no_call_half_made():
+    """One node refuses us while another was not there: that is told at once, and nothing is begun and dropped."""
+
+    class Half(ClusterLine):
+        async def _all_at_once(self, commands, replicas):
+            return [NotNowError(ConnectionError("away")), StoreRefused("no", hint=None)]
+
+        async def call(self, args, *, replicas=0):
+            raise AssertionError
+
+    line = Half(ClusterConnector("redis+cluster", "h", {}), patience_s=1.0, width=1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(StoreRefused):
+            await line.call_many([("GET", "a"), ("GET", "b")])
+        gc.collect()
+    assert told == []

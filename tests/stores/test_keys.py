@@ -182,3 +182,14 @@ async def test_the_keys_of_guards(store, raw, namespace):
     there = {name: raw.type(key) for name, key in keys.items() if not name.startswith("{p") and name != "meta"}
     assert there == expected
     assert [name for name in expected if raw.pttl(keys[name]) == -1] == [kept]
+
+
+async def test_a_dead_owner_is_fenced_before_its_sagas_are_looked_for(store, raw, namespace):
+    """What a killed process had sent and the server has not read yet changes nothing that was already looked at."""
+    await begin(store, "s1")
+    for tag in store._tags:
+        await store._run("reclaim", [f"{tag}owners"], ["A", 1, "PENDING", 0, 500])
+    assert raw.keys(f"{namespace}:*:session:A") == []
+    late = Entry("s2", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
+    acks = (await store.append("A", [Entry("s1", 1, 1, [b"late"], "PENDING"), late])).acks
+    assert [ack.verdict for ack in acks] == ["fenced", "fenced"]

@@ -164,6 +164,7 @@ async def test_memory_is_shared_by_name(url):
         Entry("s1", 1, 1, [b"r"], status="RUNING"),
         Entry("s1", 1, 1, [b"r"], status="RUNNING", keep_ms=1000),
         Entry("s1", 1, 1, [b"r"], keep_ms=1000),
+        Entry("s1", 1, 1, [b"r"], due_ms=1000),
     ],
 )
 async def test_entries_that_contradict_themselves(entry):
@@ -171,3 +172,16 @@ async def test_entries_that_contradict_themselves(entry):
     store = open_store("memory://")
     with pytest.raises(ValueError, match="s1"):
         await store.append("A", [entry])
+
+
+@pytest.mark.parametrize("mark", ["/", "?", "#", "/x?"])
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+sentinel", "redis+cluster"])
+def test_a_secret_that_is_cut_in_two_is_not_shown(scheme, mark):
+    """A password with a mark of the address in it is masked or refused; no part of it is taken for a host."""
+    url = f"{scheme}://kim:geheim{mark}geheim@h1:7000"
+    assert "geheim" not in without_password(url)
+    try:
+        told = open_store(url).url
+    except StoreUrlInvalid as error:
+        told = f"{error}{error.to_dict()}"
+    assert "geheim" not in told

@@ -28,6 +28,8 @@ from tests.temporal.conftest import Place
 
 LEASE_S = 1.0
 _ROOT = Path(__file__).parents[2]
+#: The plans with steps side by side.
+_PARALLEL = frozenset({"graph"})
 #: How many cases are under way at a time.
 _AT_ONCE = 4
 
@@ -44,9 +46,30 @@ SHORT = {
         *(Case("fails", number, when) for number in (2, 4) for when in ("before", "after")),
     ],
     "probed": [Case("fails", 2, "after"), Case("fails", 4, "before")],
-    "bare": [Case("fails", 2, "before"), Case("fails", 4, "after")],
+    "bare": [Case("fails", 2, "before"), Case("fails", 4, "after"), Case("graph", 3, "before")],
 }
 LONG = [Case(plan, number, when) for plan in PLANS for number in range(1, 6) for when in ("before", "after")]
+
+
+def _playable(name: str) -> dict[str, Any]:
+    """The plan as the official test server can play it: with parallel steps, tries follow each other without a wait.
+
+    When a timer fires during the very turn that cancels it, because a parallel step's answer came first, that server
+    refuses the turn, forgets that the turn is open, and gives the workflow no other one for ever (sdk-java issues 2606
+    and 3088; a workflow of ten lines shows it, too). Temporal itself takes such a turn. The waits here are of 1 or 2 ms,
+    as long as a turn, so most parallel cases met with that. A step alone cannot: while it waits, nothing else comes.
+    """
+    plan = PLANS[name]
+    if name not in _PARALLEL:
+        return plan
+    retry = {"base_s": 0}
+    return plan | {
+        "steps": [each | {"retry": retry, "rollback": each["rollback"] | {"retry": retry}} for each in plan["steps"]]
+    }
+
+
+def _timers(histories: list[Any]) -> int:
+    return sum(event.HasField("timer_started_event_attributes") for history in histories for event in history.events)
 
 
 class Scene:
@@ -93,7 +116,7 @@ def scene(tmp_path: Path) -> Scene:
 
 async def _killed_and_rescued(scene: Scene, place: Place, variant: str, case: Case) -> list[str]:
     """Play one case; returns what the report and the world disagree about, or what else is wrong."""
-    plan = PLANS[case.plan]
+    plan = _playable(case.plan)
     events = 20 if variant == "keyed" else 0  # some go on in other runs meanwhile
     async with place.client(TOOLS[variant], lease_s=LEASE_S, events=events) as coordinator:
         saga_id = await coordinator.submit(plan, saga_id=place.saga_id(case.plan))
@@ -104,33 +127,44 @@ async def _killed_and_rescued(scene: Scene, place: Place, variant: str, case: Ca
             reached = died.done()
         async with place.worker(TOOLS[variant], lease_s=LEASE_S):
             outcome = await ended
-            asked: set[str] = set()
+            person = Person(scene)
             while outcome.status == "ESCALATED":
-                outcome = await _answered(scene, coordinator, outcome, asked)
-            await place.replayed(coordinator, saga_id)
-    wrong = scene.ledger.compare(outcome, plan, asked=asked)
+                outcome = await person.answers(coordinator, outcome)
+            histories = await place.replayed(coordinator, saga_id)
+    wrong = scene.ledger.compare(outcome, plan, asked=person.undos)
+    if case.plan in _PARALLEL and _timers(histories):
+        wrong.append("it had timers, which the test server may be stuck with")
     if reached and victim.returncode != -signal.SIGKILL:
         wrong.append(f"the victim ended with {victim.returncode}")
-    if outcome.status != ENDS[case.plan]:
+    # A step of which a person says that it did not happen has failed.
+    if outcome.status != ("COMPENSATED" if person.denied else ENDS[case.plan]):
         wrong.append(f"it ended {outcome.status}")
     return [f"{variant} {case}: {text}" for text in wrong]
 
 
-async def _answered(scene: Scene, coordinator: Any, outcome: Any, asked: set[str]) -> Any:
-    """A person looks at the world, and says what is there. ``asked``: steps whose undo was asked about."""
-    question = outcome.body["questions"][0]
-    step_id, forward = str(question["step_id"]), question["direction"] == "forward"
-    lines = [
-        line
-        for line in scene.ledger.lines(outcome.saga_id, what="applied")
-        if line.step_id == step_id and line.direction == question["direction"]
-    ]
-    if forward:
-        said = ("happened", lines[0].output) if lines else ("not-happened", None)
-    else:
-        asked.add(step_id)
-        said = ("happened", None) if lines else ("retry", None)
-    return await coordinator.decide(outcome.saga_id, step_id, said[0], output=said[1], by="ada")
+class Person:
+    """Looks at the world, and says what is there. ``undos``: the steps whose undo was asked about."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.undos: set[str] = set()
+        self.denied = False
+        self._ledger = scene.ledger
+
+    async def answers(self, coordinator: Any, outcome: Any) -> Any:
+        question = outcome.body["questions"][0]
+        step_id, forward = str(question["step_id"]), question["direction"] == "forward"
+        lines = [
+            line
+            for line in self._ledger.lines(outcome.saga_id, what="applied")
+            if line.step_id == step_id and line.direction == question["direction"]
+        ]
+        if forward:
+            said = ("happened", lines[0].output) if lines else ("not-happened", None)
+            self.denied |= not lines
+        else:
+            self.undos.add(step_id)
+            said = ("happened", None) if lines else ("retry", None)
+        return await coordinator.decide(outcome.saga_id, step_id, said[0], output=said[1], by="ada")
 
 
 async def _all(scene: Scene, new_place: Callable[[], Place], variant: str, cases: list[Case]) -> list[str]:

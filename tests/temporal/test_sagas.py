@@ -9,6 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, ToolContext, ToolError, tool
 from saga_engine.core.codec import decode
+from saga_engine.core.messages import Message
 from saga_engine.core.recorded import comparable, plain_record
 from saga_engine.errors import (
     AmendRefused,
@@ -303,3 +304,34 @@ async def test_a_worker_drains(place: Place, outside: Outside) -> None:
         kinds = [record["k"] for record in await coordinator.history(saga_id)]
     assert outcome.completed
     assert "StepInDoubt" not in kinds
+
+
+async def test_a_message_that_no_worker_takes_is_an_error_with_a_hint(place: Place, outside: Outside) -> None:
+    """The SDK has one word for 'timed out' and 'cancelled'; whoever waits hears which, and a cancel is a cancel."""
+    plan = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "a"}}]}
+    saga_id = place.saga_id("unheard")
+    async with place.client(outside.tools) as coordinator:
+        await coordinator.submit(plan, saga_id=saga_id)
+        message = Message(id="m1", kind="cancel")
+        with pytest.raises(EngineUnavailable, match="no worker"):
+            await coordinator.sagas.send(saga_id, message, wait_s=0.5)
+        sending = asyncio.create_task(coordinator.sagas.send(saga_id, message, wait_s=60))
+        await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+
+async def test_a_cancel_that_comes_before_the_first_turn_is_heard(place: Place, outside: Outside) -> None:
+    """Temporal hands a message to a workflow before it runs; sent once more, it is the same message."""
+    plan = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "a"}}]}
+    saga_id = place.saga_id("early")
+    async with place.client(outside.tools) as coordinator:
+        await coordinator.submit(plan, saga_id=saga_id)
+        message = Message(id="m1", kind="cancel")
+        with pytest.raises(EngineUnavailable):
+            await coordinator.sagas.send(saga_id, message, wait_s=0.5)
+        async with place.worker(outside.tools):
+            await coordinator.sagas.send(saga_id, message, wait_s=60)
+            assert (await coordinator.wait(saga_id)).status == "COMPENSATED"
+    assert outside.ledger.lines(saga_id) == []

@@ -5,15 +5,18 @@
 -- Reply {next cursor, how many were put there}; {-1} the owner lives
 --
 -- LAW  With its session over, an owner can neither write nor acquire, so what is not its saga now will not become so.
+--      That of a dead one is ended first: a write that it sent with its last breath may still be on its way.
 
 local owners, owner, dead, status = KEYS[1], ARGV[1], ARGV[2] == '1', ARGV[3]
 local tag = string.sub(owners, 1, -7)
-if not dead and ttl_of(tag, owner) > 0 then
+if dead then
+  redis.call('DEL', tag .. 'session:' .. owner)
+elseif ttl_of(tag, owner) > 0 then
   return {-1}
 end
 if status == '' then
   redis.call('SREM', owners, owner)
-  redis.call('DEL', tag .. 'wake:' .. owner, tag .. 'session:' .. owner, tag .. 'taken:' .. owner)
+  redis.call('DEL', tag .. 'wake:' .. owner, tag .. 'taken:' .. owner)
   return {0, 0}
 end
 local now, moved = now_ms(), 0

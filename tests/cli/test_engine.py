@@ -1,0 +1,35 @@
+"""`saga … --engine` that is told to stop while it waits for a saga."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import TOOLS, Cli
+from tests.servers import until
+from tests.temporal.server import TemporalServer
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_who_waits_is_told_how_to_go_on(tmp_path: Path, book: Callable[..., dict[str, Any]], number: int) -> None:
+    """Ctrl-C and SIGTERM end the waiting alike: with 130 and the very command that follows the saga, which goes on."""
+    cli, log = Cli(tmp_path), tmp_path / "submit.log"
+    with TemporalServer() as server:
+        cli.env |= {"SAGA_PATIENCE_S": "0.5"}
+        plan = cli.plan("trip.json", book("hotel"))
+        with log.open("w") as said:
+            waiting = cli.start(
+                "submit", plan, "--id", "trip-1", "--tools", str(TOOLS), "--engine", server.url, stderr=said
+            )
+        until(lambda: "no worker answers" in log.read_text(), "the command to say what it waits for")
+        waiting.send_signal(number)
+        assert waiting.wait(30) == 130, log.read_text()
+        assert "trip-1 goes on without you" in log.read_text()
+        _, _, follow_up = log.read_text().partition("follow it with: saga ")
+        shown = cli(*shlex.split(follow_up), "--json")
+        assert shown.json["error"]["code"] == "engine-unavailable", "it is understood, and asks a worker in vain"
