@@ -195,6 +195,7 @@ class Store(Protocol):
         """Put a message into the inbox and wake the owner; returns the head as it then was. Raises ``SagaNotFound``.
 
         If nobody owns the saga, whoever posts acts on it; should that come to nothing, a worker does, seconds later.
+        An inbox holds some hundreds of messages at least; ``StoreRefused`` (reason ``INBOX``) says that it is full.
         """
         ...
 

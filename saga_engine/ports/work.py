@@ -66,8 +66,8 @@ class WorkStore(Protocol):
     async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
         """Acquire up to ``limit`` sagas that want a worker now, those that have waited longest in a partition first.
 
-        Asked again with the same ``nonce`` after a lost answer, it answers with what it took the first time: until it
-        has answered, ask with the same one.
+        It may take fewer than it could. Asked again with the same ``nonce`` after a lost answer, it answers with what
+        it took the first time: until it has answered, ask with the same one, for the same partitions in their order.
         """
         ...
 

@@ -352,7 +352,9 @@ class Fleet:
                 take_ups += 1
                 self._absorb(saga, error)
                 if self.closing or saga.queued or take_ups > _MAX_TAKE_UPS:
-                    raise _lost(saga_id) from error  # (one from the queue is found there again)
+                    # One from the queue is found there again, unless a late request of ours was what fenced it off.
+                    self.debts.owe_perhaps(saga_id, AT_ONCE)
+                    raise _lost(saga_id) from error
                 _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
                 driver = None
             except Exception as error:

@@ -146,7 +146,8 @@ class Worker:
 
     async def _ask(self, limit: int) -> Taking | None:
         """Take some sagas and begin to drive them; None if the store, or our lease, is away."""
-        self._partitions.append(self._partitions.pop(0))  # each is the first to be served in its turn
+        if not self._nonce:
+            self._partitions.append(self._partitions.pop(0))  # each is the first to be served in its turn
         try:
             lease = await self._lease()
             # The same nonce until there was an answer: what a lost one took is ours, and must not lie about.

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
-from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
+from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
 from saga_engine.settings import replicas_of
 from saga_engine.stores.calls import Calls
@@ -324,6 +324,13 @@ class RedisStore:
         found = await self._run("post", [self._key("head", saga_id)], [message])
         if found is None:
             raise self._not_found(saga_id)
+        if found == 0:
+            raise StoreRefused(
+                f"the inbox of saga {saga_id} is full; nothing was added",
+                hint="its messages are read when it is driven: `saga resume`, or a worker",
+                saga_id=saga_id,
+                reason="INBOX",
+            )
         return _head(saga_id, found)
 
     async def inbox(self, saga_id: str) -> Sequence[bytes]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _LIVE: Final = tuple(status for status in SAGA_STATES if status not in SAGA_FINAL)
 #: How many sagas one call of the way through a partition looks at: the server is held up for a millisecond at most.
 _LOOK_AT: Final = 500
+#: Lua's stack bounds how many names one command can take.
+_TAKE_AT_ONCE: Final = 1000
 
 
 class Spread(Protocol):
@@ -49,6 +51,7 @@ class RedisWork:
 
     async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
         """Acquire up to ``limit`` sagas that want a worker now; see ``ports.WorkStore``."""
+        limit = min(limit, _TAKE_AT_ONCE)
         due = [(f"{self._tags[number]}due",) for number in partitions]
         now_ms, alive, next_due_ms = 0, True, None
         sagas: list[Taken] = []

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from saga_engine.core.transitions import SAGA_STATES
-from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound
+from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import Ack, Acquired, Creation, Entry, Head, Held, Store
 from saga_engine.testing.work_conformance import WorkConformance
 
@@ -396,6 +396,23 @@ class _Mail:
         taken = await store.acquire("s1", "A")
         assert isinstance(taken, Acquired)
         assert list(taken.inbox) == [b"m1", b"m2"]
+
+    async def test_an_inbox_is_bounded(self, store: Store) -> None:
+        """Who posts without end is refused; what waits already is not lost, and waits no second time."""
+        await begin(store)
+        posted = 0
+
+        async def flood() -> None:
+            nonlocal posted
+            while posted < 5000:
+                await store.post("s1", b"%d" % posted)
+                posted += 1
+
+        with pytest.raises(StoreRefused, match="full"):
+            await flood()
+        assert len(await store.inbox("s1")) == posted
+        assert 100 <= posted < 5000
+        assert (await store.post("s1", b"0")).inbox == posted
 
     async def test_a_saga_with_mail_is_not_given_up(self, store: Store) -> None:
         """Its owner answers the mail first: a release that raced with it does not happen, the saga stays writable."""

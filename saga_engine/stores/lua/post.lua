@@ -7,10 +7,12 @@
 -- 1. The same bytes never wait twice: a post that is repeated after a lost reply changes nothing. (A message carries an
 --    id of its own, so equal bytes are the same message.)
 -- 2. A finished saga that will expire takes its inbox with it.
--- 3. Whoever posts to a saga that nobody owns acts on it. If it dies first, a worker comes after a while: a time to spare
+-- 3. An inbox is bounded: each post reads it, and its reader takes it whole. Replies 0 when it is full.
+-- 4. Whoever posts to a saga that nobody owns acts on it. If it dies first, a worker comes after a while: a time to spare
 --    for the poster, who has the tools at hand and waits for the outcome.
 
 local TO_SPARE_MS = 5000
+local MOST_WAITING = 1000
 
 local head, message = KEYS[1], ARGV[1]
 local owner, status = unpack(redis.call('HMGET', head, 'owner', 'status'))
@@ -20,8 +22,12 @@ end
 local tag, id = parts(head)
 local inbox = tag .. 'inbox:' .. id
 local waiting = false
-for _, other in ipairs(redis.call('LRANGE', inbox, 0, -1)) do
+local mail = redis.call('LRANGE', inbox, 0, -1)
+for _, other in ipairs(mail) do
   waiting = waiting or other == message
+end
+if not waiting and #mail >= MOST_WAITING then
+  return 0
 end
 if not waiting then
   redis.call('HSET', head, 'mail', '1')
