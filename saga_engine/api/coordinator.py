@@ -175,9 +175,11 @@ class Coordinator:
         try:
             yield coordinator
         finally:
-            await coordinator.close()
-            if isinstance(store, str):
-                await backend.close()
+            try:
+                await coordinator.close()
+            finally:
+                if isinstance(store, str):
+                    await backend.close()
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""

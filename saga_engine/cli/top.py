@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Counters of a worker whose growth is shown as a rate.
 _RATES = ("begun", "taken", "ended")
+_NUMBERS = ("pid", "concurrency", "driving", "under_way", "begun", "taken", "returned", "refused")
+_EMPTY: dict[str, Any] = {"host": "?", "ended": {}, **dict.fromkeys(_NUMBERS, 0)}
 
 
 def top(
@@ -111,11 +113,12 @@ def _worker(owner: str, report: bytes, earlier: bytes | None, seconds: float) ->
     rates = {
         f"{name}_per_s": round((counts[name] - past[name]) / seconds, 1) if seconds > 0 else 0.0 for name in _RATES
     }
-    return {"owner": owner, **body, **rates}
+    return {"owner": owner, **_EMPTY, **body, **rates}
 
 
 def _counts(body: dict[str, Any]) -> dict[str, int]:
-    return {"begun": body["begun"], "taken": body["taken"], "ended": sum(body["ended"].values())}
+    # (A worker of another version may report less.)
+    return {"begun": body.get("begun", 0), "taken": body.get("taken", 0), "ended": sum(body.get("ended", {}).values())}
 
 
 def _table(body: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -49,6 +50,8 @@ _log = logging.getLogger("saga_engine")
 _MAX_TAKE_UPS = 3
 #: A saga from the queue that waits for a timer for longer than this does not wait in memory.
 _REST_MS = 2_000
+#: When, in seconds, a saga that rests is woken again if the store was away.
+_WAKE_AGAIN_S = 5.0
 #: After how long a saga is offered again that could not be driven here, for want of a tool or a secret: least and most.
 _RETRY_REFUSED_MS = (5_000, 600_000)
 
@@ -60,7 +63,19 @@ Work = Coroutine[Any, Any, Outcome | None]
 class Running:
     """A saga of this process: its driver of the moment, and those who wait for it."""
 
-    __slots__ = ("alarm", "digest", "driver", "future", "journalled", "link", "lost", "queued", "task", "waking")
+    __slots__ = (
+        "alarm",
+        "context",
+        "digest",
+        "driver",
+        "future",
+        "journalled",
+        "link",
+        "lost",
+        "queued",
+        "task",
+        "waking",
+    )
 
     def __init__(self, digest: str, link: Link | None = None, *, queued: bool = False) -> None:
         self.digest = digest
@@ -73,6 +88,7 @@ class Running:
         #: None while it sleeps; then ``alarm`` wakes it.
         self.task: asyncio.Task[None] | None = None
         self.alarm: asyncio.TimerHandle | None = None
+        self.context: Context | None = None
         #: It has been woken, and its task has not begun yet.
         self.waking = False
         self.lost = False
@@ -228,7 +244,11 @@ class Fleet:
 
     def _take_on(self, saga_id: str, saga: Running, work: Work) -> Handle:
         self._running[saga_id] = saga
-        saga.task = asyncio.create_task(self._see_through(saga_id, saga, work), name=f"saga {saga_id}")
+        # Its own context for its whole life: who wakes a sleeper must not lend it theirs.
+        saga.context = saga.context or copy_context()
+        saga.task = asyncio.create_task(
+            self._see_through(saga_id, saga, work), name=f"saga {saga_id}", context=saga.context
+        )
         return Handle(saga_id, saga.future)
 
     def _put_to_sleep(self, saga_id: str, saga: Running) -> None:
@@ -400,7 +420,15 @@ class Fleet:
     def _wake(self, saga_id: str) -> None:
         del self._alarms[saga_id]
         if not self.closing:
-            self.resume(saga_id)
+            handle = self.resume(saga_id)
+            handle.when_done(partial(self._wake_again, handle))
+
+    def _wake_again(self, handle: Handle) -> None:
+        """A store that is away just when a reminder is due must not keep people from being reminded."""
+        away = isinstance(handle.found(), StoreUnavailable | StoreRefused)
+        if away and not self.closing and handle.saga_id not in self._alarms:
+            alarm = asyncio.get_running_loop().call_later(_WAKE_AGAIN_S, self._wake, handle.saga_id)
+            self._alarms[handle.saga_id] = alarm
 
     def _absorb(self, saga: Running, error: BaseException) -> None:
         """A cancellation that we sent because the lease was lost is ours to end; any other is not."""
