@@ -6,13 +6,13 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from saga_engine._version import __version__
-from saga_engine.core import transitions as t
 from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.rehearsal import Rehearsal, rehearse
@@ -21,7 +21,6 @@ from saga_engine.errors import (
     PlannerUnavailable,
     Problem,
     SagaError,
-    SagaExists,
     SagaNotFound,
     SettingInvalid,
 )
@@ -32,7 +31,7 @@ from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import digest, plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
 from saga_engine.runtime.alerting import Hook, escalation_of
-from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, post, settled
+from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, post, resume_all, settled
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
@@ -40,6 +39,7 @@ from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.session import Diverging, Session, opened
+from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.worker import Report, Worker
 from saga_engine.stores import open_store
 from saga_engine.tools.guards.chain import GuardedTools
@@ -56,14 +56,9 @@ if TYPE_CHECKING:
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.proposing import PlannedPlan
 
-#: All sessions begin alike: what an agent does is not known in advance.
-_SESSION_DIGEST = digest(["saga-session/1"])
-
 PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
 #: How many checked plans a coordinator remembers, so that a plan run again is not checked again.
 _REMEMBERED_PLANS = 256
-#: How many sagas ``resume_all`` drives at the same time.
-_RESUME_AT_ONCE = 256
 
 
 class Coordinator:
@@ -362,32 +357,9 @@ class Coordinator:
         limits = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
         body: dict[str, Any] = {"goal": goal, "steps": []}
         body |= {key: value for key, value in limits.items() if value is not None}
-        async with opened(Session(name, self.tools, diverging=on_divergence), self._session_handle, body) as session:
+        handle = partial(session_handle, self.store, self._fleet, self.tools)
+        async with opened(Session(name, self.tools, diverging=on_divergence), handle, body) as session:
             yield session
-
-    async def _session_handle(self, session: Session, body: Mapping[str, Any]) -> Handle:
-        name = session.saga_id
-        try:
-            records = await read_records(self.store, name)
-        except SagaNotFound:
-            if self._fleet.find(name) is not None:  # another agent has just begun it, and it is not journalled yet
-                return self._fleet.resume(name, session.link)
-            plan = load_plan(body, session=True)
-            started = SagaStarted(
-                at=self._fleet.clock.now_ms(),
-                saga_id=name,
-                plan=msgspec.Raw(plan.json_bytes),
-                digest=_SESSION_DIGEST,
-                seed=secrets.token_hex(8),
-                engine=__version__,
-                session=True,
-            )
-            return self._fleet.begin(started, compile_plan(plan, self.tools), link=session.link)
-        first = records[0]
-        if not isinstance(first, SagaStarted) or not first.session:
-            raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
-        session.recall(records)
-        return self._fleet.resume(name, session.link)
 
     # --- forks ---------------------------------------------------------------------------------------------------
 
@@ -441,27 +413,7 @@ class Coordinator:
 
         One saga's error does not keep the others from being resumed; it stands in its place.
         """
-        heads: list[Head] = []
-        for status in (t.PENDING, t.RUNNING, t.COMPENSATING, t.ESCALATED):
-            found = await self.store.list(status, limit=1_000_000)
-            heads += [head for head in found if status != t.ESCALATED or head.inbox or self._overdue(head)]
-        heads.sort(key=lambda head: (head.created_ms, head.saga_id))
-        gate = asyncio.Semaphore(_RESUME_AT_ONCE)
-
-        async def one(saga_id: str) -> Outcome | SagaError:
-            async with gate:
-                try:
-                    return await self.resume(saga_id)
-                except SagaError as error:
-                    return error
-
-        results = await asyncio.gather(*(one(head.saga_id) for head in heads))
-        return {head.saga_id: result for head, result in zip(heads, results, strict=True)}
-
-    def _overdue(self, head: Head) -> bool:
-        """Whether a saga that rests has an approval that has expired."""
-        due_ms = msgspec.json.decode(head.summary).get("due_ms") if head.summary else None
-        return due_ms is not None and due_ms <= self._fleet.clock.now_ms()
+        return await resume_all(self.store, self._fleet)
 
     # --- working -------------------------------------------------------------------------------------------------
 

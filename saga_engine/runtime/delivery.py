@@ -1,4 +1,4 @@
-"""Messages to a saga, and whether they were heard."""
+"""Messages to sagas, whether they were heard, and the way on with those that stand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import asyncio
 import secrets
 from typing import Final
 
+import msgspec
+
 from saga_engine.core.messages import Message, encode_message
 from saga_engine.core.records import MessageRefused
-from saga_engine.core.states import ESCALATED, RUNNING, SAGA_FINAL
-from saga_engine.errors import AmendRefused, CancelRefused, DecisionRefused, ForkRefused, SagaNotFound, SagaOwned
-from saga_engine.ports import Store
+from saga_engine.core.states import COMPENSATING, ESCALATED, PENDING, RUNNING, SAGA_FINAL
+from saga_engine.errors import (
+    AmendRefused,
+    CancelRefused,
+    DecisionRefused,
+    ForkRefused,
+    SagaError,
+    SagaNotFound,
+    SagaOwned,
+)
+from saga_engine.ports import Head, Store
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.journal import look, read_records
@@ -19,6 +29,8 @@ from saga_engine.runtime.owner import provably_dead
 
 #: How often, in seconds, a saga that others drive is looked at: less and less.
 _LOOK_AGAIN_S: Final = (0.02, 0.5)
+#: How many sagas are resumed at the same time.
+_RESUME_AT_ONCE: Final = 256
 _REFUSALS = {"cancel": CancelRefused, "amend": AmendRefused, "hand_over": ForkRefused, "decide": DecisionRefused}
 
 
@@ -119,3 +131,29 @@ async def settled(store: Store, saga_id: str) -> Outcome:
             return Outcome(await look(store, saga_id, full=True))
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
+
+
+async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaError]:
+    """Drive on every saga that can go on; an error stands in its saga's place."""
+    heads: list[Head] = []
+    for status in (PENDING, RUNNING, COMPENSATING, ESCALATED):
+        found = await store.list(status, limit=1_000_000)
+        heads += [head for head in found if status != ESCALATED or head.inbox or _overdue(head, fleet.clock.now_ms())]
+    heads.sort(key=lambda head: (head.created_ms, head.saga_id))
+    gate = asyncio.Semaphore(_RESUME_AT_ONCE)
+
+    async def one(saga_id: str) -> Outcome | SagaError:
+        async with gate:
+            try:
+                return await fleet.resume(saga_id).wait()
+            except SagaError as error:
+                return error
+
+    results = await asyncio.gather(*(one(head.saga_id) for head in heads))
+    return {head.saga_id: result for head, result in zip(heads, results, strict=True)}
+
+
+def _overdue(head: Head, now_ms: int) -> bool:
+    """Whether a saga that rests has an approval that has expired, or people to remind."""
+    due_ms = msgspec.json.decode(head.summary).get("due_ms") if head.summary else None
+    return due_ms is not None and due_ms <= now_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,7 @@ from saga_engine.runtime.journal import decoded, drivable, read_records, state_o
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.outcome import Handle, Outcome, pass_on
 from saga_engine.runtime.performer import Performer, means_of, secret_value
+from saga_engine.runtime.running import Running
 from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine")
@@ -54,52 +55,8 @@ _REST_MS = 2_000
 _WAKE_AGAIN_S = 5.0
 #: After how long a saga is offered again that could not be driven here, for want of a tool or a secret: least and most.
 _RETRY_REFUSED_MS = (5_000, 600_000)
-
-
 #: What becomes of a saga here; None: it sleeps.
 Work = Coroutine[Any, Any, Outcome | None]
-
-
-class Running:
-    """A saga of this process: its driver of the moment, and those who wait for it."""
-
-    __slots__ = (
-        "alarm",
-        "context",
-        "digest",
-        "driver",
-        "future",
-        "journalled",
-        "link",
-        "lost",
-        "queued",
-        "task",
-        "waking",
-    )
-
-    def __init__(self, digest: str, link: Link | None = None, *, queued: bool = False) -> None:
-        self.digest = digest
-        #: It came from the queue and nobody waits for it here: where it need not stay it goes back there.
-        self.queued = queued
-        #: To the agent of a session.
-        self.link = link
-        self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.driver: SagaDriver | None = None
-        #: None while it sleeps; then ``alarm`` wakes it.
-        self.task: asyncio.Task[None] | None = None
-        self.alarm: asyncio.TimerHandle | None = None
-        self.context: Context | None = None
-        #: It has been woken, and its task has not begun yet.
-        self.waking = False
-        self.lost = False
-        #: Resolved when the saga is in the store, for a submission that waits for no more than that.
-        self.journalled: asyncio.Future[None] | None = None
-
-    def stay(self) -> None:
-        """Somebody waits for it here now: it stays until it ends or rests."""
-        self.queued = False
-        if self.driver is not None:
-            self.driver.stay()
 
 
 class Fleet:

@@ -6,7 +6,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import StoreUnavailable, ToolMissing
-from saga_engine.runtime.fleet import Running
+from saga_engine.runtime.running import Running
 from tests.kill.polling import eventually
 from tests.runtime.test_sleep import PLAN, TOOLS, asleep
 

@@ -1,0 +1,56 @@
+"""How a session begins, or goes on after its agent has crashed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from saga_engine._version import __version__
+from saga_engine.core.records import SagaStarted
+from saga_engine.errors import SagaExists, SagaNotFound
+from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.model import load_plan
+from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.plan.values import digest
+from saga_engine.ports import Store
+from saga_engine.runtime.fleet import Fleet
+from saga_engine.runtime.journal import read_records
+from saga_engine.runtime.outcome import Handle
+from saga_engine.runtime.session import Session
+
+#: All sessions begin alike: what an agent does is not known in advance.
+_DIGEST: Final = digest(["saga-session/1"])
+
+
+async def session_handle(
+    store: Store, fleet: Fleet, tools: ToolCatalog, session: Session, body: Mapping[str, Any]
+) -> Handle:
+    """The saga of a session: a new one with ``body`` for its plan, or the one that its agent had begun.
+
+    Raises ``SagaExists`` (the id is a saga's with a plan) and ``SagaOwned``.
+    """
+    name = session.saga_id
+    try:
+        records = await read_records(store, name)
+    except SagaNotFound:
+        if fleet.find(name) is not None:  # another agent has just begun it, and it is not journalled yet
+            return fleet.resume(name, session.link)
+        plan = load_plan(body, session=True)
+        started = SagaStarted(
+            at=fleet.clock.now_ms(),
+            saga_id=name,
+            plan=msgspec.Raw(plan.json_bytes),
+            digest=_DIGEST,
+            seed=secrets.token_hex(8),
+            engine=__version__,
+            session=True,
+        )
+        return fleet.begin(started, compile_plan(plan, tools), link=session.link)
+    first = records[0]
+    if not isinstance(first, SagaStarted) or not first.session:
+        raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
+    session.recall(records)
+    return fleet.resume(name, session.link)
