@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from saga_engine._version import __version__
+from saga_engine.api.starting import first_record, identity_of
 from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
-from saga_engine.core.records import SagaStarted
 from saga_engine.core.rehearsal import Rehearsal, rehearse
 from saga_engine.errors import (
     PlanInvalid,
@@ -28,7 +27,7 @@ from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
-from saga_engine.plan.values import digest, plain
+from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
 from saga_engine.runtime.alerting import Hook, escalation_of
 from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, post, resume_all, settled
@@ -295,10 +294,9 @@ class Coordinator:
         chosen = plain(dict(given)) if given else None
         compiled = self._compile(plan, chosen)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
-        identity = plan.digest if chosen is None else digest([plan.digest, chosen])
         present = self._fleet.find(name)
         if present is not None:
-            if identity != (present.digest or (await self.store.head(name)).digest):
+            if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
                 raise other_plan(name)
             if not detach:
                 present.stay()
@@ -306,18 +304,7 @@ class Coordinator:
             if journalled is not None and await in_the_store(self.store, handle):
                 journalled.set_result(None)
             return handle
-        started = SagaStarted(
-            at=self._fleet.clock.now_ms(),
-            saga_id=name,
-            plan=msgspec.Raw(plan.json_bytes),
-            digest=identity,
-            seed=secrets.token_hex(8),
-            input=chosen,
-            undos=compiled.undos,
-            reads=sorted(compiled.reads),
-            tools=compiled.tool_digests,
-            engine=__version__,
-        )
+        started = first_record(name, plan, compiled, chosen, self._fleet.clock.now_ms())
         return self._fleet.begin(started, compiled, journalled, detach=detach)
 
     def _compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:

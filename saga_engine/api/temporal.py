@@ -23,7 +23,7 @@ except ImportError as error:
         "Temporal needs an extra that is not installed", hint="pip install 'saga-engine[temporal]'"
     ) from error
 
-from saga_engine._version import __version__
+from saga_engine.api.starting import first_record
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
 from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
@@ -33,7 +33,7 @@ from saga_engine.errors import PlanInvalid, Problem, SagaNotFound, SettingInvali
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
-from saga_engine.plan.values import digest, plain
+from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, Escalation, GuardStore, Observer, Planner, Store
 from saga_engine.runtime.advising import advise
 from saga_engine.runtime.alerting import Hook, escalation_of
@@ -194,19 +194,7 @@ class TemporalCoordinator:
         chosen = plain(dict(given)) if given else None
         compiled = compile_plan(loaded, self.tools, input=chosen)
         name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
-        identity = loaded.digest if chosen is None else digest([loaded.digest, chosen])
-        started = SagaStarted(
-            at=0,  # the workflow's own time counts
-            saga_id=name,
-            plan=msgspec.Raw(loaded.json_bytes),
-            digest=identity,
-            seed=secrets.token_hex(8),
-            input=chosen,
-            undos=compiled.undos,
-            reads=sorted(compiled.reads),
-            tools=compiled.tool_digests,
-            engine=__version__,
-        )
+        started = first_record(name, loaded, compiled, chosen, 0)  # the workflow's own time counts
         begin = wire.Begin(
             started=msgspec.json.decode(msgspec.json.encode(started)),
             declared=declared(compiled.tool_digests, self.tools),
@@ -214,7 +202,7 @@ class TemporalCoordinator:
             events=self._events,
             offloads=self._offloads,
         )
-        if not await self.sagas.start(name, begin) and (await self.sagas.standing(name)).digest != identity:
+        if not await self.sagas.start(name, begin) and (await self.sagas.standing(name)).digest != started.digest:
             raise other_plan(name)
         return started
 

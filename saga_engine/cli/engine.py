@@ -206,9 +206,9 @@ def run_temporal_worker(
 
     from saga_engine.cli import exit_codes
     from saga_engine.cli.output import document, note, shown, stdout_kept_clean
-    from saga_engine.cli.running import _configured
+    from saga_engine.cli.running import configured
 
-    guards = _configured(settings)
+    guards = configured(settings)
 
     async def work() -> None:
         from saga_engine.api.temporal import serve
@@ -245,14 +245,12 @@ def run_temporal_worker(
 
 def _on_signals(stop: Callable[[], None]) -> None:
     """Call ``stop`` at the first SIGINT or SIGTERM, and end the process at the second."""
-    import asyncio
     import os
-    import signal
     import sys
 
     from saga_engine.cli import exit_codes
+    from saga_engine.cli.running import on_stop_signals
 
-    loop = asyncio.get_running_loop()
     stopping = False
 
     def on_signal() -> None:
@@ -263,8 +261,4 @@ def _on_signals(stop: Callable[[], None]) -> None:
         stopping = True
         stop()
 
-    for name in (signal.SIGINT, signal.SIGTERM):
-        try:
-            loop.add_signal_handler(name, on_signal)
-        except NotImplementedError:  # an event loop of Windows
-            signal.signal(name, lambda *_: loop.call_soon_threadsafe(on_signal))
+    on_stop_signals(on_signal)

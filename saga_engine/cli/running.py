@@ -73,7 +73,7 @@ def drive(
     Raises what ``work`` raises, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for what is set up of
     policy, people and planner: without what was asked for, nothing is begun.
     """
-    guards = _configured(settings)
+    guards = configured(settings)
     with stdout_kept_clean(), progress.reported_logs():
         job = _drive(settings, tools, work, progress, guards, observed=not lasting)
         return _run_lasting(job) if lasting else asyncio.run(job)
@@ -92,7 +92,7 @@ def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
     return uvloop.run(job)
 
 
-def _configured(settings: Settings) -> dict[str, Any]:
+def configured(settings: Settings) -> dict[str, Any]:
     """What the tables of ``saga.toml`` set up for the coordinator; a table that is not there sets up nothing."""
     found: dict[str, Any] = {}
     if settings.policy:
@@ -161,8 +161,6 @@ async def _drive(
 
 
 def _on_signals(stopped: asyncio.Future[None], progress: Progress) -> None:
-    loop = asyncio.get_running_loop()
-
     def on_signal() -> None:
         if stopped.done():
             sys.stderr.flush()
@@ -171,11 +169,17 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress) -> None:
         stopped.set_result(None)
         progress.say("stopping: calls in flight are awaited and journalled, nothing new starts (again to end at once)")
 
+    on_stop_signals(on_signal)
+
+
+def on_stop_signals(callback: Callable[[], None]) -> None:
+    """Have ``callback`` called in the running loop at Ctrl-C and at SIGTERM, each time."""
+    loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         try:
-            loop.add_signal_handler(name, on_signal)
+            loop.add_signal_handler(name, callback)
         except NotImplementedError:  # an event loop of Windows
-            signal.signal(name, lambda *_: loop.call_soon_threadsafe(on_signal))
+            signal.signal(name, lambda *_: loop.call_soon_threadsafe(callback))
 
 
 def stands(error: Interrupted, settings: Settings) -> Interrupted:

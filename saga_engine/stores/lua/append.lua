@@ -28,7 +28,6 @@
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
-local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
 local KINDS = {'journal:', 'head:', 'values:', 'inbox:'}
 local ALWAYS_THERE = 2
 local NOTHING = {}

@@ -40,7 +40,7 @@ end
 if owner ~= '' then
   redis.call('SADD', tag .. 'wake:' .. owner, id)
 end
-if ttl_of(tag, owner) == 0 and not (status == 'COMPLETED' or status == 'COMPENSATED' or status == 'ABANDONED') then
+if ttl_of(tag, owner) == 0 and not FINAL[status] then
   local soon = now_ms() + TO_SPARE_MS
   local due = redis.call('ZSCORE', tag .. 'due', id)
   if not due or tonumber(due) > soon then

@@ -41,3 +41,6 @@ do
     KEYS[#KEYS] = nil
   end
 end
+
+-- Where a saga has ended: nobody need look after it any more.
+local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}

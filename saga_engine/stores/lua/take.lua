@@ -11,7 +11,6 @@
 -- 2. A member of `due` that has ended, is gone, or is owned by a live session is wrong there: whoever finds it removes it.
 
 local call = redis.call
-local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
 local LONGEST = 256
 local REPLY_BYTES = 4 * 1024 * 1024
 local REMEMBERED_MS = 24 * 3600 * 1000

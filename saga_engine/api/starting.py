@@ -1,0 +1,37 @@
+"""How every saga begins, on whatever runtime: its identity, and its first record."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from saga_engine._version import __version__
+from saga_engine.core.records import SagaStarted
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.model import Plan
+from saga_engine.plan.values import digest
+
+
+def identity_of(plan: Plan, given: dict[str, Any] | None) -> str:
+    """What a saga is: the digest of its plan and of the input that was given to it. The same id may have one only."""
+    return plan.digest if given is None else digest([plan.digest, given])
+
+
+def first_record(
+    saga_id: str, plan: Plan, compiled: CompiledPlan, given: dict[str, Any] | None, at_ms: int
+) -> SagaStarted:
+    """The record that begins a saga at ``at_ms`` (Unix ms), with a seed of its own for its keys."""
+    return SagaStarted(
+        at=at_ms,
+        saga_id=saga_id,
+        plan=msgspec.Raw(plan.json_bytes),
+        digest=identity_of(plan, given),
+        seed=secrets.token_hex(8),
+        input=given,
+        undos=compiled.undos,
+        reads=sorted(compiled.reads),
+        tools=compiled.tool_digests,
+        engine=__version__,
+    )
