@@ -176,6 +176,8 @@ async def test_wrong_calls_are_refused_before_they_are_recorded() -> None:
             await s.call(book, what=1, colour="red")
         with pytest.raises(PlanInvalid):
             await s.call(book, what="x", undo="nobody")
+        with pytest.raises(PlanInvalid, match="only reads"):
+            await s.call(book, what="x", undo=("look", {"at": "$output.ref"}))
         with pytest.raises(PlanInvalid):
             await s.call(book, what="x", undo=("unbook", {"ref": "$output.[["}))
         assert await statuses(engine, "s") == []

@@ -70,6 +70,10 @@ def _check_rollback(  # noqa: PLR0917
         else:
             message = f"there is no tool {cut(rollback.tool, 80)}"
             _unknown_tool(made, (*path, "rollback", "tool"), rollback.tool, message)
+    elif rollback.spec.effect == "read":
+        place = (*path, "tool") if rollback.registered else (*path, "rollback", "tool")
+        message = f"the rollback of {cut(tool, 80)}, {cut(rollback.tool, 80)}, only reads, so it undoes nothing"
+        made.problems.add("rollback-reads", place, message, "name the tool that takes the effect back")
     elif isinstance(rollback.params, Template):
         _check_params(made, rollback.spec, rollback.params, (*path, "rollback", "params"))
     else:

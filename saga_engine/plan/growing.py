@@ -88,6 +88,7 @@ def compile_grown(
     made = draft(whole, catalog, input, undos, reads, judged_from=judged_from, dropped=dropped, remedies=remedies)
     if fresh:
         _check_bounds(made, made.steps[first:], additions, bounds)
+        _check_remedy(made, made.steps[first:])
     try:
         return compile_draft(made)
     except PlanInvalid as error:
@@ -125,6 +126,14 @@ def _check_bounds(made: Draft, new: Sequence[DraftStep], additions: Sequence[Add
                 message = f"$secret.{name} may not be used here"
                 hint = known_names(sorted(bounds.secrets), "secrets") or "use no secret"
                 made.problems.add("secret-not-allowed", path, message, hint)
+
+
+def _check_remedy(made: Draft, new: Sequence[DraftStep]) -> None:
+    """A compensation without a single write changes nothing, and would be reported as one."""
+    remedies = [step for step in new if step.remedies is not None]
+    if remedies and all(step.spec is not None and step.spec.effect == "read" for step in remedies):
+        message = "every step of this compensation only reads, so it compensates for nothing"
+        made.problems.add("rollback-reads", remedies[0].path, message, "call a tool that takes the effect back")
 
 
 def _tools(step: DraftStep) -> Iterator[tuple[str, tuple[str | int, ...]]]:

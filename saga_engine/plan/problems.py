@@ -45,6 +45,7 @@ CODES = frozenset(
         "rollback-missing",
         "rollback-needs-output",
         "rollback-on-read",
+        "rollback-reads",
         "secret-not-allowed",
         "step-duplicate",
         "tool-not-allowed",

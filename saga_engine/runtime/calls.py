@@ -71,8 +71,12 @@ def call_record(
         Problem("params-invalid", json_path(("params", *path)), message) for path, message in spec.check_params(values)
     ]
     undo_tool, undo_params = _undo_of(undo, spec)
-    if undo_tool is not None and catalog.spec(undo_tool) is None:
+    undo_spec = None if undo_tool is None else catalog.spec(undo_tool)
+    if undo_tool is not None and undo_spec is None:
         problems.append(Problem("tool-unknown", "$.undo", f"there is no tool {cut(undo_tool, 80)}"))
+    if undo_spec is not None and undo_spec.effect == "read":
+        message = f"the undo of {name}, {cut(undo_tool, 80)}, only reads, so it undoes nothing"
+        problems.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
     if undo_tool is None and spec.effect == "write" and not irreversible and spec.semantic in (None, "never"):
         hint = "give undo=…, register an undo for the tool, or say irreversible=True"
         problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))

@@ -69,6 +69,7 @@ TRAVEL = Catalog(
     declare("any", undo="undo_any"),
     declare("undo_any"),
     declare("lost", undo="nowhere"),
+    declare("peeking", undo="search"),
     declare("narrow", undo="greedy", output_schema=closed([], id=TEXT)),
     declare("greedy", closed(["ticket"], ticket=TEXT)),
 )

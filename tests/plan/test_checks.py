@@ -61,6 +61,13 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ),
     ("rollback-missing", [{"tool": "tweet", "params": {"text": "x"}}], "$.steps[0]"),
     ("rollback-on-read", [{"tool": "search", **undo(1)}], "$.steps[0].rollback"),
+    ("rollback-reads", [{**ANY, "rollback": {"tool": "search"}}], "$.steps[0].rollback.tool"),
+    (
+        "rollback-reads",
+        [{**ANY, "fallback": {"tool": "any", "rollback": {"tool": "search"}}}],
+        "$.steps[0].fallback[0].rollback.tool",
+    ),
+    ("rollback-reads", [{"tool": "peeking"}], "$.steps[0].tool"),
     ("undo-unfillable", [{"tool": "narrow"}], "$.steps[0].tool"),
     ("graph-cycle", [{**ANY, "depends_on": [2]}, ANY], "$.steps[0].depends_on"),
     ("graph-cycle", [{**ANY, "depends_on": [1]}], "$.steps[0].depends_on"),

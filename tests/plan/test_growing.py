@@ -113,6 +113,14 @@ def test_a_remedy_has_no_rollback() -> None:
     assert ("kind-contradiction", "$.steps[0].kind") in faults(Addition([step], remedy="a"))
 
 
+def test_a_remedy_that_only_reads_is_refused() -> None:
+    """A compensation has at least one write: reads change nothing, and the saga would count as compensated."""
+    look = {"step_id": "x", "tool": "search"}
+    assert faults(Addition([look], remedy="a")) == [("rollback-reads", "$.steps[0]")]
+    grow(Addition([look, {"step_id": "y", "tool": "any"}], remedy="a"))
+    grow(Addition([look]))
+
+
 def test_a_saga_does_not_grow_for_ever() -> None:
     """The number of additions has a bound, so a planner cannot keep a saga alive."""
     additions = [Addition([{"step_id": f"n{number}", "tool": "any"}]) for number in range(33)]
