@@ -538,19 +538,28 @@ class Coordinator:
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
 
     async def trace(
-        self, saga_id: str, *, redact: Sequence[str] = (), full: bool = False, into: Export | None = None
+        self,
+        saga_id: str,
+        *,
+        redact: Sequence[str] = (),
+        full: bool = False,
+        sign_key: bytes | None = None,
+        into: Export | None = None,
     ) -> list[str]:
         """The run of a saga as lines of JSON that need no store: to audit elsewhere, and to replay (docs/trace.md).
 
         ``redact``: rules such as ``params.card`` and ``**.ssn``. Without ``full``, values over 31 KiB are in their cut
-        form. ``into`` goes on with a file that has begun, by its own rules and without an end. Raises ``SagaNotFound``,
-        ``SettingInvalid`` (a rule), ``JournalUnreadable`` or ``StoreUnavailable``.
+        form. ``sign_key`` (32 bytes or more) signs the trace. ``into`` goes on with a file that has begun, by its own
+        rules and without an end. Raises ``SagaNotFound``, ``SettingInvalid`` (a rule, a key), ``JournalUnreadable`` or
+        ``StoreUnavailable``.
         """
         from saga_engine.core.redaction import Redaction
         from saga_engine.core.trace import Export
+        from saga_engine.core.trace_signature import TraceKey
         from saga_engine.runtime.tracing import trace_lines
 
-        export = Export(Redaction(redact), full=full) if into is None else into
+        key = None if sign_key is None else TraceKey(sign_key)
+        export = Export(Redaction(redact), full=full, key=key) if into is None else into
         lines = await trace_lines(self.store, saga_id, export, self.tools)
         return [*lines, export.end()] if into is None else lines
 

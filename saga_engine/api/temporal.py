@@ -329,13 +329,21 @@ class TemporalCoordinator:
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
 
     async def trace(
-        self, saga_id: str, *, redact: Sequence[str] = (), full: bool = False, into: Export | None = None
+        self,
+        saga_id: str,
+        *,
+        redact: Sequence[str] = (),
+        full: bool = False,
+        sign_key: bytes | None = None,
+        into: Export | None = None,
     ) -> list[str]:
         """The run of a saga as lines of JSON, the same as of any other saga; see ``Coordinator.trace``."""
         from saga_engine.core.redaction import Redaction
         from saga_engine.core.trace import Export
+        from saga_engine.core.trace_signature import TraceKey
 
-        export = Export(Redaction(redact), full=full) if into is None else into
+        key = None if sign_key is None else TraceKey(sign_key)
+        export = Export(Redaction(redact), full=full, key=key) if into is None else into
         whole = export.needs_outputs
         records = await self.sagas.records(saga_id, whole=whole, patience_s=self._patience_s)
         lines = await asyncio.to_thread(export.saga, records, self.tools)

@@ -14,6 +14,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.command import command
 from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.trace_key import KeyOption, trace_key, trace_settings
 from saga_engine.cli.words import PlainCommand, PlainGroup
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def export(
         ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Values over 31 KiB whole, not in their cut form.")] = False,
+    sign: Annotated[
+        str | None,
+        typer.Option("--sign", metavar="KEYFILE", help="Sign the trace with the key in this file; also [trace] sign."),
+    ] = None,
     tools: ToolsOption = None,
     store: StoreOption = None,
     engine: EngineOption = None,
@@ -73,6 +78,7 @@ def export(
       saga trace export trip-42 -o trip-42.jsonl
       saga trace export trip-42 --redact params.card --redact '**.ssn'
       saga trace export --all -o all.jsonl
+      saga trace export trip-42 -o trip-42.jsonl --sign trace.key
     """
     import asyncio
 
@@ -88,7 +94,9 @@ def export(
     settings = settings_there(engine, task_queue, store, tools)
     if settings.engine and every:
         raise typer.BadParameter("it goes with the id of a saga: a namespace may hold millions", param_hint="--engine")
-    made = Export(Redaction([*_rules(settings), *(redact or [])]), full=full)
+    table = trace_settings(settings)
+    key = trace_key(sign) if sign is not None else table.key
+    made = Export(Redaction([*table.redact, *(redact or [])]), full=full, key=key)
     registry = _declaring(settings, asked=bool(tools))
     with _target(out) as target:
         if settings.engine:
@@ -100,21 +108,6 @@ def export(
     else:
         note(f"{made.sagas} saga{'' if made.sagas == 1 else 's'}, {made.lines} lines; hash of the last: {made.last}")
     return exit_codes.ERROR if failed else exit_codes.COMPLETED
-
-
-def _rules(settings: Settings) -> list[str]:
-    """``redact`` of ``[trace]``. A rule that is not understood must not let a value through."""
-    from saga_engine.errors import SettingInvalid
-
-    unknown = sorted(set(settings.trace) - {"redact"})
-    if unknown:
-        raise SettingInvalid(f"[trace] in {settings.file_name} has {unknown[0]!r}, which nobody reads", hint="redact")
-    rules = settings.trace.get("redact", [])
-    if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
-        raise SettingInvalid(
-            f"redact of [trace] in {settings.file_name} must be a list of texts", hint='redact = ["params.card"]'
-        )
-    return rules
 
 
 def _declaring(settings: Settings, *, asked: bool) -> ToolRegistry | None:
@@ -216,21 +209,25 @@ def _target(out: Path | None) -> Iterator[BinaryIO]:
 def verify(
     file: FileArgument,
     *,
+    key: KeyOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
     """Check that a trace is as it was written: no line changed, dropped, added or moved. Exit code 1 if it is not.
 
-    The chain has no key: keep the hash that is printed elsewhere, if somebody could rewrite the whole file.
+    The chain itself has no key, so somebody who rewrites the whole file passes. --key demands the signature that
+    `export --sign` made; without it, compare the hash that is printed with one that was kept elsewhere.
 
     Examples:
       saga trace verify trip-42.jsonl
+      saga trace verify trip-42.jsonl --key trace.key
     """
     from saga_engine.cli.output import data, document, note, paint, shown
     from saga_engine.core.trace_file import verify as verified
 
+    secret = None if key is None else trace_key(key)
     with _lines(file) as lines:
-        found = verified(lines)
+        found = verified(lines, secret)
     broken = found.broken
     if as_json:
         document(
@@ -239,11 +236,17 @@ def verify(
                 "lines": found.lines,
                 "sagas": [{"saga_id": each[0], "status": each[1], "complete": each[2]} for each in found.sagas],
                 "hash": found.last,
+                "signed": found.signed,
+                "verified": found.verified,
                 "broken": None if broken is None else {"line": broken.context["line"], "message": broken.message},
             }
         )
     elif broken is None:
         data(f"{paint('ok')}: {found.lines} lines, {len(found.sagas)} sagas; hash of the last line: {found.last}")
+        if found.verified:
+            data("  signature: made with this key")
+        elif found.signed:
+            note("hint: it is signed; the signature is verified with --key KEYFILE")
         for saga_id, status, complete in found.sagas:
             data(f"  {shown(saga_id)}: {shown(status)}{'' if complete else ', exported before its end'}")
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,9 @@ from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.tooling import Effect, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
+
+if TYPE_CHECKING:
+    from saga_engine.core.trace_signature import TraceKey
 
 #: What a record that settles a call says of the attempt.
 _STATUSES: Final[dict[type, str]] = {
@@ -52,12 +55,13 @@ class Export:
     """One file: sagas, one after the other, and its end.
 
     ``full``: values over 31 KiB whole; else in their cut form, with digest and size. Values that ``redaction`` touches
-    are gone before anything is cut or hashed.
+    are gone before anything is cut or hashed. ``key`` signs the last line.
     """
 
-    __slots__ = ("_chain", "_complete", "_full", "_redaction", "_sagas")
+    __slots__ = ("_chain", "_complete", "_full", "_key", "_redaction", "_sagas")
 
-    def __init__(self, redaction: Redaction | None = None, *, full: bool = False) -> None:
+    def __init__(self, redaction: Redaction | None = None, *, full: bool = False, key: TraceKey | None = None) -> None:
+        self._key = key
         self._redaction = redaction or Redaction()
         self._full = full
         self._chain = Chain()
@@ -100,7 +104,8 @@ class Export:
     def end(self) -> str:
         """The last line of the file; without it the file was cut short."""
         lines = self._chain.lines + 1
-        return self._chain.line({"type": "end", "sagas": self._sagas, "lines": lines, "complete": self._complete})
+        end = {"type": "end", "sagas": self._sagas, "lines": lines, "complete": self._complete}
+        return self._chain.line(end, self._key)
 
 
 def fill(record: r.AnyRecord, values: Mapping[str, bytes], *, outputs: bool) -> r.AnyRecord:

@@ -2,7 +2,7 @@
 
 A line's ``hash`` is the SHA-256 of its own bytes without the member ``hash``, which comes last; ``prev`` is the hash of
 the line before. The chain shows accidents and clumsy hands. Whoever can rewrite a file can rewrite its chain as well:
-an auditor keeps the last hash elsewhere.
+an auditor keeps the last hash elsewhere, or demands a signature (``trace_signature``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,14 +18,20 @@ from saga_engine.core.codec import VERSION
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.errors import TraceBroken
 
+if TYPE_CHECKING:
+    from saga_engine.core.trace_signature import TraceKey
+
 FORMAT: Final = "saga-trace/1"
 #: Fields of records that have another name in a line, because what it says of a call uses theirs.
 RENAMED: Final = {("FallbackChosen", "fallback"): "chosen"}
 
 _TAIL: Final = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n?\Z')
 _TAIL_BYTES: Final = len(',"hash":""}') + 64
+#: Nothing may stand between signature and hash: it would be neither signed nor noticed.
+_SIGNATURE: Final = re.compile(rb',"signature":\{[^{}]*\},"hash":"[0-9a-f]{64}"\}\n?\Z')
 #: Of a line's kinds, those that stand inside a saga.
 _INSIDE: Final = frozenset({"fact", "intent", "call", "probe"})
+_IN_EVERY_LINE: Final = (("seq", int), ("type", str), ("prev", str), ("hash", str))
 _STRUCTS: Final[dict[str, Any]] = {kind.__name__: kind for kind in AnyRecord.__args__}
 _LARGE: Final = ("output", "params", "plan", "input", "steps")
 
@@ -42,9 +48,11 @@ class Chain:
         self.lines = 0
         self.last = ""
 
-    def line(self, body: Mapping[str, Any]) -> str:
-        """One line, without its line feed."""
+    def line(self, body: Mapping[str, Any], key: TraceKey | None = None) -> str:
+        """One line, without its line feed; signed with ``key``."""
         data = _encode({"seq": self.lines, **body, "prev": self.last})
+        if key is not None:
+            data = data[:-1] + b',"signature":' + _encode(key.signature(data)) + b"}"
         self.lines += 1
         self.last = sha256(data).hexdigest()
         return f'{data[:-1].decode()},"hash":"{self.last}"}}'
@@ -78,30 +86,43 @@ class Trace(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What ``verify`` found. ``last``: the hash of the last good line; ``broken``: None if the file is whole."""
+    """What ``verify`` found. ``last``: the hash of the last good line; ``broken``: None if the file is whole.
+
+    ``signed``: whether the last line has a signature, and ``verified``: whether the key that was given made it.
+    """
 
     lines: int
     sagas: tuple[tuple[str, str, bool], ...]  # id, status, whether it had ended
     last: str
     broken: TraceBroken | None
+    signed: bool = False
+    verified: bool = False
 
 
-def verify(lines: Iterable[bytes]) -> Verdict:
-    """Read a whole file, line by line, and say whether it is as it was written."""
+def verify(lines: Iterable[bytes], key: TraceKey | None = None) -> Verdict:
+    """Read a whole file, line by line, and say whether it is as it was written.
+
+    Without ``key`` that is only as much as the chain tells: a file whose chain was computed again passes. With it, a
+    file that this key did not sign is broken.
+    """
     sagas: list[tuple[str, str, bool]] = []
-    count, last = 0, ""
+    count, last, signed = 0, "", False
     try:
-        for number, body in checked(lines):
+        for number, body in checked(lines, key):
             count, last = number, body["hash"]
+            signed = body["type"] == "end" and "signature" in body
             if body["type"] == "saga-end":
                 sagas.append((str(body["saga_id"]), str(body["status"]), bool(body["complete"])))
     except TraceBroken as broken:
         return Verdict(count, tuple(sagas), last, broken)
-    return Verdict(count, tuple(sagas), last, None)
+    return Verdict(count, tuple(sagas), last, None, signed, signed and key is not None)
 
 
-def checked(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines (from 1) as they are read, each only if it is what was written there. Raises ``TraceBroken``."""
+def checked(lines: Iterable[bytes], key: TraceKey | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines (from 1) as they are read, each only if it is what was written there. Raises ``TraceBroken``.
+
+    With ``key`` the last line must bear its signature.
+    """
     last, number = "", 0
     order = _Order()
     for number, data in enumerate(lines, 1):
@@ -109,10 +130,20 @@ def checked(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
         if body["prev"] != last or body["seq"] != number - 1:
             raise _broken(number, "it does not follow the line before it: lines were dropped, added or moved")
         order.take(number, body)
+        if key is not None and order.over:
+            problem = key.problem(_unsigned(data), body.get("signature"))
+            if problem is not None:
+                raise _broken(number, problem)
         last = body["hash"]
         yield number, body
     if not order.over:
         raise _broken(number + 1, "the file ends here, without its last line: it was cut short")
+
+
+def _unsigned(data: bytes) -> bytes:
+    """The last line's bytes as they were signed: without signature and hash."""
+    found = _SIGNATURE.search(data)
+    return data if found is None else data[: found.start()] + b"}"
 
 
 def _parsed(number: int, data: bytes) -> dict[str, Any]:
@@ -127,7 +158,7 @@ def _parsed(number: int, data: bytes) -> dict[str, Any]:
         body = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _broken(number, f"it is no JSON: {error}") from error
-    if not isinstance(body, dict) or not isinstance(body.get("prev"), str) or not isinstance(body.get("type"), str):
+    if not isinstance(body, dict) or not all(isinstance(body.get(name), of) for name, of in _IN_EVERY_LINE):
         raise _broken(number, "it is no line of a trace")
     return body
 
@@ -140,6 +171,7 @@ class _Order:
         self._saga: Any = None
         self._records = 0
         self._sagas = 0
+        self._complete = True
 
     def take(self, number: int, body: Mapping[str, Any]) -> None:
         kind = body["type"]
@@ -155,7 +187,10 @@ class _Order:
         elif kind == "saga-end":
             if body.get("records") != self._records:
                 raise _broken(number, "the saga has another number of records")
+            if not isinstance(body.get("status"), str) or not isinstance(body.get("complete"), bool):
+                raise _broken(number, "it does not say how the saga ended")
             self._saga = None
+            self._complete = self._complete and body["complete"]
         else:
             raise _broken(number, f"the saga before it has no end, and a line of the type {kind[:40]!r} comes")
 
@@ -171,13 +206,18 @@ class _Order:
         elif kind == "end":
             if body.get("lines") != number or body.get("sagas") != self._sagas:
                 raise _broken(number, "the file has another number of lines or sagas")
+            if body.get("complete") is not self._complete:
+                raise _broken(number, "it does not say whether all sagas had ended, as their ends do")
             self.over = True
         else:
             raise _broken(number, f"a saga or the end was to come, not a line of the type {kind[:40]!r}")
 
 
 def read(lines: Iterable[bytes]) -> Iterator[Trace]:
-    """The sagas of a file, each when all of it has been checked. Raises ``TraceBroken``."""
+    """The sagas of a file, each when all of it has been checked. Raises ``TraceBroken``.
+
+    A signature comes last and is not looked at: ``verify`` does that before anything is believed.
+    """
     header: Mapping[str, Any] = {}
     entries: list[Entry] = []
     for number, body in checked(lines):

@@ -91,6 +91,31 @@ def test_a_file_that_was_changed_is_told_and_not_replayed(ran: Cli) -> None:
     assert ran("trace", "verify", "nowhere.jsonl").code == 1
 
 
+def test_a_signed_trace_is_verified_by_its_key(ran: Cli) -> None:
+    """--sign or `sign` of [trace] signs; --key demands it, and says so; a bad key, or none, is an error with a hint."""
+    (ran.folder / "trace.key").write_text("ab" * 32 + "\n")
+    (ran.folder / "other.key").write_text("cd" * 32 + "\n")
+    assert ran("trace", "export", "t", "-o", "t.jsonl", "--sign", "trace.key").code == 0
+    checked = ran("trace", "verify", "t.jsonl", "--key", "trace.key")
+    assert (checked.code, "signature: made with this key" in checked.out) == (0, True)
+    told = ran("trace", "verify", "t.jsonl", "--key", "trace.key", "--json").json
+    assert (told["whole"], told["signed"], told["verified"]) == (True, True, True)
+    assert "--key KEYFILE" in ran("trace", "verify", "t.jsonl").err
+    other = ran("trace", "verify", "t.jsonl", "--key", "other.key")
+    assert (other.code, "its signature does not fit: it names the key" in other.out) == (1, True)
+    assert ran("trace", "export", "t", "-o", "plain.jsonl").code == 0
+    plain = ran("trace", "verify", "plain.jsonl", "--key", "trace.key", "--json")
+    assert (plain.code, plain.json["broken"]["message"].endswith("it has no signature")) == (1, True)
+    (ran.folder / "saga.toml").write_text('[trace]\nsign = "trace.key"\n')
+    assert ran("trace", "export", "t", "-o", "t.jsonl").code == 0
+    assert ran("trace", "verify", "t.jsonl", "--key", "trace.key").code == 0
+    (ran.folder / "saga.toml").unlink()
+    (ran.folder / "short.key").write_text("secret")
+    short = ran("trace", "export", "t", "--sign", "short.key")
+    assert (short.code, "openssl rand -hex 32" in short.err) == (1, True)
+    assert "cannot be read" in ran("trace", "verify", "t.jsonl", "--key", "nowhere.key").err
+
+
 def test_fields_are_left_out_by_rules(ran: Cli) -> None:
     """--redact and [trace] redact add up; a rule that names nothing, or a field of [trace] that nobody reads, is an error."""
     (ran.folder / "saga.toml").write_text('[trace]\nredact = ["params.item"]\n')

@@ -16,6 +16,7 @@ from saga_engine.core.redaction import Redaction
 from saga_engine.core.state import State
 from saga_engine.core.trace import Export
 from saga_engine.core.trace_file import Trace, read
+from saga_engine.core.trace_signature import TraceKey
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
@@ -122,9 +123,9 @@ class Recording:
         self.settle(answer(self.state, Message(id=f"m{len(self.records)}", **fields), self.now))
         return self
 
-    def lines(self, *rules: str, full: bool = False, declare: bool = True) -> list[bytes]:
+    def lines(self, *rules: str, full: bool = False, declare: bool = True, key: TraceKey | None = None) -> list[bytes]:
         """The saga's trace."""
-        return lines_of(self.records, self.catalog if declare else None, rules, full=full)
+        return lines_of(self.records, self.catalog if declare else None, rules, full=full, key=key)
 
     def trace(self, *rules: str, full: bool = False, declare: bool = True) -> Trace:
         """The same, as it is read."""
@@ -133,8 +134,13 @@ class Recording:
 
 
 def lines_of(
-    records: Sequence[r.AnyRecord], catalog: ToolCatalog | None, rules: Iterable[str] = (), *, full: bool = False
+    records: Sequence[r.AnyRecord],
+    catalog: ToolCatalog | None,
+    rules: Iterable[str] = (),
+    *,
+    full: bool = False,
+    key: TraceKey | None = None,
 ) -> list[bytes]:
     """A file with one saga."""
-    export = Export(Redaction(list(rules)), full=full)
+    export = Export(Redaction(list(rules)), full=full, key=key)
     return [line.encode() + b"\n" for line in [*export.saga(records, catalog), export.end()]]

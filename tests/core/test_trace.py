@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from saga_engine.core.effects import Done, ErrorInfo, NotDone
 from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.core.trace import Export, fill
 from saga_engine.core.trace_file import checked, read, verify
+from saga_engine.core.trace_signature import TraceKey
 from saga_engine.errors import JournalUnreadable, SettingInvalid, TraceBroken
 from tests.core.recording import Recording, lines_of
 from tests.core.simulation import Simulation
@@ -324,11 +326,27 @@ def test_any_text_and_number_comes_back(text: str, real: float, whole: int) -> N
 WHOLE = undone().lines()
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_tampering_is_found(data: st.DataObject) -> None:
-    """A byte that is changed, a line that is dropped, moved, doubled or added, a file that is cut: each is noticed."""
-    lines = list(WHOLE)
+KEY = TraceKey(b"0123456789abcdef" * 2)
+SIGNED = undone().lines(key=KEY)
+
+
+def relinked(lines: list[bytes], since: int, upto: int) -> list[bytes]:
+    """The lines with hashes that fit again in those from ``since`` up to before ``upto``: docs/trace.md tells how."""
+    made = lines[:since]
+    last = b"" if since == 0 else hash_of(made[-1])
+    for line in lines[since:upto]:
+        body = re.sub(rb',"prev":"[0-9a-f]*"', b',"prev":"' + last + b'"', line[: line.rindex(b',"hash":"')]) + b"}"
+        last = hashlib.sha256(body).hexdigest().encode()
+        made.append(body[:-1] + b',"hash":"' + last + b'"}\n')
+    return made + lines[upto:]
+
+
+def hash_of(line: bytes) -> bytes:
+    return line[line.rindex(b'"hash":"') + 8 :][:64]
+
+
+def tampered(data: st.DataObject, lines: list[bytes]) -> tuple[str, list[bytes]]:
+    """The file after one change by hand, and what was changed."""
     at = data.draw(st.integers(0, len(lines) - 1))
     how = data.draw(st.sampled_from(["flip", "drop", "swap", "double", "insert", "cut", "truncate"]))
     if how == "flip":
@@ -352,10 +370,114 @@ def test_tampering_is_found(data: st.DataObject) -> None:
         keep = data.draw(st.integers(0, len(lines[at]) - 1))
         lines = [*lines[:at], lines[at][:keep]]
     # As a file is read: what has no line feed runs into the next line.
-    found = verify(b"".join(lines).splitlines(keepends=True))
+    return how, b"".join(lines).splitlines(keepends=True)
+
+
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_tampering_is_found(data: st.DataObject) -> None:
+    """A byte that is changed, a line that is dropped, moved, doubled or added, a file that is cut: each is noticed."""
+    how, lines = tampered(data, list(WHOLE))
+    found = verify(lines)
     assert found.broken is not None, how
     assert found.broken.context["line"] <= len(WHOLE) + 2
     assert found.lines < found.broken.context["line"]
+
+
+def changed_word(lines: list[bytes], at: int) -> list[bytes]:
+    """One word of a line says something else; the line stays a line of a trace."""
+    one, other = (
+        (b'"type":"end"', b'"type":"end","x":1') if at == len(lines) - 1 else (b'"saga_id":', b'"x":1,"saga_id":')
+    )
+    assert one in lines[at]
+    return [*lines[:at], lines[at].replace(one, other, 1), *lines[at + 1 :]]
+
+
+@pytest.mark.parametrize("at", range(len(WHOLE) - 1))
+def test_a_line_with_a_new_hash_is_found_by_the_next(at: int) -> None:
+    """A line whose hash was computed again fits; the line after it names the old hash. So it is with several."""
+    for upto in range(at + 1, len(WHOLE)):
+        found = verify(relinked(changed_word(WHOLE, at), at, upto))
+        assert found.broken is not None
+        assert found.broken.message.startswith(f"line {upto + 1}: it does not follow the line before it")
+
+
+@pytest.mark.parametrize("at", range(len(WHOLE)))
+def test_a_chain_without_a_key_can_be_computed_again(at: int) -> None:
+    """What the chain does not promise: all hashes from the change to the end made anew. Only the last hash tells."""
+    made = relinked(changed_word(WHOLE, at), at, len(WHOLE))
+    found = verify(made)
+    assert found.broken is None
+    assert (found.signed, found.verified) == (False, False)
+    assert found.last != hash_of(WHOLE[-1]).decode()
+
+
+@pytest.mark.parametrize("at", range(len(SIGNED)))
+def test_a_signed_trace_cannot_be_rewritten(at: int) -> None:
+    """With all hashes made anew the signature does not fit, with the old one in its place, another key's or none."""
+    made = relinked(changed_word(SIGNED, at), at, len(SIGNED))
+    assert verify(made).broken is None
+    found = verify(made, KEY).broken
+    assert found is not None
+    assert f"line {len(SIGNED)}: its signature does not fit: the trace was rewritten" in found.message
+    end = json.loads(made[-1])
+    line = made[-1][: made[-1].index(b',"signature"')] + b"}"
+    other = TraceKey(b"another key, just as long as it must be")
+    for signature, words in (
+        (other.signature(line), "it names the key"),
+        (other.signature(line) | {"key_id": KEY.id}, "was rewritten"),
+        (end["signature"] | {"algorithm": "none"}, "is signed with 'none'"),
+        (end["signature"] | {"value": None}, "was rewritten"),
+        (end["signature"] | {"value": "\u00e9"}, "was rewritten"),
+        ("", "no signature"),
+        (None, "no signature"),
+    ):
+        said = json.dumps(signature, ensure_ascii=False, separators=(",", ":")).encode()
+        forged_end = line[:-1] + (b"" if signature is None else b',"signature":' + said) + b',"hash":""}\n'
+        forgery = relinked([*made[:-1], forged_end], len(made) - 1, len(made))
+        refused = verify(forgery, KEY).broken
+        assert refused is not None, signature
+        assert words in refused.message
+
+
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_signed_trace_is_as_its_signer_wrote_it(data: st.DataObject) -> None:
+    """Whatever is changed, and with any part of the chain computed again: it is broken for whoever has the key."""
+    how, lines = tampered(data, list(SIGNED))
+    assert verify(lines, KEY).broken is not None, how
+    linked = [line for line in lines if b',"hash":"' in line and b',"prev":"' in line]
+    if linked:
+        again = relinked(linked, data.draw(st.integers(0, len(linked) - 1)), len(linked))
+        assert again == SIGNED or verify(again, KEY).broken is not None, how
+
+
+def test_a_signature_covers_its_whole_line() -> None:
+    """Nothing can be slipped in between signature and hash, where a reader would take the later of two members."""
+    body = SIGNED[-1][: SIGNED[-1].rindex(b',"hash":"')]
+    for slipped in (b',"complete":false', b',"complete":true,"signature":{}', b',"x":{}'):
+        forgery = relinked([*SIGNED[:-1], body + slipped + b',"hash":""}\n'], len(SIGNED) - 1, len(SIGNED))
+        assert verify(forgery, KEY).broken is not None, slipped
+
+
+def test_a_signature_is_asked_for_with_its_key() -> None:
+    """The key's owner verifies; without the key it is seen and not judged; an unsigned trace is none of that key's."""
+    last = bodies(SIGNED)[-1]
+    whole = (len(SIGNED), (("trip", "COMPENSATED", True),), last["hash"], None)
+    assert verify(SIGNED, KEY) == (*whole, True, True)
+    assert verify(SIGNED) == (*whole, True, False)
+    assert last["signature"]["key_id"] == KEY.id
+    refused = verify(WHOLE, KEY)
+    assert refused.broken is not None
+    assert (refused.broken.message, refused.verified) == (f"line {len(WHOLE)}: it has no signature", False)
+    assert SIGNED[:-1] == WHOLE[:-1]
+    assert [trace.saga_id for trace in read(SIGNED)] == ["trip"]
+
+
+def test_a_short_key_is_refused() -> None:
+    """A key that can be guessed signs nothing."""
+    with pytest.raises(SettingInvalid, match="at least 32 bytes, this one has 31"):
+        TraceKey(b"x" * 31)
 
 
 def test_the_place_is_named() -> None:
@@ -371,7 +493,7 @@ def test_the_place_is_named() -> None:
     cut = verify(WHOLE[:-1]).broken
     assert cut is not None
     assert f"line {len(WHOLE)}: the file ends here" in cut.message
-    assert verify(WHOLE) == (len(WHOLE), (("trip", "COMPENSATED", True),), bodies(WHOLE)[-1]["hash"], None)
+    assert verify(WHOLE)[:4] == (len(WHOLE), (("trip", "COMPENSATED", True),), bodies(WHOLE)[-1]["hash"], None)
 
 
 def forged(*lines: dict[str, Any]) -> list[bytes]:
@@ -388,7 +510,7 @@ def forged(*lines: dict[str, Any]) -> list[bytes]:
 HEAD = {"type": "saga", "format": "saga-trace/1", "record": "SagaStarted", "saga_id": "s", "at": 1, "plan": {}}
 HEAD |= {"digest": "d", "seed": "s"}
 FOOT = {"type": "saga-end", "saga_id": "s", "records": 1, "complete": True, "status": "COMPLETED"}
-LAST = {"type": "end", "sagas": 1, "lines": 3}
+LAST = {"type": "end", "sagas": 1, "lines": 3, "complete": True}
 
 
 @pytest.mark.parametrize(
@@ -403,8 +525,12 @@ LAST = {"type": "end", "sagas": 1, "lines": 3}
         ([HEAD, FOOT | {"saga_id": "t"}], "another saga"),
         ([HEAD, FOOT | {"records": 2}], "number of records"),
         ([HEAD, FOOT, LAST | {"lines": 4}], "another number"),
+        ([HEAD, FOOT | {"complete": False}, LAST], "does not say whether"),
         ([HEAD, FOOT, LAST, LAST], "after the end"),
         ([HEAD, {"type": 3}], "no line of a trace"),
+        ([HEAD, {"type": "fact", "seq": "1"}], "no line of a trace"),
+        ([HEAD, {name: value for name, value in FOOT.items() if name != "status"}], "how the saga ended"),
+        ([HEAD, FOOT | {"complete": 1}], "how the saga ended"),
         ([HEAD, {"type": "fact", "saga_id": "s", "record": "StepTeleported"}], "does not know"),
         ([HEAD, {"type": "fact", "saga_id": "s", "record": ["x"]}], "does not know"),
         ([HEAD, {"type": "fact", "saga_id": "s", "record": "SagaStarted"}], "another kind"),
