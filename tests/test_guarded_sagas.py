@@ -124,6 +124,39 @@ async def test_a_denied_undo_is_a_question_and_nothing_is_called_compensated() -
         assert LOG == ["wire 1"]
 
 
+FORWARD = {"rules": [{**ASK["rules"][0], "tools": ["wire", "un*"], "direction": "forward", "when": []}]}
+
+
+@pytest.mark.parametrize(
+    ("rollback", "stands"),
+    [
+        (None, ["unpay p5.0"]),
+        ({"tool": "unpay", "params": {"ref": "$output.step_1.ref"}}, ["unpay p5.0"]),
+        ({"tool": "unpay", "params": {"ref": "p9"}}, []),
+        ({"tool": "unwire", "params": {"ref": "$output.step_1.ref"}}, []),
+        ({"tool": "wire", "params": {"amount": 99999}}, []),
+    ],
+)
+async def test_rules_for_forward_calls_judge_a_rollback_that_is_not_the_registered_undo(rollback, stands) -> None:
+    """The plan's author chooses tool and target of a rollback, so it passes no rule that a forward call would not pass."""
+    paid = {"tool": "pay", "params": {"amount": 5.0}} | ({} if rollback is None else {"rollback": rollback})
+    async with Coordinator.open("memory://", TOOLS, policy=FORWARD) as engine:
+        outcome = await engine.run(plan(paid, {"tool": "fail"}))
+        assert ["pay 5.0", *stands] == LOG
+        assert outcome.status == ("COMPENSATED" if stands else "ESCALATED")
+
+
+@pytest.mark.parametrize(("ref", "status"), [("$output.ref", "COMPENSATED"), ("p9", "ESCALATED")])
+async def test_the_same_holds_for_the_undo_that_an_agent_chose(ref: str, status: str) -> None:
+    """In a session a call's undo is registered, or judged as a forward call as well."""
+    async with Coordinator.open("memory://", TOOLS, policy=FORWARD) as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("s") as s:
+                await s.call("pay", amount=5.0, undo=("unpay", {"ref": ref}))
+                raise LookupError
+        assert (await engine.show("s")).status == status
+
+
 async def test_an_approval_lets_exactly_one_call_through() -> None:
     """The question shows the exact call; approved, it is made once, and a later large call asks again."""
     async with Coordinator.open("memory://", TOOLS, policy=ASK) as engine:

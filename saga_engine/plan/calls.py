@@ -49,7 +49,7 @@ def compile_call(
         tool=tool,
         spec=spec,
         params=values,
-        rollback=None if undo is None else _rollback(key, undo, undo_params, values, catalog),
+        rollback=None if undo is None else _rollback(key, undo, undo_params, values, catalog, declared.undo),
         retry=declared.retry,
         timeout_s=declared.timeout_s if timeout_s is None else timeout_s,
         deps=deps,
@@ -57,12 +57,19 @@ def compile_call(
     )
 
 
-def _rollback(
-    key: str, undo: str, given: Mapping[str, Any] | None, forward: Template, catalog: ToolCatalog | None
+def _rollback(  # noqa: PLR0917
+    key: str,
+    undo: str,
+    given: Mapping[str, Any] | None,
+    forward: Template,
+    catalog: ToolCatalog | None,
+    registered: str | None,
 ) -> CompiledRollback:
     spec = catalog.spec(undo) if catalog is not None else None
-    schema = spec.input_schema if spec is not None else None
-    params: Params = UndoParams(schema, key, forward) if given is None else OwnOutput(key, dict(given))
+    usual: Params | None = None
+    if given is None or undo == registered:
+        usual = UndoParams(spec.input_schema if spec is not None else None, key, forward)
+    params = OwnOutput(key, dict(given or {})) if given is not None or usual is None else usual
     declared = spec or _DEFAULT
     return CompiledRollback(
         tool=undo,
@@ -71,6 +78,7 @@ def _rollback(
         retry=undo_retry(declared.retry),
         timeout_s=declared.timeout_s,
         needs_output=key in params.outputs,
+        usual=usual if undo == registered else None,
     )
 
 

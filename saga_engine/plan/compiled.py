@@ -62,7 +62,10 @@ class Params(Protocol):
 
 @dataclass(slots=True)
 class CompiledRollback:
-    """How a step is undone. ``needs_output``: not possible without the step's own output."""
+    """How a step is undone. ``needs_output``: not possible without the step's own output.
+
+    ``usual``: the params of the registered undo, where ``tool`` is that undo; None where it is another tool.
+    """
 
     tool: str
     spec: ToolSpec | None
@@ -70,6 +73,7 @@ class CompiledRollback:
     retry: RetryPolicy
     timeout_s: float
     needs_output: bool
+    usual: Params | None = None
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph
+from saga_engine.plan.bindings import UndoParams
 from saga_engine.plan.checks import examine
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep, Params
 from saga_engine.plan.draft import draft
 from saga_engine.plan.tooling import RetryPolicy, ToolSpec
 
@@ -79,7 +80,7 @@ def _step(made: DraftStep, dependents: tuple[int, ...]) -> CompiledStep:
         tool=step.tool,
         spec=made.spec,
         params=made.params,
-        rollback=_rollback(made, made.rollback, step.rollback),
+        rollback=_rollback(made, made, step.rollback),
         retry=step.retry.policy(spec.retry) if step.retry is not None else spec.retry,
         timeout_s=spec.timeout_s if step.timeout_s is None else step.timeout_s,
         deps=made.deps,
@@ -112,13 +113,14 @@ def _fallback(made: DraftStep, step: CompiledStep, draft: DraftFallback) -> Comp
         tool=given.tool,
         spec=draft.spec,
         params=draft.params,
-        rollback=_rollback(made, draft.rollback, given.rollback),
+        rollback=_rollback(made, draft, given.rollback),
         retry=given.retry.policy(spec.retry) if given.retry is not None else spec.retry,
         timeout_s=spec.timeout_s if given.timeout_s is None else given.timeout_s,
     )
 
 
-def _rollback(made: DraftStep, rollback: DraftRollback | None, given: Rollback | None) -> CompiledRollback | None:
+def _rollback(made: DraftStep, of: DraftStep | DraftFallback, given: Rollback | None) -> CompiledRollback | None:
+    rollback = of.rollback
     if rollback is None:
         return None
     spec = rollback.spec or _DEFAULT
@@ -132,7 +134,17 @@ def _rollback(made: DraftStep, rollback: DraftRollback | None, given: Rollback |
         retry=retry,
         timeout_s=given.timeout_s if given is not None and given.timeout_s is not None else spec.timeout_s,
         needs_output=made.key in rollback.params.outputs,
+        usual=_usual(made.key, of, rollback),
     )
+
+
+def _usual(key: str, of: DraftStep | DraftFallback, rollback: DraftRollback) -> Params | None:
+    """What the registered undo of the call would be called with; None if the rollback is another tool."""
+    if rollback.registered:
+        return rollback.params
+    if of.spec is None or of.spec.undo != rollback.tool:
+        return None
+    return UndoParams(rollback.spec.input_schema if rollback.spec is not None else None, key, of.params)
 
 
 def undo_retry(retry: RetryPolicy) -> RetryPolicy:

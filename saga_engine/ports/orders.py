@@ -47,7 +47,21 @@ def call_of(
         permit,
         backward or step.remedies is not None,
         _key_until(state, effect, timeout_s) if made.doubtful else None,
+        _chosen(state, index) if backward else step.remedies is not None,
     )
+
+
+def _chosen(state: State, index: int) -> bool:
+    """Whether an undo is another call than the registered undo of the step would be: another tool, or other params."""
+    rollback = state.rollback(index)
+    usual = rollback.usual
+    if usual is None or usual is rollback.params:
+        return usual is None
+    scope = StateScope(state)
+    try:
+        return canonical(usual.resolve(scope)) != canonical(rollback.params.resolve(scope))
+    except BindingUnresolved:
+        return True  # Whether it is the same call cannot be told.
 
 
 def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int | None:

@@ -27,7 +27,8 @@ class Call(NamedTuple):
     tool and its idempotency key. ``permit`` is asked right before the call by whoever made it wait: it raises
     ``LeaseLost`` if this process may not begin a call any more. ``backward``: the call is an undo, or makes up for what
     cannot be undone. ``key_until_ms``: a repeat of a call in doubt must not be sent after that moment (on the store's
-    clock), because its key may be forgotten by then.
+    clock), because its key may be forgotten by then. ``chosen``: a backward call whose tool or params are not those of
+    the registered undo: the author of the plan chose them.
     """
 
     saga_id: str
@@ -45,6 +46,7 @@ class Call(NamedTuple):
     permit: Callable[[], None] | None = None
     backward: bool = False
     key_until_ms: int | None = None
+    chosen: bool = False
 
 
 class Tools(ToolCatalog, Protocol):

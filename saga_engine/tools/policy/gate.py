@@ -86,7 +86,8 @@ class Gate:
         if defaults:
             params = {**defaults, **params}
         for rule in self._rules(tool.name):
-            if (rule.direction is None or rule.direction == _way(call)) and not rule.misses(given, params):
+            way = rule.direction is None or call.chosen or rule.direction == _way(call)
+            if way and not rule.misses(given, params):
                 return False
         self._counted.pop(call.idempotency_key, None)
         return True
@@ -182,9 +183,10 @@ class _Judging:
         lock: asyncio.Lock | None = None
         defaults = self._gate.defaults(self._tool)
         params = {**defaults, **self._params} if defaults else self._params
+        ways = _ways(self._call)
         try:
             for rule in rules:
-                if rule.direction is not None and rule.direction != _way(self._call):
+                if rule.direction is not None and rule.direction not in ways:
                     continue
                 held = await rule.hold(self._params, params)
                 if not held.holds:
@@ -200,12 +202,15 @@ class _Judging:
                         continue
                     doubt = passed
                 if rule.verdict == "allow":
-                    break
+                    ways = _still_open(ways, rule)
+                    if not ways:
+                        break
+                    continue
                 stop = self._stop(rule.verdict, rule.name, rule.message, doubt, rule.expires_s)
                 if stop is not None:
                     return stop
             else:
-                stop = await self._last_word(params)
+                stop = await self._last_word(params, ways)
                 if stop is not None:
                     return stop
             if self._question is None:
@@ -256,20 +261,20 @@ class _Judging:
 
     # --- verdicts ------------------------------------------------------------------------------------------------
 
-    async def _last_word(self, params: Mapping[str, Any]) -> Blocked | Ask | None:
-        """What the check, then the default, says of a call that no rule allowed."""
+    async def _last_word(self, params: Mapping[str, Any], ways: Sequence[Direction]) -> Blocked | Ask | None:
+        """What the check, then the default, says of a call that no rule allowed in these directions."""
         if self._policy.check is not None:
-            word = await self._check(params)
+            words = [await self._check(params, way) for way in ways]
+            word = _strictest(words)
             if word is not None:
                 message = "" if word in VERDICTS else "the policy's check failed, and what is not judged is not called"
                 return self._stop(word if word in VERDICTS else "deny", CHECK, message, "", EXPIRES_S)
         message = "no rule of the policy speaks of this call"
         return self._stop(self._policy.default, DEFAULT, message, "", EXPIRES_S)
 
-    async def _check(self, params: Mapping[str, Any]) -> Any:
+    async def _check(self, params: Mapping[str, Any], direction: Direction) -> Any:
         """The check's own word. Whatever it does wrong is a word that is no verdict."""
         call = self._call
-        direction = _way(call)
         request = PolicyRequest(
             self._tool.name, self._tool.effect, params, direction, call.saga_id, call.step_id, call.attempt
         )
@@ -358,3 +363,27 @@ def _plain_or_odd(value: Any) -> Any:
 def _way(call: Call) -> Direction:
     """Where a call goes: what makes up for something that cannot be undone goes backward, too."""
     return COMPENSATE if call.backward or call.direction == COMPENSATE else FORWARD
+
+
+def _ways(call: Call) -> tuple[Direction, ...]:
+    """The directions in which a call is judged: both, where the author of the plan chose a backward call."""
+    return (COMPENSATE, FORWARD) if call.chosen else (_way(call),)
+
+
+def _still_open(ways: Sequence[Direction], rule: RuleMatcher) -> tuple[Direction, ...]:
+    """The directions that a rule which allows leaves to the rules behind it.
+
+    That undos are allowed in general says nothing of the calls that a plan's author makes undos; that a tool which the
+    rule names may be called backward does.
+    """
+    if rule.direction is None or (rule.direction == COMPENSATE and rule.named):
+        return ()
+    return tuple(way for way in ways if way != rule.direction)
+
+
+def _strictest(words: Sequence[Any]) -> Any:
+    """The strictest of a check's answers; what is no verdict denies, and 'allow' holds only if all say so."""
+    for word in words:
+        if word is not None and word not in VERDICTS:
+            return word
+    return next((word for word in ("deny", "ask", None) if word in words), "allow")

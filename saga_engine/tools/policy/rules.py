@@ -39,7 +39,8 @@ _NO_COUNT: Final = "only a rule that denies or asks can count; put it before the
 class PolicyRequest:
     """A call that is about to be made, as a policy's ``check`` sees it. ``params`` hold real secrets: do not log them.
 
-    ``params`` have the tool's defaults filled in where the plan left them out.
+    ``params`` have the tool's defaults filled in where the plan left them out. A backward call that is not the
+    registered undo of its step is shown twice, once for each direction, and the stricter answer counts.
     """
 
     tool: str
@@ -58,10 +59,11 @@ Check = Callable[[PolicyRequest], "Verdict | Awaitable[Verdict | None] | None"]
 class Rule:
     """One rule: which calls it speaks of, and what is to become of them.
 
-    ``tools``: globs on names; none: all tools. ``direction``: ``forward`` or ``compensate``; None: both. ``when``: what
-    must hold, all of it. ``max_calls`` and ``max_sum`` (``{"param": …, "limit": …}``), for rules that deny or ask: the
-    rule matches once a saga passes either. ``expires_s``: how long a question and its approval stand. ``message`` is
-    told to people and recorded.
+    ``tools``: globs on names; none: all tools. ``direction``: ``forward`` or ``compensate``; None: both. A backward
+    call that is not the registered undo of its step is judged in both directions, and the stricter verdict counts.
+    ``when``: what must hold, all of it. ``max_calls`` and ``max_sum`` (``{"param": …, "limit": …}``), for rules that
+    deny or ask: the rule matches once a saga passes either. ``expires_s``: how long a question and its approval stand.
+    ``message`` is told to people and recorded.
     """
 
     name: str
@@ -168,7 +170,7 @@ class RuleMatcher:
 
     __slots__ = (
         "_fast", "_globs", "_slow", "counts", "direction", "expires_s", "limit", "max_calls", "message", "name",
-        "summed", "tools", "verdict",
+        "named", "summed", "tools", "verdict",
     )  # fmt: skip
 
     def __init__(self, rule: Rule, base: Path, addresses: Addresses, source: str) -> None:
@@ -179,6 +181,8 @@ class RuleMatcher:
         self.verdict = rule.verdict
         self.tools = tuple(rule.tools)
         self.direction = rule.direction
+        #: Whether it names the tools that it speaks of, instead of speaking of all.
+        self.named = bool(self.tools) and all(glob.strip("*") for glob in self.tools)
         self.message = rule.message
         self.expires_s = float(rule.expires_s)
         self.max_calls = rule.max_calls

@@ -76,6 +76,45 @@ async def test_tools_and_directions():
     assert await says(Policy([rule()]), {}, direction="compensate") == "deny"
 
 
+CHOSEN = {"direction": "compensate", "backward": True, "chosen": True}
+
+
+@pytest.mark.parametrize(
+    ("rules", "default", "expected"),
+    [
+        ([rule(direction="forward")], "allow", "deny"),
+        ([rule(direction="compensate")], "allow", "deny"),
+        ([rule("a", "allow", direction="compensate"), rule("b", "ask", direction="forward")], "allow", "ask"),
+        ([rule("a", "allow", tools=["*"], direction="compensate"), rule("b", "ask")], "allow", "ask"),
+        ([rule("a", "allow", tools=["pay"], direction="compensate"), rule("b", "ask")], "allow", "allow"),
+        ([rule("a", "allow", direction="forward")], "deny", "deny"),
+        ([rule("a", "allow", direction="forward"), rule("b", "allow", direction="compensate")], "deny", "allow"),
+        ([rule("a", "allow")], "deny", "allow"),
+        ([], "allow", "allow"),
+    ],
+)
+async def test_a_backward_call_that_the_author_chose_is_judged_in_both_directions(rules, default, expected):
+    """The stricter verdict counts; that all undos are allowed does not allow whatever a plan calls an undo."""
+    assert await says(Policy(rules, default), {"amount": 5}, **CHOSEN) == expected
+
+
+async def test_rules_for_forward_calls_leave_the_registered_undo_alone():
+    """An undo that the plan's author did not choose is judged backward only."""
+    policy = Policy([rule(direction="forward")])
+    assert await says(policy, {}, direction="compensate", backward=True) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "expected"),
+    [("deny", "allow", "deny"), (None, "allow", "ask"), ("allow", "ask", "ask"), ("allow", "allow", "allow")],
+)
+async def test_the_check_is_asked_in_both_directions_about_a_chosen_call(forward, backward, expected):
+    """A check that looks at the direction cannot be passed by a rollback either."""
+    answers = {"forward": forward, "compensate": backward}
+    policy = Policy([], "ask", check=lambda request: answers[request.direction])
+    assert await says(policy, {}, **CHOSEN) == expected
+
+
 async def test_a_probe_is_no_call():
     """It asks about a call that was let through, and tells whether it happened: nothing keeps it back."""
     assert await says(Policy([rule()], "deny"), {}, direction="probe") == "allow"

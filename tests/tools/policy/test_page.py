@@ -33,4 +33,6 @@ async def test_the_first_example_does_what_the_page_says(tmp_path):
     policy = Policy.parse(tomllib.loads(TOML[0].body)["policy"], base=tmp_path, source="saga.toml")
     renamed = type(pay)(pay.function, name="pay_card")
     assert await says(policy, {"amount": 1001}, made=renamed) == "ask"
+    chosen = {"direction": "compensate", "backward": True, "chosen": True}
+    assert await says(policy, {"amount": 99999}, made=renamed, **chosen) == "ask"
     assert await says(policy, {"path": "../x"}, made=type(pay)(pay.function, name="read_file")) == "deny"
