@@ -197,6 +197,10 @@ class ClusterConnector:
         """Only the servers know."""
         return None
 
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """Somebody else's server: nothing can be seen but what it tells."""
+        return ()
+
 
 #: Whether the node is content with the cluster, the epoch that it knows, the owner of each slot, and all nodes.
 _Map = tuple[bool, int, list[Address | None], tuple[Address, ...]]
@@ -232,6 +236,10 @@ class NodeConnector:
     def promise(self) -> StorePromise | None:
         """Only the server knows."""
         return None
+
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """Somebody else's server: nothing can be seen but what it tells."""
+        return ()
 
 
 class ClusterLine(Patient):

@@ -8,9 +8,12 @@ The laws of its life:
 * There is never more than one server on a folder's data. The server itself holds ``server.lock``, inherited from
   whoever started it, until the kernel sees its end: no pid used again and no left-over file can lie about that.
 * Starting and stopping happen under ``lock``, so two processes never do either at once.
+* A server belongs to the device and inode of its data folder. A copied folder brings the record of the original's
+  server along; it names another inode, so the copy gets a server of its own and never speaks to the original's.
 
-In the folder: ``data/`` (the append-only file), ``server.json`` (socket and pid), ``server.log``, ``server.pid`` and
-the two locks. The socket lies in a short private folder elsewhere, because a socket's path may have 107 bytes at most.
+In the folder: ``data/`` (the append-only file), ``server.json`` (socket, pid, device and inode), ``server.log``,
+``server.pid`` and the two locks. The socket lies in a short private folder elsewhere, because a socket's path may have
+107 bytes at most.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import contextlib
 import fcntl
 import importlib.util
 import json
+import logging
 import os
 import platform
 import secrets
@@ -36,12 +40,15 @@ from redis.asyncio.connection import ConnectionPool, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import StoreUnavailable, StoreUrlInvalid
+from saga_engine.stores.aof import REPAIR_HINT, cuts, last_words, missing_manifest
 from saga_engine.stores.wire import RedisWire, connection_options, open_wire, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from saga_engine.ports import StorePromise
+
+_log = logging.getLogger("saga_engine")
 
 _POLL_S: Final = 0.01
 _PROBE_S: Final = 1.0
@@ -123,10 +130,15 @@ class EmbeddedConnector:
         """It is asked like any other server."""
         return None
 
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """What its log says that the server does not."""
+        return self._server.findings()
+
 
 class _Record(NamedTuple):
     socket: str
     pid: int | None
+    folder: tuple[int, int]  # device and inode of the data folder that the server was started on
 
 
 class FolderServer:
@@ -134,7 +146,17 @@ class FolderServer:
 
     def __init__(self, folder: Path, binary: Path) -> None:
         self._folder = folder
+        self._data = folder / "data"
         self._binary = binary
+
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """What its log tells of lost data: (severity, text, hint)."""
+        log = self._folder / "server.log"
+        hint = (
+            "after a crash this is a write that nobody was told of; after a copy or a restore the newest records are "
+            f"missing: restore a complete backup, or accept it and delete {log}"
+        )
+        return [("warning", text, hint) for text in cuts(log)]
 
     def ensure(self, limit_s: float) -> str:
         """The socket of the one live server of the folder, started if need be. Raises ``StoreUnavailable``."""
@@ -144,6 +166,9 @@ class FolderServer:
             return found
         try:
             self._prepare()
+            damage = missing_manifest(self._data)
+            if damage:
+                raise self._unavailable(f"its data is damaged: {damage}", REPAIR_HINT)
             with self._locked(deadline_s):
                 return self._attach_or_start(deadline_s)
         except OSError as error:
@@ -168,18 +193,34 @@ class FolderServer:
 
     def _reachable(self) -> str | None:
         record = self._record()
-        return record.socket if record and _probe(record.socket) != "gone" else None
+        return record.socket if record and _probe(record.socket, record.folder) != "gone" else None
 
     def _record(self) -> _Record | None:
         """What ``server.json`` says, if it can be ours: a folder that came from elsewhere must not mislead."""
+        record = self._written()
+        try:
+            if record is not None:
+                private = Path(record.socket).parent
+                if private.name.startswith(_PREFIX) and private.stat().st_uid == os.geteuid():
+                    return record
+        except OSError:
+            # The folder of the socket is gone: as good as no record.
+            return None
+        return None
+
+    def _written(self) -> _Record | None:
+        """What ``server.json`` says of a server of this very folder; None for that of another, of which it is a copy.
+
+        It speaks of this folder if it names its device and inode: a copy has others, and a folder that was moved keeps
+        them. No folder can have got the inode of one that was removed while a server runs in that.
+        """
         try:
             body = json.loads((self._folder / "server.json").read_bytes())
-            path, pid = body["socket"], body["pid"]
-            private = Path(path).parent
-            if private.name.startswith(_PREFIX) and private.stat().st_uid == os.geteuid():
-                return _Record(path, pid if isinstance(pid, int) else None)
+            path, pid, folder = body["socket"], body["pid"], tuple(body["folder"])
+            if isinstance(path, str) and folder == _identity(self._data):
+                return _Record(path, pid if isinstance(pid, int) else None, folder)
         except (OSError, ValueError, KeyError, TypeError):
-            # No file, a torn one, or a socket folder that is gone: as good as no record.
+            # No file, a torn one, or no data: as good as no record.
             return None
         return None
 
@@ -187,7 +228,7 @@ class FolderServer:
 
     def _prepare(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._folder / "data").mkdir(mode=0o700, exist_ok=True)
+        self._data.mkdir(mode=0o700, exist_ok=True)
         ignore = self._folder / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n")
@@ -220,29 +261,44 @@ class FolderServer:
             old = self._record()
             if old:
                 self._clear(old)
+            elif self._written() is None and (self._folder / "server.json").exists():
+                _log.warning(
+                    "the store in %s is a copy of another one, and gets a server of its own; "
+                    "sagas that had not ended when it was copied are in both",
+                    self._folder,
+                )
             path = str(_socket_folder() / "s")
+            identity = _identity(self._data)
             # Before the server starts, so that it can be found even if this process is killed in between.
-            self._write(_Record(path, None))
-            self._spawn(path, log, held)
+            self._write(_Record(path, None, identity))
+            logged = self._spawn(path, log, held)
         finally:
             # From here on the server alone holds it.
             os.close(held)
-        while _probe(path) == "gone":
+        while _probe(path, identity) == "gone":
             ended = self._server_lock()
             if ended is not None:
-                self._clear(_Record(path, None))
+                self._clear(_Record(path, None, identity))
                 os.close(ended)
-                raise self._unavailable(f"its server does not start: {_tail(log)}", f"see {log}")
+                said, hint = last_words(log)
+                raise self._unavailable(f"its server does not start: {said}", hint or f"see {log}")
             if time.monotonic() > deadline_s:
-                raise self._unavailable(f"its server takes long to start: {_tail(log)}", f"try again, or see {log}")
+                said, _ = last_words(log)
+                raise self._unavailable(f"its server takes long to start: {said}", f"try again, or see {log}")
             time.sleep(_POLL_S)
-        self._write(_Record(path, _pid(self._folder / "server.pid")))
+        self._write(_Record(path, _pid(self._folder / "server.pid"), identity))
+        while time.monotonic() < deadline_s and _loads(path):
+            time.sleep(_POLL_S)
+        for text in cuts(log, logged):
+            _log.warning("the store in %s: %s; `saga doctor` says what that means", self._folder, text)
         return path
 
-    def _spawn(self, path: str, log: Path, held: int) -> None:
+    def _spawn(self, path: str, log: Path, held: int) -> int:
+        """Start the server; returns where in the log its own words begin."""
         with log.open("ab") as output:
             if output.tell() > _LOG_BYTES:
                 output.truncate(0)
+            begins = output.seek(0, os.SEEK_END)
             subprocess.run(  # noqa: S603 -- our own binary and our own arguments
                 self._command(path),
                 check=False,
@@ -254,13 +310,14 @@ class FolderServer:
                 env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
                 cwd=self._folder,
             )
+        return begins
 
     def _command(self, path: str) -> list[str]:
         options = {
             "port": "0",
             "unixsocket": path,
             "unixsocketperm": "700",
-            "dir": str(self._folder / "data"),
+            "dir": str(self._data),
             "appendonly": "yes",
             "appendfsync": "always",
             "no-appendfsync-on-rewrite": "no",
@@ -278,12 +335,14 @@ class FolderServer:
 
     def _signal(self, number: signal.Signals) -> None:
         """Stop the server that cannot be reached, if it is surely the one that was started for this folder."""
+        record = self._written()
+        if record is None:
+            return  # what holds the data was not started from here, or its record is gone
+        pid = record.pid or _pid(self._folder / "server.pid")
         try:
-            record = json.loads((self._folder / "server.json").read_bytes())
-            pid = record["pid"] or _pid(self._folder / "server.pid")
-            if isinstance(pid, int) and str(record["socket"]) in _command_line(pid):
+            if pid is not None and record.socket in _command_line(pid):
                 os.kill(pid, number)
-        except (OSError, ValueError, KeyError, TypeError):
+        except OSError:
             # Not to be identified, or just gone: the wait goes on and says so if it stays like that.
             return
 
@@ -356,18 +415,44 @@ def _socket_folder() -> Path:
     raise OSError("no folder for temporary files has a path that is short enough for a socket")
 
 
-def _probe(path: str) -> Literal["alive", "silent", "gone"]:
-    """Whether a server listens there. ``silent``: somebody does, but is too busy (or frozen) to answer now."""
+def _identity(folder: Path) -> tuple[int, int]:
+    found = folder.stat()
+    return found.st_dev, found.st_ino
+
+
+def _probe(path: str, folder: tuple[int, int]) -> Literal["alive", "silent", "gone"]:
+    """Whether the server of ``folder`` (device and inode) listens there.
+
+    ``silent``: somebody does, but is too busy (or frozen) to answer now. The server is asked where it works. If that
+    place cannot be seen from here (it was started in another container), its record is believed.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(_PROBE_S)
         try:
             client.connect(path)
-            client.sendall(b"PING\r\n")
-            return "alive" if client.recv(64) else "gone"
+            _, works_in = _ask(client, "CONFIG", "GET", "dir")
         except (TimeoutError, BlockingIOError):
             return "silent"
-        except OSError:
+        except (OSError, ValueError, TypeError):
             return "gone"
+    if not works_in:
+        return "gone"  # its folder was removed
+    try:
+        return "alive" if _identity(Path(os.fsdecode(works_in))) == folder else "gone"
+    except OSError:
+        return "alive"
+
+
+def _loads(path: str) -> bool:
+    """Whether the server is still reading its data."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_PROBE_S)
+        try:
+            client.connect(path)
+            _ask(client, "PING")
+        except OSError as error:
+            return str(error).startswith("LOADING")
+    return False
 
 
 def _leave(path: str, client_name: str) -> bool:
@@ -413,8 +498,3 @@ def _command_line(pid: int) -> str:
     query = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
     shown = subprocess.run(query, capture_output=True, check=False)  # noqa: S603 -- nothing in it comes from outside
     return shown.stdout.decode("utf-8", "replace")
-
-
-def _tail(log: Path) -> str:
-    lines = log.read_text("utf-8", "replace").strip().splitlines()
-    return " / ".join(line.strip() for line in lines[-3:]) or "its log is empty"

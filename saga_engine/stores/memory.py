@@ -69,3 +69,7 @@ class MemoryConnector:
             "relaxed",
             (("warning", text, "for sagas that matter use embedded://.saga or redis://…"),),
         )
+
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """Nothing beside its promise."""
+        return ()

@@ -24,6 +24,7 @@ The keys of the guards are in ``guards``; the verbs for workers are in ``work``.
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
@@ -115,7 +116,8 @@ class RedisStore:
         known = self._connector.promise()
         if known:
             return known
-        return await self._calls.promise(self._tags, open_door=self._open_door)
+        found = await self._calls.promise(self._tags, open_door=self._open_door)
+        return replace(found, findings=(*found.findings, *self._connector.findings()))
 
     # --- leases ---
 

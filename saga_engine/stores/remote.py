@@ -11,6 +11,8 @@ from saga_engine.errors import StoreUrlInvalid
 from saga_engine.stores.wire import RedisWire, connection_options, open_wire
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from saga_engine.ports import StorePromise
 
 #: Hosts of this machine.
@@ -72,3 +74,7 @@ class RemoteConnector:
     def promise(self) -> StorePromise | None:
         """Only the server knows."""
         return None
+
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """Somebody else's server: nothing can be seen but what it tells."""
+        return ()

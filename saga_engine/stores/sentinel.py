@@ -102,6 +102,10 @@ class SentinelConnector:
         """Only the server knows."""
         return None
 
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """Somebody else's server: nothing can be seen but what it tells."""
+        return ()
+
 
 def _name_and_db(path: Sequence[str], option: str) -> tuple[str, int]:
     if not 1 <= len(path) <= 2:

@@ -134,6 +134,10 @@ class Connector(Protocol):
         """What is known without asking: the choice of such a server is the choice of its level. None: ask it."""
         ...
 
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """What is known of the server's data and the server does not tell: as in ``StorePromise``."""
+        ...
+
 
 class RedisWire:
     """A connection of redis-py, without the layers above it.

@@ -234,7 +234,7 @@ async def test_nobody_else_is_stopped(folder):
     store = await begun(folder)
     address = Path(folder.record["socket"])
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    (folder.path / "server.json").write_text(json.dumps({"socket": str(address), "pid": bystander.pid}))
+    (folder.path / "server.json").write_text(json.dumps(folder.record | {"pid": bystander.pid}))
     address.unlink()
     with pytest.raises(StoreUnavailable, match="another server holds its data"):
         await open_store(folder.url, patience_s=1.5).open()
