@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says nothing of the engine: a slow machine fails no test.
+settings.register_profile("saga", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("saga")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

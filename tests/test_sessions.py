@@ -383,12 +383,12 @@ async def test_a_call_in_doubt_asks_a_person_and_the_agent_comes_back() -> None:
 
 async def test_one_session_has_one_agent() -> None:
     """A second agent with the id of a session that is in use is refused, in this process and in others."""
-    async with Coordinator.open("memory://two", TOOLS, lease_s=1.0) as engine, engine.session("trip") as s:
+    async with Coordinator.open("memory://two", TOOLS) as engine, engine.session("trip") as s:
         await s.call(book, what="flight")
         with pytest.raises(SagaOwned):
             async with engine.session("trip"):
                 pass
-        async with Coordinator.open("memory://two", TOOLS, lease_s=1.0) as other:
+        async with Coordinator.open("memory://two", TOOLS) as other:
             with pytest.raises(SagaOwned):
                 async with other.session("trip"):
                     pass

@@ -276,7 +276,7 @@ def test_the_same_fork_from_many_processes(
     stage = Stage(processes, new_place, embedded.url, "fails", "keyed")
     for _ in range(4):
         place = stage.place()
-        told = forks_at_once(stage, line, place, [f"{place.saga_id}-f"] * 4, mended=WORSE, lease_s=1.0)
+        told = forks_at_once(stage, line, place, [f"{place.saga_id}-f"] * 4, mended=WORSE, lease_s=3.0)
         codes = {one["error"]["code"] for one in told if "error" in one}
         assert codes <= {"saga-owned", "fork-refused"}
         assert any("final" in one for one in told), told

@@ -186,7 +186,7 @@ async def test_a_lease_that_is_over_here_before_it_is_over_on_the_server(place: 
             if len(intents) == 1:
                 coordinator._fleet._performer.lease._valid_until_s = 0.0
 
-    async with Coordinator.open(place.url, TOOLS["keyed"], lease_s=1.0, observers=[listen]) as coordinator:
+    async with Coordinator.open(place.url, TOOLS["keyed"], lease_s=3.0, observers=[listen]) as coordinator:
         outcome = await coordinator.run({"steps": [step(1)]}, saga_id=place.saga_id)
     assert (outcome.status, intents) == ("COMPLETED", [1, 2])
     assert [line.attempt for line in place.ledger.lines(what="sent")] == [2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,8 +24,8 @@ from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder, until
 
 NewPlace = Callable[[str], Place]
 
-#: The shortest lease that a coordinator may have, in seconds.
-SHORT_S = 1.0
+#: A short lease, in seconds: those that freeze are waited out. One that lives must keep it on a busy machine, too.
+SHORT_S = 3.0
 
 
 class Team:
@@ -318,7 +317,7 @@ async def test_the_store_is_away_and_comes_back(processes: Processes, new_team: 
     with DebianRedis() as server:
         team = new_team(server.url)
         await submit(team.place, PLANS["fails"])
-        team.begin("w", patience_s=0.2, lease_s=SHORT_S)
+        team.begin("w", patience_s=2.0, lease_s=SHORT_S)
         (before,) = await finals(team.place)
         server.kill()
         await asyncio.to_thread(_patience_is_over, team)
@@ -332,9 +331,8 @@ async def test_the_store_is_away_and_comes_back(processes: Processes, new_team: 
 
 
 def _patience_is_over(team: Team) -> None:
-    """Wait as long as the worker's lease at least: what it does meanwhile cannot be seen in a store that is away."""
-    since = time.monotonic()
-    until(lambda: time.monotonic() - since > 1.5 * SHORT_S, "the end of the lease")
+    """Wait until the worker says that its lease is lost: it is longer than its patience."""
+    until((team.folder / "lost-w").exists, "the end of the lease")
     assert not team._workers["w"].has_ended()
 
 

@@ -1,12 +1,13 @@
 """What a forked child of the zygote does as a worker, or as somebody who posts to a saga and dies.
 
-A worker touches files in the folder of its ledger: ``ready-<name>`` when it takes sagas, ``stopping-<name>`` when it
-has heard SIGTERM.
+A worker touches files in the folder of its ledger: ``ready-<name>`` when it takes sagas, ``lost-<name>`` when it has lost its
+lease, ``stopping-<name>`` when it has heard SIGTERM.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from pathlib import Path
@@ -52,6 +53,18 @@ def main(case: dict[str, Any]) -> Told:
     return asyncio.run(PARTS[case["part"]](case))
 
 
+class _Lost(logging.Handler):
+    """Touches a file when a lease is lost."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg.startswith("lease lost"):
+            self._file.touch()
+
+
 async def _work(case: dict[str, Any]) -> Told:
     """Take and drive sagas until SIGTERM."""
     durable: list[list[str]] = []
@@ -69,6 +82,7 @@ async def _work(case: dict[str, Any]) -> Told:
         async with Coordinator.open(
             store, TOOLS[case["variant"]], lease_s=case.get("lease_s", 15.0), observers=[listen]
         ) as coordinator:
+            logging.getLogger("saga_engine.lease").addHandler(_Lost(World.folder / f"lost-{name}"))
             task = asyncio.create_task(coordinator.work(concurrency=case.get("concurrency", 16)))
             await asyncio.sleep(0)
             (World.folder / f"ready-{name}").touch()

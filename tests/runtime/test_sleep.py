@@ -65,7 +65,7 @@ async def test_a_saga_that_waits_for_a_timer_has_no_task() -> None:
 async def test_news_from_another_process_wakes_it() -> None:
     """The owner sleeps, and hears of its mail with the next renewal of its lease."""
     async with (
-        Coordinator.open("memory://asleep", TOOLS, lease_s=1.0) as coordinator,
+        Coordinator.open("memory://asleep", TOOLS) as coordinator,
         Coordinator.open("memory://asleep", TOOLS) as other,
     ):
         handle = await coordinator.submit(PLAN, saga_id="s1")

@@ -465,7 +465,7 @@ async def test_a_worker_that_stops_hands_over(store) -> None:
 async def test_a_lease_that_was_lost_is_opened_again(store) -> None:
     """The worker does nothing more with what it had; it asks anew, and gets it back from the queue."""
     await submit(store, ("s1", plan("block", "book")))
-    async with worker(store, lease_s=1.0) as coordinator:
+    async with worker(store) as coordinator:
         await begun("block0")
         owner = (await store.head("s1")).owner
         await store.close_session(owner)

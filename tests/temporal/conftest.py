@@ -15,8 +15,8 @@ from saga_engine.temporal.worker import replay
 from tests.temporal.server import TemporalServer
 
 _numbers = itertools.count(1)
-#: How long a worker may be silent in these tests.
-LEASE_S = 2.0
+#: How long a worker may be silent in these tests. None of them waits for that, and no busy machine lasts so long.
+LEASE_S = 60.0
 
 
 @pytest.fixture(scope="session")

@@ -278,14 +278,14 @@ async def test_steps_are_added(place: Place, outside: Outside) -> None:
 async def test_what_ended_needs_no_worker(place: Place, outside: Outside) -> None:
     """An ended saga is shown with no worker there; one under way says that none answers, and goes on with the next one."""
     plan = {"steps": [step(1), step(2, "lose")]}
-    async with place.client(outside.tools, patience_s=1.0) as coordinator:
+    async with place.client(outside.tools) as coordinator, place.client(patience_s=0.5) as hasty:
         async with place.worker(outside.tools):
             ended = await coordinator.run({"steps": [step(1)]}, saga_id=place.saga_id("e"))
             asked = await coordinator.run(plan, saga_id=place.saga_id("u"))
         assert (await coordinator.show(ended.saga_id)).to_dict() == ended.to_dict()
         assert len(await coordinator.trace(ended.saga_id)) > 3
         with pytest.raises(EngineUnavailable, match="no worker"):
-            await coordinator.show(asked.saga_id)
+            await hasty.show(asked.saga_id)
         async with place.worker(outside.tools):
             outcome = await coordinator.decide(asked.saga_id, 2, "happened", output={"ref": "i2"})
     assert outcome.completed

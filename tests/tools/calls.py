@@ -8,7 +8,7 @@ from saga_engine.ports import Call
 from saga_engine.tools.registry import ToolRegistry
 
 #: Long enough never to matter, short enough not to hang a broken build for ever.
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def a_call(**changes: Any) -> Call:

@@ -330,9 +330,9 @@ async def test_the_timer_of_a_finished_call_rings_for_nobody():
 
     registry = ToolRegistry(act)
     for _ in range(50):
-        assert await registry.call("act", {}, a_call(timeout_s=0.02)) == Done(1)
+        assert await registry.call("act", {}, a_call(timeout_s=0.5)) == Done(1)
     late = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.03, late.set_result, "undisturbed")
+    asyncio.get_running_loop().call_later(0.6, late.set_result, "undisturbed")
     assert await late == "undisturbed"
 
 
