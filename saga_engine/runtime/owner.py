@@ -12,8 +12,8 @@ from typing import NamedTuple
 class Owner(NamedTuple):
     """A process, as its lease names it.
 
-    ``boot``, ``pidns`` and ``start`` pin down the process: a pid means something only within one boot and one pid
-    namespace, and is used again after its process has ended. ``nonce`` tells the leases of one process apart.
+    ``host``, ``boot``, ``pidns`` and ``start`` pin down the process: a pid means something only within one boot and one
+    pid namespace, and is used again after its process has ended. ``nonce`` tells the leases of one process apart.
     """
 
     host: str
@@ -31,7 +31,7 @@ def this_process() -> Owner:
     """A new owner name for this process; each call gives another nonce."""
     pid = os.getpid()
     return Owner(
-        host=socket.gethostname().replace("/", "-") or "host",
+        host=_host(),
         boot=_boot_id(),
         pidns=_pid_namespace(),
         pid=pid,
@@ -52,14 +52,28 @@ def parse(text: str) -> Owner | None:
 def provably_dead(text: str) -> bool:
     """Whether the named process certainly runs no more. When in doubt, the answer is no: then its lease decides.
 
-    Provable only for a process of this boot and this pid namespace (and only where /proc tells start times).
+    Only the kernel's word counts: no process has that pid (``ESRCH``), or it is a zombie without a thread. What cannot
+    be seen is not dead: ``/proc`` may hide the processes of others (``hidepid``, systemd's ``ProtectProc``). A start
+    time that differs is no proof either, because each time namespace has its own; a pid that was used again is left to
+    the lease. The process must be of this host, this boot and this pid namespace. Machines that were cloned while they
+    ran share all three: a worker that relies on this answer looks as well whether the lease is still renewed.
     """
     owner = parse(text)
-    if owner is None or not owner.boot or not owner.pidns or owner.start == "0":
+    if owner is None or not owner.boot or not owner.pidns or owner.pid < 1:
         return False
-    if owner.boot != _boot_id() or owner.pidns != _pid_namespace():
+    if (owner.host, owner.boot, owner.pidns) != (_host(), _boot_id(), _pid_namespace()):
         return False
-    return _start_time(owner.pid) != owner.start
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # it runs, and is somebody else's
+    return _is_zombie(owner.pid, owner.start)
+
+
+def _host() -> str:
+    return socket.gethostname().replace("/", "-") or "host"
 
 
 def _boot_id() -> str:
@@ -77,13 +91,24 @@ def _pid_namespace() -> str:
 
 
 def _start_time(pid: int) -> str | None:
-    """When the process started, in clock ticks since boot; None if it does not run (a zombie does not)."""
+    """When the process started, in clock ticks since boot; None if that cannot be seen."""
+    return _stat(pid)[1]
+
+
+def _is_zombie(pid: int, start: str) -> bool:
+    """Whether this very process has ended, all its threads as well, and only waits for its parent to take note."""
+    try:
+        threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return False
+    return threads <= 1 and _stat(pid) == ("Z", start)
+
+
+def _stat(pid: int) -> tuple[str, str | None]:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None
+        return "", None
     # The second field is the command in parentheses and may hold anything: count from behind it.
     fields = text.rpartition(")")[2].split()
-    if not fields or fields[0] in ("Z", "X"):
-        return None
-    return fields[19]
+    return (fields[0], fields[19]) if len(fields) > 19 else ("", None)

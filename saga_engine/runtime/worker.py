@@ -21,7 +21,7 @@ from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, 
 from saga_engine.ports import Taken, Taking, WorkStore
 from saga_engine.runtime.driver import AT_ONCE
 from saga_engine.runtime.fleet import Fleet
-from saga_engine.runtime.lease import Lease
+from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import parse, provably_dead, this_process
 
@@ -32,6 +32,8 @@ _ASK_AGAIN_S: Final = (0.02, 0.25)
 #: How often, in seconds, it looks after the others and tells of itself.
 _LOOK_ROUND_S: Final = 1.0
 _REPORT_TTL_MS: Final = 5_000
+#: A live process renews its lease within this, in seconds (see ``Lease``), and some time to spare.
+_RENEWED_WITHIN_S: Final = 1.3
 #: How long a worker that ends tries to give back what it does not drive, in seconds.
 _GIVE_BACK_S: Final = 1.0
 #: At most so many sagas come with one answer.
@@ -79,6 +81,8 @@ class Worker:
         self._counts: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
         self._told: set[str] = set()
+        #: Owners that seem dead: what was left of their leases in ms, and when that was.
+        self._suspects: dict[str, tuple[int, float]] = {}
         self._started_ms = 0
 
     async def stop(self) -> None:
@@ -240,7 +244,7 @@ class Worker:
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
                 _log.exception("a round of looking after other owners failed")
             try:
-                async with asyncio.timeout(_LOOK_ROUND_S):
+                async with asyncio.timeout(_RENEWED_WITHIN_S if self._suspects else _LOOK_ROUND_S):
                     await self._stopping.wait()
             except TimeoutError:
                 continue
@@ -248,15 +252,39 @@ class Worker:
     async def _reclaim(self) -> None:
         """Put the sagas of owners that are gone back into the queue."""
         own = (await self._fleet.lease()).owner
+        suspects, self._suspects = self._suspects, {}
         for owner, ttl_ms in (await self._work.owners(self._partitions)).items():
             if owner == own:
                 continue
-            dead = ttl_ms > 0 and provably_dead(owner)
+            dead = ttl_ms > 0 and provably_dead(owner) and self._renews_no_more(owner, ttl_ms, suspects.get(owner))
             if ttl_ms == 0 or dead:
                 count = await self._work.reclaim(owner, self._partitions, dead=dead)
                 if count:
                     _log.warning("%d sagas of %s, which is gone, are back in the queue", count, owner)
                     self._room.set()
+
+    def _renews_no_more(self, owner: str, ttl_ms: int, seen: tuple[int, float] | None) -> bool:
+        """Whether the lease of a process that is dead here has run down since it was ``seen``.
+
+        Where this machine is a clone that was made while it ran, the process may live on the other one.
+        """
+        now_s = lease_clock_s()
+        self._suspects[owner] = (ttl_ms, now_s)
+        if seen is None:
+            return False
+        passed_ms = (now_s - seen[1]) * 1000
+        if seen[0] - ttl_ms > passed_ms / 2:
+            if passed_ms < _RENEWED_WITHIN_S * 1000:
+                self._suspects[owner] = seen  # too soon to tell
+                return False
+            return True
+        if owner not in self._told and len(self._told) < _MAX_TOLD:
+            self._told.add(owner)
+            _log.warning(
+                "%s runs no more here, and yet its lease is renewed: its sagas are left to it (is this a clone?)",
+                owner,
+            )
+        return False
 
     async def _tell(self) -> None:
         owner = (await self._lease()).owner

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from saga_engine.runtime import owner
+
+
+def ended() -> str:
+    """The name of a process that has ended, and that somebody has waited for."""
+    code = "from saga_engine.runtime.owner import this_process; print(this_process())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_name_survives_the_journey() -> None:
@@ -22,25 +32,25 @@ def test_this_process_is_not_dead() -> None:
 
 def test_a_process_that_has_ended_is_dead() -> None:
     """Same boot, same namespace, and no such process any more."""
-    code = "from saga_engine.runtime.owner import this_process; print(this_process())"
-    name = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert owner.provably_dead(name)
+    assert owner.provably_dead(ended())
 
 
-def test_a_pid_that_was_used_again_is_another_process() -> None:
-    """The start time tells: this pid runs, but it is not the process that was named."""
+def test_a_start_time_that_differs_proves_nothing() -> None:
+    """Each time namespace has its own; a pid that was used again is left to the lease."""
     me = owner.this_process()
-    assert owner.provably_dead(str(me._replace(start="1")))
+    assert not owner.provably_dead(str(me._replace(start="1")))
 
 
 def test_when_in_doubt_nobody_is_dead() -> None:
-    """Another boot, another namespace, another host's unknown, or no name at all: the lease decides."""
-    me = owner.this_process()._replace(pid=os.getpid() + 0, start="1")
+    """Another host, boot or namespace, one that is unknown, or no name at all: the lease decides."""
+    gone = owner.parse(ended())
+    assert gone is not None
     for other in (
-        me._replace(boot="another"),
-        me._replace(pidns="another"),
-        me._replace(boot=""),
-        me._replace(start="0"),
+        gone._replace(host="another"),
+        gone._replace(boot="another"),
+        gone._replace(pidns="another"),
+        gone._replace(boot=""),
+        gone._replace(pid=0),
     ):
         assert not owner.provably_dead(str(other))
     assert not owner.provably_dead("somebody")
@@ -57,3 +67,26 @@ def test_a_zombie_is_dead() -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert owner.provably_dead(name)
     child.communicate()
+
+
+#: Becomes another user in a mount namespace whose /proc hides the processes of others, and judges two owners.
+HIDDEN = """
+mount -t proc -o hidepid=2 proc /proc || exit 77
+exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '
+import sys
+from pathlib import Path
+from saga_engine.runtime.owner import parse, provably_dead
+alive, gone = sys.argv[1:]
+print(Path(f"/proc/{parse(alive).pid}").exists(), provably_dead(alive), provably_dead(gone))' "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs to mount a /proc of its own")
+def test_a_process_that_is_hidden_is_not_dead() -> None:
+    """With `hidepid` the process of another user is in no /proc: only the kernel's ESRCH proves that it is gone."""
+    command = ["unshare", "--mount", "sh", "-c", HIDDEN, sys.executable, str(owner.this_process()), ended()]
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(owner.__file__).parents[2])}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if ran.returncode == 77 or "unshare failed" in ran.stderr:
+        pytest.skip("this machine mounts no /proc of its own")
+    assert ran.stdout.split() == ["False", "False", "True"], ran.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ from tests.kill.polling import eventually
 ONCE = RetryPolicy(max_attempts=1)
 #: Longer than a worker keeps a waiting saga in memory.
 LATER = RetryPolicy(max_attempts=2, base_s=2.3, max_s=2.3, jitter=False)
+
+AN_HOUR_MS = 3_600_000
 
 LOG: list[str] = []
 GATES: dict[str, asyncio.Event] = {}
@@ -521,3 +524,29 @@ async def test_an_idle_worker_asks_a_few_times_a_second(store) -> None:
         assert loop.time() - since >= 0.7  # a machine may be slow, never fast
         assert (await coordinator.overview()).queued == 0
     assert faulty.faults.counts["read"] == 0
+
+
+# --- owners that seem dead -------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_process_whose_lease_is_renewed_keeps_its_sagas(store, caplog) -> None:
+    """On a clone of its machine the owner lives on: it is left alone until its lease is renewed no more."""
+    await submit(store, ("s1", plan("book")))
+    code = "from saga_engine.runtime.owner import this_process; print(this_process())"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    owner = (await process.communicate())[0].decode().strip()
+    await store.open_session(owner, AN_HOUR_MS)
+    await store.acquire("s1", owner)
+
+    async def renew() -> None:
+        while True:
+            await store.renew(owner, AN_HOUR_MS)
+            await asyncio.sleep(0.05)
+
+    clone = asyncio.create_task(renew())
+    async with worker(store):
+        await eventually(lambda: "its lease is renewed" in caplog.text, "two rounds")
+        assert (await store.head("s1")).owner == owner
+        assert LOG == []
+        clone.cancel()
+        assert await ended(store, "s1") == {"COMPLETED"}
