@@ -44,14 +44,15 @@ class Settings:
     task_queue: str = "saga"
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
-    #: ``[planner]``, ``[escalation]``, ``[trace]``; its folder, from which paths in them count; and its name, for
-    #: messages.
+    #: ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``; its folder, from which paths in them count; and its
+    #: name, for messages.
     policy: Mapping[str, Any] = field(default_factory=dict)
     tool_options: Mapping[str, Any] = field(default_factory=dict)
     http_tools: Mapping[str, Any] = field(default_factory=dict)
     planner: Mapping[str, Any] = field(default_factory=dict)
     escalation: Mapping[str, Any] = field(default_factory=dict)
     trace: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, Any] = field(default_factory=dict)
     file_base: Path = Path()
     file_name: str = FILE
 
@@ -120,6 +121,7 @@ _TABLES: Final = {
     "planner": "planner",
     "escalation": "escalation",
     "trace": "trace",
+    "secrets": "secrets",
 }
 _NAMES: Final = tuple(
     each.name for each in fields(Settings) if each.name not in ("base", "file_base", "file_name", *_TABLES.values())

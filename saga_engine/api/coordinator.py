@@ -46,6 +46,7 @@ from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.policy.gate import Gate
 from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
+from saga_engine.tools.secrets import allowed_secrets
 from saga_engine.tools.selecting import select_tools
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Coordinator:
         on_wait: Callable[[str, str, float], None] | None = None,
         policy: Policy | Mapping[str, Any] | None = None,
         tool_options: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Sequence[str]] | None = None,
         planner: str | Planner | PlannerSettings | None = None,
         advisor: Advisor | None = None,
         semantic: Semantic | None = None,
@@ -133,7 +135,8 @@ class Coordinator:
         or async, told about each open question at least once; an ``Escalation`` also says when again. ``observers`` see
         every durable record. ``on_wait(saga_id, owner, seconds)`` is told when a resume waits for another's lease.
         ``policy``: what is asked before each call (docs/policy.md). ``tool_options``: an operator's options by tool, as
-        in the tables ``[tools.NAME]`` of ``saga.toml``. ``planner``: which model writes plans, and
+        in the tables ``[tools.NAME]`` of ``saga.toml``. ``secrets``: the names that ``$secret.NAME`` may have in plans,
+        by name or glob of the tools that may get them; None: all. ``planner``: which model writes plans, and
         steps when a saga is stuck: ``provider:name`` as in ``SAGA_MODEL`` (the environment says the rest), settings, or
         a planner of your own (docs/planner.md). ``advisor``: who is asked for steps instead; ``semantic``: what such
         steps may do with tools that do not say it themselves, ``auto``, ``approve`` (the default) or ``never``.
@@ -147,6 +150,8 @@ class Coordinator:
         registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         if tool_options:
             registry = apply_overrides(registry, tool_options, "tool_options")
+        if secrets is not None:
+            registry.allow_secrets(allowed_secrets(secrets, "secrets"))
         try:
             await backend.open()
         except BaseException:

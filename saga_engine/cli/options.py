@@ -48,7 +48,7 @@ def settings_for(store: str | None = None, tools: list[str] | None = None) -> Se
 
 
 def registry_for(settings: Settings) -> ToolRegistry:
-    """All tools that the settings name, with the options that the operator gives them.
+    """All tools that the settings name, with the options and the secrets that the operator gives them.
 
     What their modules print goes to stderr. Raises ``ToolInvalid`` and ``SettingInvalid``.
     """
@@ -70,11 +70,15 @@ def registry_for(settings: Settings) -> ToolRegistry:
                 allow_private=_allow_private(settings),
             )
         registry = ToolRegistry(found)
-    if not settings.tool_options:
-        return registry
-    from saga_engine.tools.overrides import apply_overrides
+    if settings.tool_options:
+        from saga_engine.tools.overrides import apply_overrides
 
-    return apply_overrides(registry, settings.tool_options, settings.file_name)
+        registry = apply_overrides(registry, settings.tool_options, settings.file_name)
+    from saga_engine.tools.secrets import allowed_of
+
+    # A plan that is given on the command line may have any author: it gets the secrets that are listed, and no others.
+    registry.allow_secrets(allowed_of(settings.secrets, settings.file_name))
+    return registry
 
 
 def _allow_private(settings: Settings) -> list[str]:

@@ -109,6 +109,11 @@ def _planned(
     registry = registry_for(settings)
     if not registry.names():
         raise SettingInvalid("there are no tools to plan with", hint="give --tools, SAGA_TOOLS or tools in saga.toml")
+    for name in chosen.secrets:
+        held = [spec.secrets or () for tool in registry.names() if (spec := registry.spec(tool)) is not None]
+        if not any(name in names or "*" in names for names in held):
+            hint = f'allow it in saga.toml: [secrets] allow = {{ TOOL = ["{shown(name, 80)}"] }}'
+            raise SettingInvalid(f"no tool may have the secret {shown(name, 80)}", hint=hint)
     offered = select_tools(goal, registry, limit=chosen.tools_offered)
     fallback = choose_fallback(chosen, goal, intent)
     if chosen.model:

@@ -323,7 +323,9 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
             params = template.resolve(StateScope(state))
         except BindingUnresolved as error:
             return _cannot_call(state, index, direction, now, "binding_unresolved", error.message, changed=False)
-        problems = spec.check_params(params)
+        # A secret is not known here; what depends on its value is checked where the call is made.
+        hidden = template.secret_params
+        problems = [each for each in spec.check_params(params) if not hidden or _about_others(each[0], hidden)]
         if problems:
             path, message = problems[0]
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
@@ -336,6 +338,11 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
         params=params if bound else None,
         fallback=at.using if direction == FORWARD else 0,
     )
+
+
+def _about_others(path: Sequence[str | int], hidden: frozenset[str]) -> bool:
+    """Whether a fault at this path of the params is one of values that are known."""
+    return bool(path) and path[0] not in hidden
 
 
 def _cannot_call(  # noqa: PLR0917

@@ -146,7 +146,7 @@ class Templates:
 class _Template:
     """One template (:class:`saga_engine.plan.compiled.Params`)."""
 
-    __slots__ = ("_needs", "_recorded", "_redacted", "_template", "bound", "outputs", "raw", "secrets")
+    __slots__ = ("_needs", "_recorded", "_redacted", "_template", "bound", "outputs", "raw", "secret_params", "secrets")
 
     def __init__(self, template: Params, recorded: dict[str, Any] | None, own: str, *, redacted: bool) -> None:
         self._template = template
@@ -158,6 +158,7 @@ class _Template:
             template.outputs,
             template.raw,
         )
+        self.secret_params = template.secret_params
         # An undo may take from the output of its step what it does not need to.
         self._needs = template.outputs | ({own} if own and template.bound else set())
 

@@ -246,7 +246,7 @@ class Template:
     from: who hands it to foreign code copies it first.
     """
 
-    __slots__ = ("_root", "bound", "outputs", "places", "raw", "secrets")
+    __slots__ = ("_root", "bound", "outputs", "places", "raw", "secret_params", "secrets")
 
     def __init__(self, raw: dict[str, Any], root: _Object | None, places: tuple[Place, ...]) -> None:
         self.raw = raw
@@ -254,6 +254,7 @@ class Template:
         self.places = places
         self.bound = bool(places)
         self.secrets = frozenset(place.step for place in places if place.source == "secret")
+        self.secret_params = frozenset(str(place.path[0]) for place in places if place.source == "secret")
         self.outputs = frozenset(place.step for place in places if place.source == "output")
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
@@ -282,7 +283,9 @@ class UndoParams:
     what is in neither is left out, or, if the undo requires it, ``BindingUnresolved``.
     """
 
-    __slots__ = ("_forward_secrets", "_key", "_names", "_required", "bound", "outputs", "raw", "secrets")
+    __slots__ = (
+        "_forward_secrets", "_key", "_names", "_required", "bound", "outputs", "raw", "secret_params", "secrets"
+    )  # fmt: skip
 
     def __init__(self, schema: Mapping[str, Any] | None, key: str, forward: Template) -> None:
         """``schema`` is the undo's; without one (its tool is not known here) it is taken to need the output."""
@@ -297,6 +300,7 @@ class UndoParams:
         self.bound = True
         self.raw: dict[str, Any] = {}
         self.secrets = frozenset(secret for name in self._forward_secrets for secret in nodes[name][1])
+        self.secret_params = frozenset(self._forward_secrets)
         needs_output = schema is None or any(name not in forward.raw for name in self._required)
         self.outputs = frozenset({key} if needs_output else ())
 

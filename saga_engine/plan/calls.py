@@ -88,7 +88,7 @@ class OwnOutput:
     Raises ``PlanInvalid`` for a path that is none.
     """
 
-    __slots__ = ("_key", "_tails", "bound", "outputs", "raw", "secrets")
+    __slots__ = ("_key", "_tails", "bound", "outputs", "raw", "secret_params", "secrets")
 
     def __init__(self, key: str, given: dict[str, Any]) -> None:
         self.raw = given
@@ -98,6 +98,7 @@ class OwnOutput:
         self.bound = bool(self._tails)
         self.outputs = frozenset({key} if self._tails else ())
         self.secrets: frozenset[str] = frozenset()
+        self.secret_params: frozenset[str] = frozenset()
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of the undo. Raises ``BindingUnresolved``."""

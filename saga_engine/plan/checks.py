@@ -38,6 +38,7 @@ def examine(made: Draft) -> None:
         for number, fallback in enumerate(step.fallbacks):
             _check_fallback(made, step, fallback, last=number == len(step.fallbacks) - 1)
         _check_inputs(made, step)
+        _check_secrets(made, step)
     _check_order(made)
     for step in made.steps:
         _check_kind(made, step)
@@ -251,6 +252,32 @@ def _check_inputs(made: Draft, step: DraftStep) -> None:
                 )
                 hint = "give it in the plan's 'input' or when the plan is submitted"
                 made.problems.add("binding-input-missing", (*base, *place.path), message, hint)
+
+
+def _check_secrets(made: Draft, step: DraftStep) -> None:
+    """A plan passes a secret only to a tool that may have it."""
+    if not step.judged:
+        return
+    calls = [(step.params, step.spec, (*step.path, "params"))]
+    if step.resource is not None:
+        calls.append((step.resource, step.spec, step.path))
+    undos = [(step.rollback, step.path)]
+    for each in step.fallbacks:
+        if each.fallback.tool is not None:
+            own = each.fallback.params is not None
+            calls.append((each.params, each.spec, (*each.path, "params") if own else (*step.path, "params")))
+            undos.append((each.rollback, each.path))
+    for rollback, path in undos:
+        if rollback is not None and isinstance(rollback.params, Template):
+            calls.append((rollback.params, rollback.spec, (*path, "rollback", "params")))
+    for template, spec, path in calls:
+        if spec is None or spec.secrets is None or "*" in spec.secrets:
+            continue
+        for place in template.places:
+            if place.source == "secret" and place.step not in spec.secrets:
+                message = f"the tool {cut(spec.name, 80)} may not have $secret.{place.step}"
+                hint = f'whoever runs the engine allows it: [secrets] allow = {{ {spec.name} = ["{place.step}"] }}'
+                made.problems.add("secret-not-allowed", (*path, *place.path), message, hint)
 
 
 def _forward_templates(step: DraftStep) -> list[tuple[Template, Path]]:

@@ -50,6 +50,8 @@ class Params(Protocol):
     bound: bool
     #: Names of the secrets it needs.
     secrets: frozenset[str]
+    #: The params at the top that hold a secret: what they are is known only where the call is made.
+    secret_params: frozenset[str]
     #: Keys of the steps whose outputs it needs.
     outputs: frozenset[str]
     #: As it is written, with its bindings; empty where the plan does not spell it out.

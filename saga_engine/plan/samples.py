@@ -183,11 +183,12 @@ def _count(least: Any) -> int:
 class _Unread:
     """Params of which some value could not be made up; the played tools do not read them."""
 
-    __slots__ = ("bound", "outputs", "raw", "secrets")
+    __slots__ = ("bound", "outputs", "raw", "secret_params", "secrets")
 
     def __init__(self, params: Params) -> None:
         self.bound = False
         self.secrets = params.secrets
+        self.secret_params = params.secret_params
         self.outputs = params.outputs
         self.raw = params.raw
 

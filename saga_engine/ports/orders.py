@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from saga_engine.core.effects import FORWARD, Alert, CallTool, Done, ErrorInfo, Outcome, Probe
+from saga_engine.core.effects import FORWARD, Alert, CallTool, Done, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
-from saga_engine.plan.values import canonical
+from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.values import canonical, json_path
 from saga_engine.ports.people import Escalation, Question
 from saga_engine.ports.tools import Call
 
@@ -131,6 +132,19 @@ async def tell(escalation: Escalation, question: Question, now_ms: int) -> Error
     if not errors:
         return None
     return ErrorInfo("alert_failed", "; ".join(f"{type(error).__name__}: {error}"[:500] for error in errors)[:1000])
+
+
+def misfit(spec: ToolSpec | None, params: Mapping[str, Any]) -> NotDone | None:
+    """Why a call is not made whose params, with the secrets in them, do not fit its tool; None if they fit.
+
+    It does not say what the values are: the words of a schema check repeat them.
+    """
+    problems = () if spec is None else spec.check_params(params)
+    if not problems:
+        return None
+    where = json_path(problems[0][0])
+    message = f"a param does not fit the schema of the tool once the secrets are filled in (at {where})"
+    return NotDone(ErrorInfo("params_invalid", message, retryable=False), retryable=False)
 
 
 # --- secrets never reach the journal, not even as an echo ------------------------------------------------------------

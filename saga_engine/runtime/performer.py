@@ -22,10 +22,10 @@ from saga_engine.core.judge import Advice, judge_advice
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
-from saga_engine.plan.compiled import CompiledFallback, Params
+from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
 from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
-from saga_engine.ports.orders import call_of, question_of, scrub, tell
+from saga_engine.ports.orders import call_of, misfit, question_of, scrub, tell
 from saga_engine.runtime.advising import advise
 from saga_engine.runtime.lease import Lease
 
@@ -81,21 +81,26 @@ class Performer:
         if type(serving) is CompiledFallback and serving.way == "cached":
             return self._tools.last_good(serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call)
         if template.secrets:
-            return self._call_with_secrets(state, serving.tool, template, call)
+            return self._call_with_secrets(state, serving, call)
         params = template.resolve(StateScope(state))
         self._permit()
         return self._tools.call(serving.tool, params, call)
 
-    async def _call_with_secrets(self, state: State, tool: str, template: Params, call: Call) -> Outcome:
-        scope = SecretScope(state)
+    async def _call_with_secrets(
+        self, state: State, serving: CompiledStep | CompiledFallback | CompiledRollback, call: Call
+    ) -> Outcome:
+        scope, template = SecretScope(state), serving.params
         try:
             params = template.resolve(scope)
         except SecretMissing as error:
             # Checked before the saga was taken on, so the variable was removed since; nothing has been called.
             return NotDone(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
+        refused = misfit(serving.spec, params)
+        if refused is not None:
+            return refused
         call = call._replace(masked=template.resolve(StateScope(state)))
         self.lease.check()
-        return scrub(await self._tools.call(tool, params, call), scope.seen)
+        return scrub(await self._tools.call(serving.tool, params, call), scope.seen)
 
     async def probe(self, state: State, effect: Probe) -> Outcome:
         """Ask whether the call happened."""

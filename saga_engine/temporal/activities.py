@@ -30,7 +30,7 @@ from saga_engine.core.trace import declared
 from saga_engine.errors import LeaseLost
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.ports import Call, Escalation, Question, Tools
-from saga_engine.ports.orders import scrub, tell
+from saga_engine.ports.orders import misfit, scrub, tell
 from saga_engine.temporal import wire
 from saga_engine.temporal.folding import state_of, whole_records
 from saga_engine.temporal.secrets import filled
@@ -99,6 +99,9 @@ class Hands:
                 refused = NotDone(ErrorInfo("params_invalid", problems[0][1][:1000]))
                 said = wire.outcome_body(scrub(refused, secrets))
                 return {"is": "changed", "declared": declared({order.tool: ""}, self._tools), "error": said["error"]}
+        unfit = misfit(spec, params) if secrets and order.way == "call" else None
+        if unfit is not None:
+            return wire.outcome_body(unfit)
         with _alive() as permit:
             await _still_ours()
             call = wire.read_call(order.call)._replace(permit=permit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import ToolInvalid, ToolMissing
 from saga_engine.tools.calling import Caller, Invocation, no_probe
 from saga_engine.tools.decorator import AnyTool, Tool
+from saga_engine.tools.secrets import Allowed, secrets_of
 
 if TYPE_CHECKING:
     from saga_engine.plan.tooling import ToolSpec
@@ -31,7 +33,13 @@ class ToolRegistry:
         self._calls: dict[str, Invocation] = {}
         self._specs: dict[str, ToolSpec] = {}
         self._links: dict[str, dict[str, str]] = {}
+        self._secrets: Allowed | None = None
         self.add(*sources)
+
+    def allow_secrets(self, allowed: Allowed) -> None:
+        """From now on plans may pass these secrets to these tools, and no others."""
+        self._secrets = allowed
+        self.check()
 
     def add(self, *sources: Any) -> None:
         """Register more tools, and check the whole. After an error the registry is as it was before."""
@@ -62,9 +70,10 @@ class ToolRegistry:
                     hint="an undo is a tool with effect='write'",
                     tool=name,
                 )
-        self._specs = {
-            n: t.spec(self._links[n].get("undo"), self._links[n].get("probe")) for n, t in self._tools.items()
-        }
+        specs = {n: t.spec(self._links[n].get("undo"), self._links[n].get("probe")) for n, t in self._tools.items()}
+        if self._secrets is not None:
+            specs = {n: replace(spec, secrets=secrets_of(n, self._secrets)) for n, spec in specs.items()}
+        self._specs = specs
         self._calls = {}
 
     # --- ports.ToolCatalog ---------------------------------------------------------------------------------------

@@ -231,3 +231,16 @@ def test_the_doctor_tells_policy_and_people(cli, settings):
     assert ran.json["planner"] is None
     warned = [one for one in ran.json["findings"] if one["severity"] == "warning"]
     assert [(one["about"], "payy" in one["text"]) for one in warned] == [("policy", True)]
+
+
+def test_a_plan_from_outside_gets_no_secret_that_is_not_listed(cli, settings):
+    """No list, no secret: `check` and `submit` refuse it by name; the operator's list lets it through."""
+    settings()
+    cli.plan("pay.json", pay("$secret.HOME", 10), task_id="p")
+    for command in ("check", "submit", "simulate"):
+        refused = cli(command, "pay.json", "--json")
+        assert refused.code == 7
+        assert "secret-not-allowed" in refused.out
+    settings('[secrets]\nallow = { pay = ["HOME"] }')
+    assert cli("check", "pay.json").code == 0
+    assert cli("submit", "pay.json").code == 0

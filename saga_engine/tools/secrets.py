@@ -1,0 +1,48 @@
+"""Which secrets of the environment a plan may pass to which tools: the table ``[secrets]`` of ``saga.toml``.
+
+Who writes a plan writes ``$secret.NAME``. Without a list any plan could send any variable of the environment to any
+tool that talks to somebody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from saga_engine.errors import SettingInvalid
+
+Allowed = Mapping[str, tuple[str, ...]]
+
+#: A glob on names of tools, and the name of a variable; ``*`` is every one.
+_TOOLS: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
+_SECRET: Final = re.compile(r"\*|[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HINT: Final = 'write allow = { pay_card = ["PAY_TOKEN"] }: names of secrets by name or glob of the tools'
+
+
+def allowed_of(table: Mapping[str, Any], source: str) -> Allowed:
+    """The table ``[secrets]``, understood. Raises ``SettingInvalid``."""
+    for field in table:
+        if field != "allow":
+            raise SettingInvalid(f"{source}: [secrets] has {field!r}, which nobody reads", hint=_HINT)
+    return allowed_secrets(table.get("allow", {}), f"{source}: [secrets] allow")
+
+
+def allowed_secrets(allow: Any, source: str) -> Allowed:
+    """Names of secrets by name or glob of the tools that may have them. Raises ``SettingInvalid``."""
+    if not isinstance(allow, Mapping):
+        raise SettingInvalid(f"{source} is no table", hint=_HINT)
+    found: dict[str, tuple[str, ...]] = {}
+    for tools, names in allow.items():
+        if not isinstance(tools, str) or not _TOOLS.fullmatch(tools):
+            raise SettingInvalid(f"{source}: {tools!r} is no name and no glob of tools", hint=_HINT)
+        if not isinstance(names, list | tuple) or not all(isinstance(n, str) and _SECRET.fullmatch(n) for n in names):
+            raise SettingInvalid(f"{source}: {tools} must be a list of names of secrets, or ['*']", hint=_HINT)
+        found[tools] = tuple(names)
+    return found
+
+
+def secrets_of(tool: str, allowed: Allowed) -> tuple[str, ...]:
+    """The names of the secrets that a plan may pass to a tool; ``*`` among them stands for all."""
+    return tuple(sorted({name for tools, names in allowed.items() if fnmatchcase(tool, tools) for name in names}))
