@@ -1,12 +1,16 @@
 """Settings: a flag wins over the environment, that over ``saga.toml``, that over the default.
 
 ``saga.toml`` is looked for in the working directory and the folders above it; paths in it are relative to its folder.
+It can name code that is run, so a file that somebody else owns or can write to is refused. An operator's file
+(``SAGA_CONFIG``, else ``/etc/saga/saga.toml``) is read as well: its policy, its allowed secrets, its options of tools
+and its limits hold, and the nearer file can only add to their strictness.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -16,9 +20,20 @@ from typing import Any, Final
 from saga_engine.errors import SettingInvalid
 
 FILE: Final = "saga.toml"
+#: The operator's file, where ``SAGA_CONFIG`` names no other.
+OPERATOR_FILE: Final = Path("/etc/saga/saga.toml")
 
 _LEVEL: Final = re.compile(r"fsync|relaxed|replicated:([1-9])")
 _MOST_QUEUED: Final = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """One file that was read: its tables, the folder from which paths in it count, and its name for messages."""
+
+    tables: Mapping[str, Any]
+    base: Path
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,20 @@ class Settings:
     secrets: Mapping[str, Any] = field(default_factory=dict)
     file_base: Path = Path()
     file_name: str = FILE
+    #: The files, the operator's first. Policies, allowed secrets and options of tools of all of them hold.
+    files: tuple[SettingsFile, ...] = ()
+
+    def holding(self, table: str) -> list[SettingsFile]:
+        """The files that have this table, the operator's first."""
+        return [file for file in self.files if file.tables.get(table)]
+
+    def origin(self, table: str) -> tuple[Path, str]:
+        """Folder and name of the file that the field for this table comes from."""
+        field = _TABLES[table]
+        for file in self.holding(table):
+            if file.tables[table] is getattr(self, field):
+                return file.base, file.name
+        return self.file_base, self.file_name
 
     @property
     def names_tools(self) -> bool:
@@ -98,11 +127,15 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
     """The settings in force. ``flags`` that are None or empty were not given. Raises ``SettingInvalid``."""
     start = cwd or Path.cwd()
     settings = Settings(base=start)
-    path = _find(start, environ)
-    if path is not None:
-        tables = _read(path)
-        settings = _apply(settings, tables.pop("saga", {}), str(path), base=path.parent)
-        settings = replace(settings, **_foreign(tables, path), file_base=path.parent, file_name=path.name)
+    nearest, operator, named = _files(start, environ)
+    files = [file for file in (nearest, operator) if file is not None]
+    # A file that is named counts for more than one that is found; of two that are found the nearer one does.
+    for file in files if named else reversed(files):
+        settings = _apply(settings, file.tables.get("saga", {}), str(file.base / file.name), base=file.base)
+        tables = {_TABLES[name]: table for name, table in file.tables.items() if name != "saga"}
+        settings = replace(settings, **tables, file_base=file.base, file_name=file.name)
+    limits = [limit for file in files if (limit := file.tables.get("saga", {}).get("queue_limit"))]
+    settings = replace(settings, files=tuple(reversed(files)), **({"queue_limit": min(limits)} if limits else {}))
     env: dict[str, Any] = {}
     for name in _NAMES:
         text = environ.get(f"SAGA_{name.upper()}")
@@ -124,7 +157,9 @@ _TABLES: Final = {
     "secrets": "secrets",
 }
 _NAMES: Final = tuple(
-    each.name for each in fields(Settings) if each.name not in ("base", "file_base", "file_name", *_TABLES.values())
+    each.name
+    for each in fields(Settings)
+    if each.name not in ("base", "file_base", "file_name", "files", *_TABLES.values())
 )
 
 
@@ -132,21 +167,46 @@ _NAMES: Final = tuple(
 _TEXTS: Final = ("store", "durability", "engine", "task_queue")
 
 
-def _find(start: Path, environ: Mapping[str, str]) -> Path | None:
+def _files(start: Path, environ: Mapping[str, str]) -> tuple[SettingsFile | None, SettingsFile | None, bool]:
+    """The nearest file, the operator's file, and whether that one was named."""
     named = environ.get("SAGA_CONFIG")
-    if named:
-        path = Path(named)
-        if not path.is_file():
-            raise SettingInvalid(f"SAGA_CONFIG names {named}, which is no file")
-        return path
-    for folder in (start, *start.parents):
-        path = folder / FILE
-        if path.is_file():
-            return path
-    return None
+    if named and not Path(named).is_file():
+        raise SettingInvalid(f"SAGA_CONFIG names {named}, which is no file")
+    theirs = Path(named) if named else OPERATOR_FILE if OPERATOR_FILE.is_file() else None
+    found = next((path for folder in (start, *start.parents) if (path := folder / FILE).is_file()), None)
+    if found is not None and theirs is not None and found.samefile(theirs):
+        found = None
+    if found is not None:
+        _refuse_foreign(found)
+    if theirs is not None and not named:
+        _refuse_foreign(theirs)
+    return None if found is None else _read(found), None if theirs is None else _read(theirs), bool(named)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a file that was not named and that another user could have written: it can name code to run.
+
+    As git does with repositories (``safe.directory``), and for its folder as well, from which paths in it count. What
+    belongs to root is trusted; under sudo also what belongs to the user who called it. A file that is named by
+    ``SAGA_CONFIG`` is trusted by that.
+    """
+    if not hasattr(os, "geteuid"):
+        return  # Windows: who owns a file says little there
+    own = os.geteuid()
+    trusted = {0, own}
+    if own == 0 and os.environ.get("SUDO_UID", "").isdecimal():
+        trusted.add(int(os.environ["SUDO_UID"]))
+    hint = f"if you trust it, name it: SAGA_CONFIG={path}; else work in another folder"
+    for place, found in ((path, path.lstat()), (path, path.stat()), (path.parent, path.parent.stat())):
+        if found.st_uid not in trusted:
+            raise SettingInvalid(
+                f"{place} belongs to another user (uid {found.st_uid}), and it could run code", hint=hint
+            )
+    if path.stat().st_mode & stat.S_IWOTH:
+        raise SettingInvalid(f"every user may write to {path}, and it could run code", hint=f"chmod o-w {path}")
+
+
+def _read(path: Path) -> SettingsFile:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -154,17 +214,10 @@ def _read(path: Path) -> dict[str, Any]:
     for name, table in data.items():
         if name in ("saga", *_TABLES) and not isinstance(table, dict):
             raise SettingInvalid(f"[{name}] in {path} must be a table")
-    return data
-
-
-def _foreign(tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The tables that other rooms read. A table that nobody reads is a typing error that would switch off a guard."""
-    unknown = sorted(set(tables) - set(_TABLES))
-    if unknown:
-        raise SettingInvalid(
-            f"{path} has [{unknown[0]}], which nobody reads", hint=f"tables: saga, {', '.join(_TABLES)}"
-        )
-    return {_TABLES[name]: table for name, table in tables.items()}
+        if name not in ("saga", *_TABLES):
+            # A table that nobody reads is a typing error that would switch off a guard.
+            raise SettingInvalid(f"{path} has [{name}], which nobody reads", hint=f"tables: saga, {', '.join(_TABLES)}")
+    return SettingsFile(data, path.parent, path.name)
 
 
 def _apply(settings: Settings, values: Mapping[str, Any], source: str, *, base: Path) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,10 @@ def test_the_tables_of_other_rooms_are_kept_as_they_are(tmp_path: Path) -> None:
     other.write_text("[tools.x]\nrate = '1/s'")
     found = settings.load({}, cwd=tmp_path, environ={"SAGA_CONFIG": str(other)})
     assert (found.file_name, found.tool_options) == ("ops.toml", {"x": {"rate": "1/s"}})
-    assert not found.names_tools
+    # What the named file does not say, the nearer one still does.
+    assert found.http_tools == {"ping": {"method": "GET"}}
+    assert (found.origin("http"), found.origin("tools")) == ((tmp_path, "saga.toml"), (tmp_path, "ops.toml"))
+    assert [file.name for file in found.holding("tools")] == ["ops.toml", "saga.toml"]
 
 
 @pytest.mark.parametrize("text", ["[polcy]\nx = 1", "tools = 3", "[[policy]]\nx = 1", "http = []"])
@@ -80,3 +84,70 @@ def test_a_table_that_nobody_reads_is_refused(tmp_path: Path, text: str) -> None
     write(tmp_path, text)
     with pytest.raises(SettingInvalid):
         settings.load({}, cwd=tmp_path, environ={})
+
+
+# --- whose file it is ----------------------------------------------------------------------------------------------
+
+
+AS_ROOT = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root may give files away")
+
+
+@AS_ROOT
+@pytest.mark.parametrize("what", ["file", "folder", "link"])
+def test_a_file_of_another_user_is_refused(tmp_path: Path, what: str) -> None:
+    """It names code that is run, and stands in a folder above: nobody but its reader and root may have written it."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    write(folder, "")
+    below = folder / "below"
+    below.mkdir()
+    if what == "link":
+        (folder / "saga.toml").rename(tmp_path / "mine.toml")
+        (folder / "saga.toml").symlink_to(tmp_path / "mine.toml")
+    settings.load({}, cwd=below, environ={})
+    os.chown(folder if what == "folder" else folder / "saga.toml", 12345, -1, follow_symlinks=False)
+    with pytest.raises(SettingInvalid, match="belongs to another user"):
+        settings.load({}, cwd=below, environ={})
+    # Named, it is trusted.
+    assert settings.load({}, cwd=below, environ={"SAGA_CONFIG": str(folder / "saga.toml")}).file_base == folder
+
+
+def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    """Whoever can write to it can run code as its reader."""
+    write(tmp_path, "")
+    (tmp_path / "saga.toml").chmod(0o666)
+    with pytest.raises(SettingInvalid, match="every user may write"):
+        settings.load({}, cwd=tmp_path, environ={})
+
+
+@AS_ROOT
+def test_under_sudo_the_caller_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As git does: root works in the folder of who called sudo."""
+    write(tmp_path, "[saga]\nlease_s = 7")
+    os.chown(tmp_path / "saga.toml", 12345, -1)
+    monkeypatch.setenv("SUDO_UID", "12345")
+    assert settings.load({}, cwd=tmp_path, environ={}).lease_s == 7
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_operators_file_is_read_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    """A nearer file wins over one that is found in /etc, one that is named wins over the nearer; limits are the least."""
+    project = tmp_path / "project"
+    project.mkdir()
+    operators = tmp_path / "operator.toml"
+    operators.write_text('[saga]\nqueue_limit = 10\nlease_s = 3\npatience_s = 4\n[policy]\ndefault = "deny"')
+    write(project, '[saga]\nqueue_limit = 20\nlease_s = 5\n[policy]\ndefault = "allow"\n[trace]\nredact = ["**.x"]')
+    environ = {"SAGA_CONFIG": str(operators)} if named else {}
+    if not named:
+        monkeypatch.setattr(settings, "OPERATOR_FILE", operators)
+    found = settings.load({}, cwd=project, environ=environ)
+    assert (found.queue_limit, found.lease_s, found.patience_s) == (10, 3 if named else 5, 4)
+    assert [file.tables["policy"]["default"] for file in found.holding("policy")] == ["deny", "allow"]
+    assert (found.trace, found.origin("trace")[1]) == ({"redact": ["**.x"]}, "saga.toml")
+
+
+def test_the_operators_file_is_read_once(tmp_path: Path) -> None:
+    """It may be the nearest file, too."""
+    write(tmp_path, '[policy]\ndefault = "deny"')
+    found = settings.load({}, cwd=tmp_path, environ={"SAGA_CONFIG": str(tmp_path / "saga.toml")})
+    assert len(found.files) == 1

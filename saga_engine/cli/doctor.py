@@ -140,7 +140,7 @@ def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, 
     defaults = asdict(Defaults())
     found: dict[str, dict[str, Any]] = {}
     for name, value in asdict(settings).items():
-        if name in ("base", "file_base", "file_name") or isinstance(value, dict):
+        if name in ("base", "file_base", "file_name", "files") or isinstance(value, dict):
             continue  # tables have readers of their own
         if flags.get(name):
             source = f"--{name}"
@@ -218,7 +218,7 @@ def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
     findings.append(Finding("ok", "tools", f"{_many(len(names), 'tool')} can be loaded"))
     if settings.http_tools:
         declared = _many(len(settings.http_tools), "HTTP endpoint")
-        findings.append(Finding("ok", "tools", f"{declared} of them in {settings.file_name}; none was called"))
+        findings.append(Finding("ok", "tools", f"{declared} of them in {settings.origin('http')[1]}; none was called"))
     specs = [spec for name in names if (spec := registry.spec(name)) is not None]
     return [{"name": spec.name, "effect": spec.effect, "keyed": spec.keyed, "undo": spec.undo} for spec in specs]
 
@@ -232,13 +232,13 @@ def _many(count: int, thing: str) -> str:
 
 def _policy(settings: Settings, tools: list[str], findings: list[Finding]) -> dict[str, Any] | None:
     """The rules that are asked before each call; without any, every call is made."""
+    from saga_engine.cli.options import policy_of
     from saga_engine.errors import SagaError
-    from saga_engine.tools.policy.rules import Policy
 
-    if not settings.policy:
+    if not settings.holding("policy"):
         return None
     try:
-        policy = Policy.parse(settings.policy, base=settings.file_base, source=settings.file_name)
+        policy = policy_of(settings)
     except SagaError as error:
         findings.append(_of(error, "policy"))
         return None
@@ -268,7 +268,7 @@ def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] |
         )
         return None
     try:
-        told = hooks_from(settings.escalation, source=settings.file_name)
+        told = hooks_from(settings.escalation, source=settings.origin("escalation")[1])
     except SagaError as error:
         findings.append(_of(error, "escalation"))
         return None
@@ -289,7 +289,7 @@ def _planner(settings: Settings, findings: list[Finding]) -> dict[str, Any] | No
     from saga_engine.planner.configuring import planner_settings
 
     try:
-        planner = planner_settings(settings.planner, base=settings.file_base)
+        planner = planner_settings(settings.planner, base=settings.origin("planner")[0])
     except SagaError as error:
         findings.append(_of(error, "planner"))
         return None

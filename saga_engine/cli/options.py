@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
+    from saga_engine.tools.policy.rules import Policy
     from saga_engine.tools.registry import ToolRegistry
 
 StoreOption = Annotated[
@@ -65,33 +66,34 @@ def registry_for(settings: Settings) -> ToolRegistry:
 
             found += http_tools(
                 settings.http_tools,
-                base=settings.file_base,
-                source=settings.file_name,
-                allow_private=_allow_private(settings),
+                base=settings.origin("http")[0],
+                source=settings.origin("http")[1],
+                allow_private=policy_of(settings).allow_private,
             )
         registry = ToolRegistry(found)
-    if settings.tool_options:
-        from saga_engine.tools.overrides import apply_overrides
+    from saga_engine.tools.overrides import apply_overrides
 
-        registry = apply_overrides(registry, settings.tool_options, settings.file_name)
+    tables = settings.holding("tools")
+    for number, file in enumerate(reversed(tables)):  # the operator's last: they stand
+        operators = number > 0 or (len(settings.files) > 1 and file is settings.files[0])
+        registry = apply_overrides(registry, file.tables["tools"], file.name, strict=not operators)
     from saga_engine.tools.secrets import allowed_of
 
     # A plan that is given on the command line may have any author: it gets the secrets that are listed, and no others.
-    registry.allow_secrets(allowed_of(settings.secrets, settings.file_name))
+    lists = [allowed_of(file.tables["secrets"], file.name) for file in settings.holding("secrets")]
+    registry.allow_secrets(*(lists or [{}]))
     return registry
 
 
-def _allow_private(settings: Settings) -> list[str]:
-    """The addresses that the policy allows although they are not public. Raises ``SettingInvalid``."""
-    listed = settings.policy.get("allow_private", [])
-    if isinstance(listed, list) and all(isinstance(one, str) for one in listed):
-        return listed
-    from saga_engine.errors import SettingInvalid
+def policy_of(settings: Settings) -> Policy:
+    """The policy of the files: a call has to pass the operator's and the nearer one's. Raises ``SettingInvalid``."""
+    from saga_engine.tools.policy.rules import Policy
 
-    raise SettingInvalid(
-        f"allow_private of [policy] in {settings.file_name} must be a list of texts",
-        hint='write allow_private = ["127.0.0.1", "10.1.0.0/16"]',
-    )
+    found: Policy | None = None
+    for file in settings.holding("policy"):
+        policy = Policy.parse(file.tables["policy"], base=file.base, source=file.name)
+        found = policy if found is None else found.tightened(policy)
+    return Policy() if found is None else found
 
 
 def plan_source(plan: str) -> bytes | Path:

@@ -71,7 +71,7 @@ def plan(
     values = input_values(given or [])
     settings = settings_for(None, tools)
     flags = {"model": model, "rounds": rounds, "secrets": secrets}
-    chosen = planner_settings(settings.planner, flags, base=settings.file_base)
+    chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
     try:
         planned = _planned(_goal(goal), settings, chosen, values, intent)
     except SagaError as error:

@@ -95,18 +95,18 @@ def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
 def configured(settings: Settings) -> dict[str, Any]:
     """What the tables of ``saga.toml`` set up for the coordinator; a table that is not there sets up nothing."""
     found: dict[str, Any] = {}
-    if settings.policy:
-        from saga_engine.tools.policy.rules import Policy
+    if settings.holding("policy"):
+        from saga_engine.cli.options import policy_of
 
-        found["policy"] = Policy.parse(settings.policy, base=settings.file_base, source=settings.file_name)
+        found["policy"] = policy_of(settings)
     if settings.escalation:
         from saga_engine.hooks.building import hooks_from
 
-        found["on_escalation"] = hooks_from(settings.escalation, source=settings.file_name)
+        found["on_escalation"] = hooks_from(settings.escalation, source=settings.origin("escalation")[1])
     if settings.planner or os.environ.get("SAGA_MODEL"):
         from saga_engine.planner.configuring import planner_settings
 
-        found["planner"] = planner_settings(settings.planner, base=settings.file_base)
+        found["planner"] = planner_settings(settings.planner, base=settings.origin("planner")[0])
     return found
 
 

@@ -45,19 +45,18 @@ def trace_settings(settings: Settings) -> TraceSettings:
     """The table, checked. A rule that is not understood must not let a value through."""
     from saga_engine.errors import SettingInvalid
 
+    base, file_name = settings.origin("trace")
     unknown = sorted(set(settings.trace) - set(_FIELDS))
     if unknown:
-        raise SettingInvalid(
-            f"[trace] in {settings.file_name} has {unknown[0]!r}, which nobody reads", hint=", ".join(_FIELDS)
-        )
+        raise SettingInvalid(f"[trace] in {file_name} has {unknown[0]!r}, which nobody reads", hint=", ".join(_FIELDS))
     rules = settings.trace.get("redact", [])
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
         raise SettingInvalid(
-            f"redact of [trace] in {settings.file_name} must be a list of texts", hint='redact = ["params.card"]'
+            f"redact of [trace] in {file_name} must be a list of texts", hint='redact = ["params.card"]'
         )
     named = settings.trace.get("sign")
     if named is None:
         return TraceSettings(rules, None)
     if not isinstance(named, str) or not named:
-        raise SettingInvalid(f"sign of [trace] in {settings.file_name} must name a file", hint='sign = "trace.key"')
-    return TraceSettings(rules, trace_key(settings.file_base / named))
+        raise SettingInvalid(f"sign of [trace] in {file_name} must name a file", hint='sign = "trace.key"')
+    return TraceSettings(rules, trace_key(base / named))

@@ -75,13 +75,15 @@ class OverriddenTools(ToolRegistry):
         return ToolMissing(f"the tool {name!r} is not offered here", hint=f"{why}: remove 'disabled' there", tool=name)
 
 
-def apply_overrides(registry: ToolRegistry, table: Mapping[str, Any], source: str) -> ToolRegistry:
+def apply_overrides(
+    registry: ToolRegistry, table: Mapping[str, Any], source: str, *, strict: bool = True
+) -> ToolRegistry:
     """A registry like ``registry`` with the options of ``table``: tables of options by name or glob of tools.
 
     A glob (``"pay_*"``) gives way to one with more plain characters, and that to a plain name. ``retry`` and
     ``breaker`` change the fields that they name. Through a glob, ``dedupe_ttl_s`` reaches only tools that write and
     ``last_good_s`` only those that read. ``effect`` may only be tightened, to ``write``. ``source`` is named in errors
-    and in ``sources``.
+    and in ``sources``. Not ``strict``: a table may match no tool, because it is for the tools of many projects.
 
     Raises ``SettingInvalid`` for a table that matches no tool and for options without meaning, ``ToolInvalid`` where
     the whole then contradicts itself (an undo that nobody has, one that is switched off).
@@ -91,7 +93,7 @@ def apply_overrides(registry: ToolRegistry, table: Mapping[str, Any], source: st
         return registry  # Without any tool there is nothing to change, and its lack is told where one is needed.
     names = list(registry.names())
     for pattern in tables:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if strict and not any(fnmatchcase(name, pattern) for name in names):
             near = get_close_matches(pattern, names, n=3)
             raise SettingInvalid(
                 f"{_where(source, pattern)} matches no tool",
@@ -99,8 +101,9 @@ def apply_overrides(registry: ToolRegistry, table: Mapping[str, Any], source: st
                 tool=pattern,
             )
     made: list[AnyTool] = []
+    before = registry if isinstance(registry, OverriddenTools) else None
     sources: dict[str, dict[str, str]] = {}
-    off: dict[str, str] = {}
+    off: dict[str, str] = {} if before is None else dict(before.switched_off)
     for tool in registry:
         changes, origins = _changes(tool, tables, source)
         if changes.pop("disabled", False):
@@ -108,7 +111,7 @@ def apply_overrides(registry: ToolRegistry, table: Mapping[str, Any], source: st
             continue
         origins.pop("disabled", None)
         made.append(_rebuilt(registry, tool, changes, origins))
-        sources[tool.name] = origins
+        sources[tool.name] = origins if before is None else {**before.sources.get(tool.name, {}), **origins}
     _refuse_lost_links(made, off)
     return OverriddenTools(made, sources, off)
 

@@ -33,11 +33,11 @@ class ToolRegistry:
         self._calls: dict[str, Invocation] = {}
         self._specs: dict[str, ToolSpec] = {}
         self._links: dict[str, dict[str, str]] = {}
-        self._secrets: Allowed | None = None
+        self._secrets: tuple[Allowed, ...] = ()
         self.add(*sources)
 
-    def allow_secrets(self, allowed: Allowed) -> None:
-        """From now on plans may pass these secrets to these tools, and no others."""
+    def allow_secrets(self, *allowed: Allowed) -> None:
+        """From now on plans may pass to a tool the secrets that each of these lists has for it, and no others."""
         self._secrets = allowed
         self.check()
 
@@ -71,8 +71,8 @@ class ToolRegistry:
                     tool=name,
                 )
         specs = {n: t.spec(self._links[n].get("undo"), self._links[n].get("probe")) for n, t in self._tools.items()}
-        if self._secrets is not None:
-            specs = {n: replace(spec, secrets=secrets_of(n, self._secrets)) for n, spec in specs.items()}
+        if self._secrets:
+            specs = {n: replace(spec, secrets=secrets_of(n, *self._secrets)) for n, spec in specs.items()}
         self._specs = specs
         self._calls = {}
 

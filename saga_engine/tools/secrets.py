@@ -43,6 +43,10 @@ def allowed_secrets(allow: Any, source: str) -> Allowed:
     return found
 
 
-def secrets_of(tool: str, allowed: Allowed) -> tuple[str, ...]:
-    """The names of the secrets that a plan may pass to a tool; ``*`` among them stands for all."""
-    return tuple(sorted({name for tools, names in allowed.items() if fnmatchcase(tool, tools) for name in names}))
+def secrets_of(tool: str, *lists: Allowed) -> tuple[str, ...]:
+    """The names of the secrets that a plan may pass to a tool by each of the lists; ``*`` stands for all."""
+    found: set[str] = {"*"}
+    for allowed in lists:
+        names = {name for tools, listed in allowed.items() if fnmatchcase(tool, tools) for name in listed}
+        found = found if "*" in names else names if "*" in found else found & names
+    return tuple(sorted(found))

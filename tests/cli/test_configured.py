@@ -244,3 +244,24 @@ def test_a_plan_from_outside_gets_no_secret_that_is_not_listed(cli, settings):
     settings('[secrets]\nallow = { pay = ["HOME"] }')
     assert cli("check", "pay.json").code == 0
     assert cli("submit", "pay.json").code == 0
+
+
+def test_a_nearer_file_cannot_loosen_the_operators(cli, settings):
+    """What the operator's file denies, switches off or does not list stays so, whatever the project's file says."""
+    operators = cli.folder / "operator.toml"
+    operators.write_text(
+        '[[policy.rules]]\nname = "no payments"\ntools = ["pay"]\nverdict = "deny"\n[secrets]\nallow = {}\n'
+        "[tools.none_here]\ndisabled = true"
+    )
+    settings(
+        '[[policy.rules]]\nname = "mine"\nverdict = "allow"\n[secrets]\nallow = { pay = ["HOME"] }\n[trace]\nredact = []'
+    )
+    cli.plan("pay.json", pay("ada", 10), task_id="p")
+    cli.plan("secret.json", pay("$secret.HOME", 10), task_id="s")
+    environ = {"SAGA_CONFIG": str(operators)}
+    assert cli("submit", "pay.json").code == 0
+    denied = cli("submit", "pay.json", "--id", "again", "--json", env=environ)
+    assert denied.code == 3
+    assert "no payments" in denied.out
+    assert cli("check", "secret.json").code == 0
+    assert cli("check", "secret.json", env=environ).code == 7

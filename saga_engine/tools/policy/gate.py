@@ -29,6 +29,7 @@ from saga_engine.tools.policy.rules import (
     PolicyRequest,
     RuleMatcher,
     Verdict,
+    strictest,
 )
 
 if TYPE_CHECKING:
@@ -183,10 +184,12 @@ class _Judging:
         lock: asyncio.Lock | None = None
         defaults = self._gate.defaults(self._tool)
         params = {**defaults, **self._params} if defaults else self._params
-        ways = _ways(self._call)
+        # In which directions each of the policies still has to allow the call.
+        ways = [_ways(self._call)] * len(self._policy.defaults)
         try:
             for rule in rules:
-                if rule.direction is not None and rule.direction not in ways:
+                mine = ways[rule.layer]
+                if not mine or (rule.direction is not None and rule.direction not in mine):
                     continue
                 held = await rule.hold(self._params, params)
                 if not held.holds:
@@ -202,8 +205,8 @@ class _Judging:
                         continue
                     doubt = passed
                 if rule.verdict == "allow":
-                    ways = _still_open(ways, rule)
-                    if not ways:
+                    ways[rule.layer] = _still_open(mine, rule)
+                    if not any(ways):
                         break
                     continue
                 stop = self._stop(rule.verdict, rule.name, rule.message, doubt, rule.expires_s)
@@ -261,16 +264,19 @@ class _Judging:
 
     # --- verdicts ------------------------------------------------------------------------------------------------
 
-    async def _last_word(self, params: Mapping[str, Any], ways: Sequence[Direction]) -> Blocked | Ask | None:
-        """What the check, then the default, says of a call that no rule allowed in these directions."""
-        if self._policy.check is not None:
-            words = [await self._check(params, way) for way in ways]
+    async def _last_word(self, params: Mapping[str, Any], ways: Sequence[Sequence[Direction]]) -> Blocked | Ask | None:
+        """What the check, then the defaults, say of a call that the rules did not allow in these directions."""
+        defaults = [default for default, open_ in zip(self._policy.defaults, ways, strict=True) if open_]
+        if self._policy.check is not None and ways[0]:
+            words = [await self._check(params, way) for way in ways[0]]
             word = _strictest(words)
-            if word is not None:
+            if word == "allow":
+                defaults = defaults[1:]
+            elif word is not None:
                 message = "" if word in VERDICTS else "the policy's check failed, and what is not judged is not called"
                 return self._stop(word if word in VERDICTS else "deny", CHECK, message, "", EXPIRES_S)
         message = "no rule of the policy speaks of this call"
-        return self._stop(self._policy.default, DEFAULT, message, "", EXPIRES_S)
+        return self._stop(strictest(defaults), DEFAULT, message, "", EXPIRES_S)
 
     async def _check(self, params: Mapping[str, Any], direction: Direction) -> Any:
         """The check's own word. Whatever it does wrong is a word that is no verdict."""

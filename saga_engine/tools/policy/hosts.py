@@ -247,6 +247,17 @@ def _network(text: str) -> Network:
     return network
 
 
+def common(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """What two lists of addresses and networks both have. Raises ``ValueError``."""
+    pairs = [(_network(one), _network(other)) for one in first for other in second]
+    found = [
+        str(max(one, other, key=lambda network: network.prefixlen))
+        for one, other in pairs
+        if one.version == other.version and one.overlaps(other)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
 def _is_address(host: str) -> bool:
     try:
         ip_address(host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import math
 import re
@@ -16,7 +17,7 @@ from saga_engine.core.effects import Direction
 from saga_engine.errors import SettingInvalid
 from saga_engine.tools.policy.amounts import amount
 from saga_engine.tools.policy.conditions import Clause, Condition, Faulty, Held
-from saga_engine.tools.policy.hosts import Addresses, Resolver
+from saga_engine.tools.policy.hosts import Addresses, Resolver, common
 from saga_engine.tools.policy.reach import Reach
 
 Verdict = Literal["allow", "deny", "ask"]
@@ -91,7 +92,7 @@ class Policy:
     count. Raises ``SettingInvalid`` that names the rule and the field.
     """
 
-    __slots__ = ("addresses", "allow_private", "check", "default", "rules")
+    __slots__ = ("addresses", "allow_private", "check", "default", "defaults", "rules")
 
     def __init__(
         self,
@@ -115,18 +116,14 @@ class Policy:
         if check is not None and not callable(check):
             raise _invalid(source, "", CHECK, "it is no function")
         self.default: Verdict = default
+        #: The default of each policy that this one is made of; a rule belongs to one of them, its ``layer``.
+        self.defaults: tuple[Verdict, ...] = (default,)
         self.allow_private = tuple(allow_private)
         self.check = check
         self.rules: tuple[RuleMatcher, ...] = tuple(
             RuleMatcher(rule, base or Path.cwd(), self.addresses, source) for rule in rules
         )
-        names: set[str] = set()
-        for matcher in self.rules:
-            if matcher.name in names:
-                raise _invalid(
-                    source, matcher.name, "name", "two rules have it", "names stand in records: make them differ"
-                )
-            names.add(matcher.name)
+        _refuse_twins(self.rules, source)
 
     @classmethod
     def parse(cls, table: Mapping[str, Any], *, base: Path, source: str) -> Policy:
@@ -144,6 +141,21 @@ class Policy:
                     raise _invalid(source, label, field, "it is missing")
             rules.append(Rule(**each))
         return cls(rules, table.get(DEFAULT, "allow"), table.get("allow_private", []), base=base, source=source)
+
+    def tightened(self, other: Policy) -> Policy:
+        """A policy by which a call is allowed if both allow it; the stricter verdict counts. ``check`` is ours.
+
+        Raises ``SettingInvalid`` if rules of both have the same name.
+        """
+        defaults = (*self.defaults, *other.defaults)
+        made = Policy((), strictest(defaults), common(self.allow_private, other.allow_private), self.check)
+        made.defaults = defaults
+        moved = [copy.copy(rule) for rule in other.rules]
+        for rule in moved:
+            rule.layer += len(self.defaults)
+        made.rules = (*self.rules, *moved)
+        _refuse_twins(made.rules, "two policies")
+        return made
 
     def unmatched(self, tools: Iterable[str]) -> list[tuple[str, str]]:
         """Globs that fit none of these tools, with their rules' names: most likely typing errors."""
@@ -169,8 +181,8 @@ class RuleMatcher:
     """A rule that was understood."""
 
     __slots__ = (
-        "_fast", "_globs", "_slow", "counts", "direction", "expires_s", "limit", "max_calls", "message", "name",
-        "named", "summed", "tools", "verdict",
+        "_fast", "_globs", "_slow", "counts", "direction", "expires_s", "layer", "limit", "max_calls", "message",
+        "name", "named", "summed", "tools", "verdict",
     )  # fmt: skip
 
     def __init__(self, rule: Rule, base: Path, addresses: Addresses, source: str) -> None:
@@ -178,6 +190,7 @@ class RuleMatcher:
             raise _invalid(source, "", "rules", f"{rule!r} is no Rule")
         _judge_plain_fields(rule, source)
         self.name = rule.name
+        self.layer = 0
         self.verdict = rule.verdict
         self.tools = tuple(rule.tools)
         self.direction = rule.direction
@@ -225,6 +238,21 @@ class RuleMatcher:
                 return held
             doubt = doubt or held.doubt
         return Held(True, doubt)
+
+
+def strictest(verdicts: Iterable[Verdict]) -> Verdict:
+    """The strictest of some verdicts; allow if there are none."""
+    found = set(verdicts)
+    return "deny" if "deny" in found else "ask" if "ask" in found else "allow"
+
+
+def _refuse_twins(rules: Sequence[RuleMatcher], source: str) -> None:
+    names: set[str] = set()
+    for matcher in rules:
+        if matcher.name in names:
+            hint = "names stand in records: make them differ"
+            raise _invalid(source, matcher.name, "name", "two rules have it", hint)
+        names.add(matcher.name)
 
 
 # --- reading -------------------------------------------------------------------------------------------------------

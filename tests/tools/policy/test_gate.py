@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Unknown
-from saga_engine.errors import StoreUnavailable
+from saga_engine.errors import SettingInvalid, StoreUnavailable
 from saga_engine.stores import open_store
 from saga_engine.tools.decorator import tool
 from saga_engine.tools.policy.gate import Gate
@@ -113,6 +113,47 @@ async def test_the_check_is_asked_in_both_directions_about_a_chosen_call(forward
     answers = {"forward": forward, "compensate": backward}
     policy = Policy([], "ask", check=lambda request: answers[request.direction])
     assert await says(policy, {}, **CHOSEN) == expected
+
+
+@pytest.mark.parametrize("operators", ["allow", "ask", "deny"])
+@pytest.mark.parametrize("nearer", ["allow", "ask", "deny"])
+@pytest.mark.parametrize("by", ["rule", "default"])
+async def test_a_policy_is_only_tightened_by_another(operators, nearer, by):
+    """A call passes if both policies let it pass, whatever the rules and defaults of the second say."""
+
+    def made(name, verdict):
+        return Policy([rule(name, verdict)]) if by == "rule" else Policy((), verdict)
+
+    policy = made("a", operators).tightened(made("b", nearer))
+    asked = by == "rule" and operators == "ask"  # a person is asked first, and told of the denial afterwards
+    expected = max(operators, nearer, key=["allow", "ask", "deny"].index)
+    assert await says(policy, {}) == ("ask" if asked else expected)
+
+
+async def test_an_approval_has_to_be_good_for_both_policies():
+    """Each rule that asks is answered; the second question is asked when the first is approved."""
+    policy = Policy([rule("a", "ask")]).tightened(Policy([rule("b", "ask")]))
+    gate = Gate(policy, None)
+    first = await gate.judge(pay, {}, a_key_call())
+    second = await gate.judge(pay, {}, a_key_call(approved=first.digest))
+    assert (first.rule, second.rule) == ("a", "b")
+    assert await gate.judge(pay, {}, a_key_call(approved=second.digest)) is None
+
+
+async def test_a_denial_behind_an_approval_of_the_other_policy_still_denies():
+    """The operator asks and the project denies: an approval does not lead past the denial."""
+    policy = Policy([rule("a", "ask")]).tightened(Policy([rule("b", "deny")]))
+    gate = Gate(policy, None)
+    first = await gate.judge(pay, {}, a_key_call())
+    assert word(await gate.judge(pay, {}, a_key_call(approved=first.digest))) == "deny"
+
+
+def test_private_addresses_are_those_that_both_policies_allow():
+    """A nearer file opens no network that the operator left closed."""
+    both = Policy(allow_private=["10.0.0.0/8", "::1"]).tightened(Policy(allow_private=["10.1.0.0/16", "192.168.0.1"]))
+    assert both.allow_private == ("10.1.0.0/16",)
+    with pytest.raises(SettingInvalid, match="two rules have it"):
+        Policy([rule("a")]).tightened(Policy([rule("a")]))
 
 
 async def test_a_probe_is_no_call():
