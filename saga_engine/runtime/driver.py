@@ -27,7 +27,8 @@ from saga_engine.core.messages import answer, decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
-from saga_engine.ports import Ack, Clock, Creation, Entry, Observer, Store
+from saga_engine.ports import Ack, Creation, Entry, Observer, Store
+from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.writer import JournalWriter
 
@@ -121,7 +122,7 @@ class SagaDriver:
         store: Store,
         writer: JournalWriter,
         performer: Performer,
-        clock: Clock,
+        clock: StoreClock,
         observers: Sequence[Observer],
         keep_ms: int,
         journalled: Callable[[], None] | None = None,
@@ -167,6 +168,10 @@ class SagaDriver:
     def stay(self) -> None:
         """Somebody waits for the saga here: it does not go back into the queue to wait for a timer."""
         self._rest_ms = None
+
+    def sleeps_s(self) -> float:
+        """For how long, in seconds, nothing moves the saga."""
+        return max(self.sleeps_until_ms - self._now_ms(), 0) / 1000 + 0.001
 
     def under_way(self) -> int:
         """How many calls, undos and probes are under way."""
@@ -231,7 +236,7 @@ class SagaDriver:
 
     def _now_ms(self) -> int:
         """The store's time; never before that of the saga's last record."""
-        return max(self._clock.now_ms(), self.state.at)
+        return self._clock.now_after(self.state.saga_id, self.state.at)
 
     def _decide(self, records: list[r.AnyRecord], now: int | None) -> None:
         """Follow the state until nothing more can be settled now; each round is evolved before the next is asked."""
@@ -336,11 +341,14 @@ class SagaDriver:
         if self._tasks:
             return 0
         if resting:
-            return queued_again(self.state, self._decided_at)
+            return self._in_store(queued_again(self.state, self._decided_at))
         if self._rest_ms is None or self._outcomes or self._mail or not self.state.only_waits():
             return 0
         due_ms = self.state.next_due(self._decided_at)
-        return due_ms if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
+        return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
+
+    def _in_store(self, due_ms: int) -> int:
+        return due_ms and self._clock.in_store(due_ms, self._decided_at)
 
     def _asked(self) -> tuple[Any, ...] | None:
         """What the head says about open questions: whoever lists them reads no journal."""
@@ -447,7 +455,7 @@ class SagaDriver:
         self._wake = loop.create_future()
         # Counted from the last decision: what has fallen due since then has not been looked at yet.
         due = None if self.stopping else self.state.next_due(self._decided_at)
-        delay_s = 0.0 if due is None else max(due - self._clock.now_ms(), 0) / 1000 + 0.001
+        delay_s = 0.0 if due is None else max(due - self._now_ms(), 0) / 1000 + 0.001
         timer = None if due is None else loop.call_later(delay_s, self.rouse)
         try:
             await self._wake

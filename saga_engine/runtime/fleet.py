@@ -211,9 +211,8 @@ class Fleet:
     def _put_to_sleep(self, saga_id: str, saga: Running) -> None:
         """Nothing but a timer far away will move the saga: until then it is its state and an alarm, and no task."""
         assert saga.driver is not None
-        delay_s = max(saga.driver.sleeps_until_ms - self.clock.now_ms(), 0) / 1000 + 0.001
         saga.task = None
-        saga.alarm = asyncio.get_running_loop().call_later(delay_s, self._rouse, saga_id)
+        saga.alarm = asyncio.get_running_loop().call_later(saga.driver.sleeps_s(), self._rouse, saga_id)
 
     def _rouse(self, saga_id: str) -> None:
         """Wake a saga that sleeps; nothing happens to one that does not."""
@@ -362,7 +361,7 @@ class Fleet:
 
     def _wake_later(self, state: State) -> None:
         """Take a resting saga up again when an approval expires or people are to be reminded, if this process lives."""
-        due_ms, now_ms = state.next_overdue(), self.clock.now_ms()
+        due_ms, now_ms = state.next_overdue(), self._now_of(state)
         if due_ms is None or self.closing:
             return
         if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._means.alerting):
@@ -471,13 +470,16 @@ class Fleet:
         alerting = self._means.alerting
         if state.status != t.ESCALATED or state.alerts_pending(alerting=alerting):
             return False
-        return not state.overdue(self.clock.now_ms(), alerting=alerting)
+        return not state.overdue(self._now_of(state), alerting=alerting)
+
+    def _now_of(self, state: State) -> int:
+        return self.clock.now_after(state.saga_id, state.at)
 
     async def _take_up(
         self, saga: Running, state: State, acquired: Acquired, performer: Performer
     ) -> Outcome | tuple[SagaDriver, AnyRecord]:
         """Go on with a saga that has just become ours."""
-        resumed = SagaResumed(at=max(self.clock.now_ms(), state.at), owner=self._writer.owner, epoch=acquired.epoch)
+        resumed = SagaResumed(at=self._now_of(state), owner=self._writer.owner, epoch=acquired.epoch)
         if state.status in t.SAGA_FINAL:
             await self._store.release(state.saga_id, acquired.epoch)
             return Outcome(state)
@@ -502,7 +504,9 @@ class Fleet:
             )
             state = drivable(saga_id, records, self._tools)
             if self._rests(state) and not taken.inbox:
-                await self._store.release(saga_id, epoch, queued_again(state, self.clock.now_ms()))
+                now_ms = self._now_of(state)
+                due_ms = queued_again(state, now_ms)
+                await self._store.release(saga_id, epoch, due_ms and self.clock.in_store(due_ms, now_ms))
                 return Outcome(state)
             _require_secrets(state.plan)
         except LeaseLost:
@@ -510,7 +514,7 @@ class Fleet:
         except Exception as error:
             await self.debts.give_up(saga_id, epoch, self._due_after(error, records[-1].at if records else None))
             raise
-        resumed = SagaResumed(at=max(self.clock.now_ms(), state.at), owner=owner, epoch=epoch)
+        resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=epoch)
         evolve(state, resumed)
         driver = self._driver(state, taken.seq, performer, saga, mail=taken.inbox > 0)
         return await self._drive(saga_id, saga, driver, [resumed])

@@ -28,33 +28,65 @@ def lease_clock_s() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+#: The store's word may be this much behind what was said here, because answers take their time: the clock then stands
+#: still until it is caught up with. A word that is further behind is another time, and holds from now on.
+_JITTER_MS = 1_000
+#: Of so many sagas it is remembered since when they are ahead of the store's clock.
+_AHEAD_KEPT = 10_000
+
+
 class StoreClock:
     """The store's clock as this process knows it: the last answer's time plus what has passed here since.
 
     Until the store has spoken it is this machine's clock, which may be hours ahead: what that says binds nobody.
+
+    The store's clock may step back: somebody put it right, or a replica with another clock took over. Records that were
+    made before are then from the future, and so are the times that their sagas wait for. Each such saga has a time of
+    its own (``now_after``), which goes on from its last record: a wait takes no longer than it was meant to.
     """
 
-    __slots__ = ("_base_ms", "_base_s", "_heard", "_last_ms")
+    __slots__ = ("_ahead", "_base_ms", "_base_s", "_heard", "_last_ms")
 
     def __init__(self) -> None:
         self._base_ms = time.time_ns() // 1_000_000
         self._base_s = time.monotonic()
         self._heard = False
         self._last_ms = 0
+        self._ahead: dict[str, tuple[int, float]] = {}
 
     def set(self, now_ms: int) -> None:
         """The store has just said what time it is."""
         self._heard = True
         self._base_ms = now_ms
         self._base_s = time.monotonic()
+        if now_ms < self._last_ms - _JITTER_MS:
+            self._last_ms = now_ms
 
     def now_ms(self) -> int:
-        """Unix milliseconds; never less than the last answer since the store has spoken."""
+        """Unix milliseconds; once the store has spoken, never less than before unless its clock stepped back."""
         now = self._base_ms + int((time.monotonic() - self._base_s) * 1000)
         if not self._heard:
             return now
         self._last_ms = max(self._last_ms, now)
         return self._last_ms
+
+    def now_after(self, saga_id: str, at_ms: int) -> int:
+        """The time of a saga whose last record was made at ``at_ms``: never before that, and it never stands still."""
+        now = self.now_ms()
+        if now >= at_ms:
+            if self._ahead:
+                self._ahead.pop(saga_id, None)
+            return now
+        known = self._ahead.get(saga_id)
+        if known is None or known[0] != at_ms:
+            if len(self._ahead) >= _AHEAD_KEPT:
+                self._ahead.clear()  # their waits begin anew
+            known = self._ahead[saga_id] = (at_ms, time.monotonic())
+        return at_ms + int((time.monotonic() - known[1]) * 1000)
+
+    def in_store(self, due_ms: int, saga_now_ms: int) -> int:
+        """What the store's clock will show when a saga's time, now ``saga_now_ms``, is ``due_ms``."""
+        return due_ms - max(saga_now_ms - self.now_ms(), 0)
 
 
 class Lease:

@@ -15,6 +15,7 @@ carry the hash tag of its partition, so everything a script changes together liv
     saga:{p07}:due              zset    id of a saga that nobody owns, by the time when it wants a worker
     saga:{p07}:taken:<owner>    list    what its last request for work got: nonce, ids
     saga:{p00}:report:<owner>   string  with a TTL: what a worker says of itself
+    saga:{p07}:clock            string  the latest time that was seen (see ``renew.lua``)
     saga:{p07}:mark             string  with a TTL: what confirmations by replicas wait for (see ``wire``)
     saga:meta                   hash    format, partitions
 

@@ -1,9 +1,17 @@
 """What time it is: the store's word, not this machine's."""
 
+import asyncio
 import time
+
+import fakeredis
+import pytest
+from fakeredis.commands_mixins import server_mixin
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
 from saga_engine.runtime.lease import StoreClock
+from saga_engine.stores import open_store
+from saga_engine.stores.memory import _SHARED
+from tests.kill.polling import eventually
 
 AN_HOUR_NS = 3600 * 10**9
 
@@ -28,12 +36,105 @@ async def test_a_machine_whose_clock_is_ahead_does_not_stall_its_timers(monkeypa
     assert all(record["at"] < (here() + AN_HOUR_NS // 2) // 1_000_000 for record in history)
 
 
-def test_time_never_goes_back_once_the_store_has_spoken(monkeypatch) -> None:
-    """Before its first word the clock is this machine's, and binds nobody; after it the clock only goes on."""
+def test_small_steps_are_held_and_great_ones_are_followed(monkeypatch) -> None:
+    """Before its first word the clock is this machine's, and binds nobody. Then it goes on, unless the store steps back.
+
+    (It was never to go back: after one answer of a server that was an hour ahead all timers stood still for an hour.)
+    """
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)
     clock = StoreClock()
-    assert clock.now_ms() > 2_000
+    assert clock.now_ms() > 20_000
+    clock.set(20_000)
+    assert clock.now_ms() == 20_000
+    clock.set(19_500)
+    assert clock.now_ms() == 20_000
     clock.set(2_000)
     assert clock.now_ms() == 2_000
-    clock.set(1_500)
-    assert clock.now_ms() == 2_000
+
+
+def test_a_saga_from_the_future_has_a_time_that_goes_on(monkeypatch) -> None:
+    """Its time is never before its last record, and passes as fast as any; its queue is on the store's clock."""
+    here = 5.0
+    monkeypatch.setattr(time, "monotonic", lambda: here)
+    clock = StoreClock()
+    clock.set(20_000)
+    assert clock.now_after("s", 90_000) == 90_000
+    here += 2.0
+    assert clock.now_after("s", 90_000) == 92_000
+    assert clock.in_store(93_000, 92_000) == 23_000
+    assert clock.now_after("s", 95_000) == 95_000
+    clock.set(96_000)
+    assert clock.now_after("s", 95_000) == 96_000
+    assert clock.in_store(97_000, 96_000) == 97_000
+
+
+class WrongTime:
+    """The time module as the fake server sees it: ahead for as long as it is told so."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.ahead_s
+
+
+@pytest.fixture
+def server_time(monkeypatch) -> WrongTime:
+    wrong = WrongTime()
+    monkeypatch.setattr(server_mixin, "time", wrong)
+    return wrong
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["driven here", "through the queue"])
+async def test_a_store_that_was_an_hour_ahead_stalls_no_timer(server_time, queued) -> None:
+    """A retry that was recorded by a clock from the future happens after its own delay, not an hour later."""
+    server_time.ahead_s = 3600
+    calls = []
+
+    @tool(effect="read", retry=RetryPolicy(max_attempts=2, base_s=2.5, max_s=2.5, jitter=False))
+    async def flaky() -> dict:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ToolError("busy", error_code="busy", retryable=True)
+        return {}
+
+    def put_right(_: str, record: object) -> None:
+        if type(record).__name__ == "StepRetryScheduled":
+            server_time.ahead_s = 0
+
+    plan = {"steps": [{"step_id": 1, "tool": "flaky"}]}
+    async with asyncio.timeout(60), Coordinator.open("memory://", [flaky], observers=[put_right]) as coordinator:
+        if queued:
+            working = asyncio.create_task(coordinator.work())
+        handle = await coordinator.submit(plan, saga_id="s", detach=queued)
+        assert (await coordinator.wait("s") if queued else await handle.wait()).status == "COMPLETED"
+        assert server_time.ahead_s == 0
+        assert len(calls) == 2
+    if queued:
+        await working
+
+
+async def test_leases_end_in_time_although_the_clock_stepped_back() -> None:
+    """A server whose clock went back by an hour would keep the lease of one that died for an hour more."""
+    store = open_store("memory://stepped-back")
+    await store.open()
+    await store.open_session("dead", 5_000)
+    await store.open_session("me", 5_000)
+    async with fakeredis.FakeAsyncRedis(server=_SHARED["stepped-back"]) as raw:
+        now_ms = (await raw.time())[0] * 1000
+        for number in range(16):
+            await raw.set(f"saga:{{p{number:02}}}:clock", now_ms + 3_600_000)
+            await raw.pexpire(f"saga:{{p{number:02}}}:session:dead", 3_600_000 + 10)
+            await raw.zadd(f"saga:{{p{number:02}}}:due", {"later": now_ms + 3_600_000 + 7_000, "soon": now_ms + 500})
+    assert (await store.renew("me", 5_000)).alive
+    work = store.work()
+
+    async def over() -> bool:
+        return (await work.owners(range(16)))["dead"] == 0
+
+    await eventually(over, "the end of the lease")
+    assert (await work.owners(range(16)))["me"] > 0
+    async with fakeredis.FakeAsyncRedis(server=_SHARED["stepped-back"]) as raw:
+        scores = dict(await raw.zrange("saga:{p03}:due", 0, -1, withscores=True))
+        assert scores[b"soon"] == now_ms + 500
+        assert scores[b"later"] < now_ms + 60_000
+    await store.close()

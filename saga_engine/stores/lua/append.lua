@@ -228,7 +228,7 @@ local function create(journal, head, n, first, last, chosen)
     keep(tag, id, chosen.keep_ms, chosen.values_from)
   end
   if holder == '' and chosen.due_ms then
-    call('ZADD', tag .. 'due', math.max(chosen.due_ms, now), id)
+    wait_for_worker(tag, id, chosen.due_ms, now)
   end
   return holder == '' and RELEASED or OK
 end
@@ -285,7 +285,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   end
   change_head(head, tag, id, found[3], chosen, released)
   if released and chosen.due_ms then
-    call('ZADD', tag .. 'due', math.max(chosen.due_ms, now), id)
+    wait_for_worker(tag, id, chosen.due_ms, now)
   end
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms, found[5] or chosen.values_from or waiting > 0)

@@ -6,8 +6,10 @@
 --
 -- LAW  Whoever has a session stands among the owners until none of its sagas is left to anybody: who died is found there.
 
+local now = now_ms()
 for k = 1, #KEYS, 2 do
+  seen_ms(string.sub(KEYS[k + 1], 1, -7), now)
   redis.call('SET', KEYS[k], '1', 'PX', ARGV[1])
   redis.call('SADD', KEYS[k + 1], ARGV[2])
 end
-return now_ms()
+return now

@@ -20,6 +20,24 @@ local function ttl_of(tag, owner)
   return math.max(redis.call('PTTL', tag .. 'session:' .. owner), 0)
 end
 
+-- The latest time that was seen in a partition: what stands for later than now was written by a clock that was wrong
+-- (see `renew`). Seldom written, so that it costs little; at most that much of a step is not made good.
+local function seen_ms(tag, now)
+  local seen = tonumber(redis.call('GET', tag .. 'clock') or 0)
+  if now > seen + 5000 then
+    redis.call('SET', tag .. 'clock', now)
+  end
+  return seen
+end
+
+-- Have a saga that nobody owns wait for a worker until `due_ms`.
+local function wait_for_worker(tag, id, due_ms, now)
+  if due_ms > now then
+    seen_ms(tag, now)
+  end
+  redis.call('ZADD', tag .. 'due', math.max(due_ms, now), id)
+end
+
 -- The head as a flat list in the order of the client's `Head`, or false when there is no such saga.
 local function describe(head)
   local found = redis.call('HMGET', head, 'status', 'epoch', 'owner', 'digest', 'created_ms', 'changed_ms', 'summary')

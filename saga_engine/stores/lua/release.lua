@@ -18,7 +18,7 @@ if found[1] == ARGV[1] and found[2] ~= '' then
   redis.call('SREM', tag .. 'wake:' .. found[2], id)
   redis.call('HSET', KEYS[1], 'owner', '')
   if due_ms > 0 then
-    redis.call('ZADD', tag .. 'due', math.max(due_ms, now), id)
+    wait_for_worker(tag, id, due_ms, now)
   end
 end
 return 0

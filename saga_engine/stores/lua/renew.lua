@@ -4,17 +4,50 @@
 -- KEYS  the owner's session key and wake key of each partition, in turn
 -- ARGV  ttl_ms
 -- Reply {time in ms, 1 alive or 0 ended, id of an owned saga with mail...}; the wakes stay until the mail is consumed
+--
+-- LAW  Nobody waits for a clock that stepped back. `clock` is the latest time that was seen in a partition. If it is in the
+--      future, what was written by that clock is moved back by as much: the times in `due` that had not come then, and
+--      the ends of leases. A saga that is taken too early for it goes back into the queue; an owner that lives renews.
 
-local reply = {now_ms(), 1}
+local STEP_MS = 2000
+
+local call = redis.call
+local now = now_ms()
+
+local function step_back(tag, seen)
+  local by = seen - now
+  local due = tag .. 'due'
+  local later = call('ZRANGEBYSCORE', due, '(' .. seen, '+inf', 'WITHSCORES')
+  for i = 1, #later, 2 do
+    call('ZADD', due, later[i + 1] - by, later[i])
+  end
+  for _, owner in ipairs(call('SMEMBERS', tag .. 'owners')) do
+    local left = call('PTTL', tag .. 'session:' .. owner)
+    if left > by then
+      call('PEXPIRE', tag .. 'session:' .. owner, left - by)
+    end
+  end
+end
+
+local function look_at_clock(tag)
+  local seen = seen_ms(tag, now)
+  if seen > now + STEP_MS then
+    step_back(tag, seen)
+    call('SET', tag .. 'clock', now)
+  end
+end
+
+local reply = {now, 1}
 for k = 1, #KEYS, 2 do
-  if redis.call('PTTL', KEYS[k]) <= 0 then -- over in its last millisecond, as everywhere else
+  if call('PTTL', KEYS[k]) <= 0 then -- over in its last millisecond, as everywhere else
     reply[2] = 0
     return reply
   end
 end
 for k = 1, #KEYS, 2 do
-  redis.call('PEXPIRE', KEYS[k], ARGV[1])
-  for _, id in ipairs(redis.call('SMEMBERS', KEYS[k + 1])) do
+  look_at_clock(string.sub(KEYS[k], 1, string.find(KEYS[k], '}:', 1, true) + 1))
+  call('PEXPIRE', KEYS[k], ARGV[1])
+  for _, id in ipairs(call('SMEMBERS', KEYS[k + 1])) do
     reply[#reply + 1] = id
   end
 end
