@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.starting import first_record, identity_of
 from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
 from saga_engine.core.rehearsal import Rehearsal, rehearse
@@ -29,13 +30,13 @@ from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
-from saga_engine.runtime.alerting import Hook, escalation_of
 from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, post, resume_all, settled
 from saga_engine.runtime.fleet import Fleet, other_plan
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.lease import StoreClock
+from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
@@ -48,6 +49,7 @@ from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.secrets import allowed_secrets
 from saga_engine.tools.selecting import select_tools
+from saga_engine.tools.threads import start_in_thread
 
 if TYPE_CHECKING:
     from saga_engine.core.trace import Export
@@ -102,7 +104,7 @@ class Coordinator:
             escalation=escalation,
             advisor=advisor,
             semantic=semantic,
-            observers=observers,
+            observers=Observers(observers, start_in_thread),
             on_wait=on_wait,
         )
 
@@ -118,7 +120,7 @@ class Coordinator:
         patience_s: float = 10.0,
         keep_finished_s: float = 30 * 24 * 3600.0,
         queue_limit: int = 1_000_000,
-        on_escalation: Hook | Sequence[Hook] | Escalation = (),
+        on_escalation: Hooks | None = None,
         observers: Sequence[Observer] = (),
         on_wait: Callable[[str, str, float], None] | None = None,
         policy: Policy | Mapping[str, Any] | None = None,
@@ -131,15 +133,17 @@ class Coordinator:
         """A coordinator, closed at the end of the block: it then awaits and journals the calls in flight, no more.
 
         ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s``,
-        ``keep_finished_s`` and ``queue_limit`` are those of ``Settings``. ``on_escalation``: one hook or several, sync
-        or async, told about each open question at least once; an ``Escalation`` also says when again. ``observers`` see
-        every durable record. ``on_wait(saga_id, owner, seconds)`` is told when a resume waits for another's lease.
-        ``policy``: what is asked before each call (docs/policy.md). ``tool_options``: an operator's options by tool, as
-        in the tables ``[tools.NAME]`` of ``saga.toml``. ``secrets``: the names that ``$secret.NAME`` may have in plans,
-        by name or glob of the tools that may get them; None: all. ``planner``: which model writes plans, and
-        steps when a saga is stuck: ``provider:name`` as in ``SAGA_MODEL`` (the environment says the rest), settings, or
-        a planner of your own (docs/planner.md). ``advisor``: who is asked for steps instead; ``semantic``: what such
-        steps may do with tools that do not say it themselves, ``auto``, ``approve`` (the default) or ``never``.
+        ``keep_finished_s`` and ``queue_limit`` are those of ``Settings``.
+        ``on_escalation``: one hook or several, sync (called in a thread) or async, told about each open question at
+        least once; an ``Escalation`` also says when again, and how long a hook may take. Left out, a question is a
+        warning in the log; ``()``: nobody is told. ``observers`` see every durable record, in a thread.
+        ``on_wait(saga_id, owner, seconds)`` is told when a resume waits for another's lease. ``policy``: what is asked
+        before each call (docs/policy.md). ``tool_options``: an operator's options by tool, as in the tables
+        ``[tools.NAME]`` of ``saga.toml``. ``secrets``: the names that ``$secret.NAME`` may have in plans, by name or
+        glob of the tools that may get them; None: all. ``planner``: which model writes plans, and steps when a saga is
+        stuck: ``provider:name`` as in ``SAGA_MODEL`` (the environment says the rest), settings, or a planner of your
+        own (docs/planner.md). ``advisor``: who is asked for steps instead; ``semantic``: what such steps may do with
+        tools that do not say it themselves, ``auto``, ``approve`` (the default) or ``never``.
 
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak``, ``ToolInvalid``, ``SettingInvalid``, or
         ``PlannerUnavailable`` for a name that names no model; whether it can be asked shows when it is.

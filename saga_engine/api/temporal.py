@@ -23,6 +23,7 @@ except ImportError as error:
         "Temporal needs an extra that is not installed", hint="pip install 'saga-engine[temporal]'"
     ) from error
 
+from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.starting import first_record
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
@@ -34,12 +35,12 @@ from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
-from saga_engine.ports import Advisor, Escalation, GuardStore, Observer, Planner, Store
+from saga_engine.ports import Advisor, GuardStore, Observer, Planner, Store
 from saga_engine.runtime.advising import advise
-from saga_engine.runtime.alerting import Hook, escalation_of
 from saga_engine.runtime.fleet import other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.lease import StoreClock
+from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Outcome
 from saga_engine.runtime.performer import means_of
 from saga_engine.stores import open_store
@@ -56,6 +57,7 @@ from saga_engine.tools.policy.gate import Gate
 from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.selecting import select_tools
+from saga_engine.tools.threads import start_in_thread
 
 if TYPE_CHECKING:
     from saga_engine.api.coordinator import PlanSource
@@ -115,7 +117,7 @@ class TemporalCoordinator:
         self._patience_s = patience_s
         self._events = events
         self._offloads = offloads
-        self._observers = tuple(observers)
+        self._observers = Observers(observers, start_in_thread)
 
     @classmethod
     @asynccontextmanager
@@ -231,22 +233,20 @@ class TemporalCoordinator:
                 if page is None and unheard is not None:
                     unheard()
             if page is not None:
-                known = self._observe(saga_id, known, page.records)
+                known = await self._observe(saga_id, known, page.records)
                 if page.resting and known >= page.length:
                     return await self.show(saga_id, full=full)
             if standing.closed:
                 records = await self.sagas.journal(saga_id, patience_s=self._patience_s)
-                self._observe(saga_id, known, records[known:])
+                await self._observe(saga_id, known, records[known:])
                 return await self.show(saga_id, full=full)
             changed = bool(page and page.records) or standing.status != seen
             seen, pause_s = standing.status, _LOOK_FIRST_S if changed else min(2 * pause_s, _LOOK_MOST_S)
             await asyncio.sleep(pause_s)
 
-    def _observe(self, saga_id: str, known: int, records: Sequence[bytes]) -> int:
-        for data in records if self._observers else ():
-            record = decode(data)
-            for observer in self._observers:
-                observer(saga_id, record)
+    async def _observe(self, saga_id: str, known: int, records: Sequence[bytes]) -> int:
+        if self._observers and records:
+            await self._observers.tell(saga_id, [decode(data) for data in records])
         return known + len(records)
 
     # --- answering -----------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ async def serve(
     patience_s: float = 10.0,
     concurrency: int = 100,
     cached: int = 1000,
-    on_escalation: Hook | Sequence[Hook] | Escalation = (),
+    on_escalation: Hooks | None = None,
     policy: Policy | Mapping[str, Any] | None = None,
     planner: str | Planner | PlannerSettings | None = None,
     advisor: Advisor | None = None,

@@ -264,7 +264,12 @@ def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] |
 
     if not settings.escalation:
         findings.append(
-            Finding("ok", "escalation", "nobody is told about open questions", "`saga inbox` lists them all the same")
+            Finding(
+                "warning",
+                "escalation",
+                "nobody is told about open questions: a worker only writes them to its log",
+                "add [[escalation.hooks]] to saga.toml; `saga inbox` lists the questions all the same",
+            )
         )
         return None
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -99,6 +100,8 @@ class Progress:
         self._status = ""
         self._now_ms = 0
         self._live: Live | None = None
+        #: Records come from a thread, and the window is drawn from the event loop. Always taken before rich's lock.
+        self._lock = threading.RLock()
 
     @classmethod
     def of_plan(cls, saga_id: str, plan: Plan) -> Progress:
@@ -122,11 +125,12 @@ class Progress:
     def observe(self, saga_id: str, record: Record) -> None:
         """Take note of a record that has become durable."""
         kind = type(record).__name__
-        self._now_ms = record.at
-        if kind in _STATES:
-            self._step(saga_id, kind, record)
-        elif kind not in _UNTOLD:
-            self._saga(saga_id, kind, record)
+        with self._lock:
+            self._now_ms = record.at
+            if kind in _STATES:
+                self._step(saga_id, kind, record)
+            elif kind not in _UNTOLD:
+                self._saga(saga_id, kind, record)
 
     def _step(self, saga_id: str, kind: str, record: Any) -> None:
         if self._many and kind in _ROUTINE:
@@ -201,10 +205,11 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line of our own, above the window."""
-        if self._live is not None:
-            self._live.console.print(text)
-        else:
-            note(text)
+        with self._lock:
+            if self._live is not None:
+                self._live.console.print(text)
+            else:
+                note(text)
 
     def waiting_for_owner(self, saga_id: str, owner: str, seconds: float) -> None:
         """A resume has to wait for another owner's lease to end."""
@@ -248,12 +253,14 @@ class Progress:
             finally:
                 drawing.cancel()
                 await asyncio.gather(drawing, return_exceptions=True)
-                live.refresh()
-                self._live = None
+                with self._lock:
+                    live.refresh()
+                    self._live = None
 
     async def _draw(self, live: Live) -> None:
         while True:
-            live.refresh()
+            with self._lock:
+                live.refresh()
             await asyncio.sleep(_REFRESH_S)
 
     def _window(self) -> RenderableType:

@@ -74,6 +74,9 @@ def drive(
     policy, people and planner: without what was asked for, nothing is begun.
     """
     guards = configured(settings)
+    if not lasting:
+        # Whoever runs the command reads the question at its end; only a worker has nothing but its log.
+        guards.setdefault("on_escalation", ())
     with stdout_kept_clean(), progress.reported_logs():
         job = _drive(settings, tools, work, progress, guards, observed=not lasting)
         return _run_lasting(job) if lasting else asyncio.run(job)

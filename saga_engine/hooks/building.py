@@ -50,9 +50,11 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
         fields.refuse("hooks", "must be a list of tables", "write [[escalation.hooks]]")
     fields.end()
     levels: dict[int, list[EscalationHook]] = {1: [], 2: []}
+    longest_s = Escalation().timeout_s
     for number, each in enumerate(listed, 1):
         level, hook = _hook(_Fields(f"[[escalation.hooks]] number {number} in {source}", each, environ))
         levels[level].append(hook)
+        longest_s = max(longest_s, _limit_s(hook))
     if levels[2]:
         # Level 2 is told beside level 1, with a reminder.
         for field, value in (("further_after_s", further_after_s), ("remind_s", remind_s)):
@@ -60,7 +62,13 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
                 fields.refuse(field, "is 0, so the hooks of level 2 would never be told")
         if not levels[1]:
             fields.refuse("hooks", "has hooks of level 2 alone", "level 2 is told beside level 1: add one of level 1")
-    return Escalation(tuple(levels[1]), tuple(levels[2]), remind_s, further_after_s)
+    return Escalation(tuple(levels[1]), tuple(levels[2]), remind_s, further_after_s, longest_s)
+
+
+def _limit_s(hook: EscalationHook) -> float:
+    """How long a hook may take: a little longer than it gives itself, because it says better what went wrong."""
+    inner = hook.hook if isinstance(hook, KindFilter) else hook
+    return float(getattr(inner, "timeout_s", 0.0)) + 5.0
 
 
 def _hook(fields: _Fields) -> tuple[int, EscalationHook]:

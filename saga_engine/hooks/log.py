@@ -1,11 +1,11 @@
-"""Questions in the log: the least that is always there."""
+"""Questions in the log: what a coordinator does that was given no hooks."""
 
 from __future__ import annotations
 
 import logging
 from typing import Final
 
-from saga_engine.hooks.wording import title
+from saga_engine.hooks.wording import answer_line, title
 from saga_engine.ports import Question
 
 LOGGER: Final = logging.getLogger("saga_engine.escalation")
@@ -20,9 +20,10 @@ LEVELS: Final = {
 
 
 class LogHook:
-    """One line for each question to the logger ``saga_engine.escalation``, at ``level``.
+    """One line for each question, with the command that answers, to the logger ``saga_engine.escalation``.
 
-    The log record's ``question`` has it whole. Raises nothing: a handler that fails is the business of ``logging``.
+    It is logged at ``level``. The log record's ``question`` has it whole. Raises nothing: a handler that fails is the
+    business of ``logging``.
     """
 
     def __init__(self, level: int = logging.WARNING) -> None:
@@ -33,7 +34,10 @@ class LogHook:
 
     async def __call__(self, question: Question) -> None:
         """Log it."""
-        answers = f" (answers: {', '.join(question.options)})" if question.options else ""
+        answers = ""
+        if question.options:
+            line = answer_line(question.saga_id, question.step_id, question.direction, "ANSWER")
+            answers = f" Answer with: {line} (ANSWER: {', '.join(question.options)})"
         LOGGER.log(
             self.level,
             "%s%s [question %s]",

@@ -6,8 +6,8 @@ Whoever drives a saga, here or in Temporal, makes its calls of the same facts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from saga_engine.core.effects import FORWARD, Alert, CallTool, Done, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
@@ -16,8 +16,10 @@ from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
 from saga_engine.plan.tooling import ToolSpec
 from saga_engine.plan.values import canonical, json_path
-from saga_engine.ports.people import Escalation, Question
+from saga_engine.ports.people import Escalation, EscalationHook, Question
 from saga_engine.ports.tools import Call
+
+_T = TypeVar("_T")
 
 
 def call_of(
@@ -123,15 +125,52 @@ async def tell(escalation: Escalation, question: Question, now_ms: int) -> Error
     further_ms = escalation.further_after_s * 1000
     if further_ms and question.asked_ms is not None and now_ms - question.asked_ms >= further_ms:
         hooks += escalation.further
-    results = await asyncio.gather(*(hook(question) for hook in hooks), return_exceptions=True)
+    results = await asyncio.gather(*(_told(hook, question, escalation.timeout_s) for hook in hooks))
     # A hook is somebody else's code: its failure is recorded, and people are told again.
-    errors = [error for error in results if isinstance(error, BaseException)]
-    for error in errors:
-        if not isinstance(error, Exception):
-            raise error
-    if not errors:
-        return None
-    return ErrorInfo("alert_failed", "; ".join(f"{type(error).__name__}: {error}"[:500] for error in errors)[:1000])
+    errors = [error for error in results if error]
+    return ErrorInfo("alert_failed", "; ".join(errors)[:1000]) if errors else None
+
+
+async def _told(hook: EscalationHook, question: Question, limit_s: float) -> str:
+    """What kept a hook from telling; empty if nothing did."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await abandonable(hook(question))
+    except TimeoutError as error:
+        return f"TimeoutError: {str(error) or f'not within {limit_s:g} s'}"[:500]
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return f"CancelledError: {error}"[:500]  # the hook's own
+    except Exception as error:  # noqa: BLE001 - whatever it raises means that it did not tell
+        return f"{type(error).__name__}: {error}"[:500]
+    return ""
+
+
+async def abandonable(work: Awaitable[_T]) -> _T:
+    """The result of somebody else's code. Who cancels this is not kept waiting, whatever ``work`` does about it."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        if not task.done():
+            _ABANDONED.add(task)
+            task.add_done_callback(_forget)
+        raise
+    return task.result()
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    """An abandoned task has ended; nobody asks how."""
+    _ABANDONED.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+#: What nobody waits for any more; kept from the garbage collector until it ends.
+_ABANDONED: Final[set[asyncio.Future[Any]]] = set()
 
 
 def misfit(spec: ToolSpec | None, params: Mapping[str, Any]) -> NotDone | None:

@@ -58,17 +58,22 @@ class Escalation:
     """Who is told about open questions, and when again.
 
     ``hooks`` are told at once, and again every ``remind_s`` seconds while nobody answers. ``further`` are told, too,
-    when a question has been open for ``further_after_s`` seconds. 0 seconds: never.
+    when a question has been open for ``further_after_s`` seconds. 0 seconds: never. A call to a hook that takes longer
+    than ``timeout_s`` has failed: nobody waits for it any more.
     """
 
     hooks: Sequence[EscalationHook] = ()
     further: Sequence[EscalationHook] = ()
     remind_s: float = 3600.0
     further_after_s: float = 86400.0
+    timeout_s: float = 30.0
 
 
 class Observer(Protocol):
-    """Listens to records after they are durable. It must not block; what it raises is logged, never passed on."""
+    """Listens to records after they are durable, in a thread. What it raises is logged, never passed on.
+
+    It is called for one batch of records at a time. One that takes too long misses the records of that time.
+    """
 
     def __call__(self, saga_id: str, record: Record) -> None:
         """Called for each record, in the order of the journal."""

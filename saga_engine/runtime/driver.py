@@ -12,7 +12,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -27,8 +27,9 @@ from saga_engine.core.messages import answer, decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
-from saga_engine.ports import Ack, Creation, Entry, Observer, Store
+from saga_engine.ports import Ack, Creation, Entry, Store
 from saga_engine.runtime.lease import StoreClock
+from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.writer import JournalWriter
 
@@ -36,6 +37,10 @@ _log = logging.getLogger("saga_engine.driver")
 
 Result = Outcome | Advice | ErrorInfo | None
 
+#: What calls no tool. A person's answer or a cancel is not kept waiting by it, and neither is the end of the process.
+_ASIDE: Final = frozenset({Alert, AskPlanner})
+#: How long people may still be told when the process, or a session's agent, goes.
+ALERT_GRACE_S: Final = 5.0
 #: For a wait for a timer that is longer than this, a saga needs no task.
 _SLEEP_MS = 1_000
 #: A due time that is long past: the saga wants a worker now.
@@ -123,7 +128,7 @@ class SagaDriver:
         writer: JournalWriter,
         performer: Performer,
         clock: StoreClock,
-        observers: Sequence[Observer],
+        observers: Observers,
         keep_ms: int,
         journalled: Callable[[], None] | None = None,
         link: Link | None = None,
@@ -151,7 +156,7 @@ class SagaDriver:
         self._rest_ms = rest_ms
         self._mail = mail
         self._outcomes: list[tuple[AnyEffect, Result]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._wake: asyncio.Future[None] | None = None
         self._released = False
 
@@ -162,8 +167,18 @@ class SagaDriver:
 
     def stop(self) -> None:
         """Start nothing more; journal what comes of the calls in flight; then give the saga up."""
-        self.stopping = True
+        if not self.stopping:
+            self.stopping = True
+            self._drop(AskPlanner)
+            if any(type(effect) is Alert for effect in self._tasks.values()):
+                asyncio.get_running_loop().call_later(ALERT_GRACE_S, self._drop, Alert)
         self.rouse()
+
+    def _drop(self, kind: type[Alert | AskPlanner]) -> None:
+        """Wait for effects of this kind no more. They change nothing outside and are begun anew when it goes on."""
+        for task, effect in self._tasks.items():
+            if type(effect) is kind:
+                task.cancel()
 
     def stay(self) -> None:
         """Somebody waits for the saga here: it does not go back into the queue to wait for a timer."""
@@ -203,9 +218,13 @@ class SagaDriver:
                     self._decide(records, settled_at)
                 if records or consumed:
                     self._committed(records, await self._commit(records, consumed))
+                    if self._observers:
+                        await self._observers.tell(self.state.saga_id, records)
                 if self._released:
                     return
                 effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
+                if self.stopping:
+                    effects = [effect for effect in effects if type(effect) not in _ASIDE]
                 if self.stopping and not (effects or self._tasks or self._outcomes):
                     # Workers go on with it at once; with an open session, its agent does. (A call whose intent has
                     # just become durable is made: left alone it would be in doubt.)
@@ -218,7 +237,7 @@ class SagaDriver:
                     return
                 if not effects and self._may_sleep():
                     return
-                if len(effects) == 1 and self._is_alone():
+                if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, with no task of its own: the hot path of a sequential saga.
                     settled_at = self._judge(effects[0], await self._result(effects[0]), records)
                 else:
@@ -227,10 +246,11 @@ class SagaDriver:
         finally:
             if self._link is not None:
                 self._link.driver = None
-            for task in self._tasks:
+            tasks = [*self._tasks]
+            for task in tasks:
                 task.cancel()
-            if self._tasks:
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+            if tasks:
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- deciding and writing ------------------------------------------------------------------------------------
 
@@ -333,8 +353,6 @@ class SagaDriver:
             self.journalled = None
         if self._link is not None:
             self._link.on_durable(records)
-        if self._observers:
-            self._observe(records)
 
     def _due_ms(self, *, resting: bool) -> int:
         """When a saga that is given up with this append wants a worker; 0: it is not given up, or never wants one."""
@@ -373,21 +391,13 @@ class SagaDriver:
             saga_id=saga_id,
         )
 
-    def _observe(self, records: Sequence[r.AnyRecord]) -> None:
-        for record in records:
-            for observer in self._observers:
-                try:
-                    observer(self.state.saga_id, record)
-                except Exception:  # noqa: BLE001 - a listener's fault is no fault of the saga's
-                    _log.exception("an observer failed on %s", type(record).__name__)
-
     # --- doing ---------------------------------------------------------------------------------------------------
 
     async def _perform(self, effects: Sequence[AnyEffect], records: list[r.AnyRecord]) -> None:
         """Start the effects, wait until something has come of any, and turn that into records."""
         for effect in effects:
             task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {self.state.saga_id}")
-            self._tasks.add(task)
+            self._tasks[task] = effect
         # One that stops waits for the calls in flight and looks at nothing else: it would look without end.
         waits = bool(self._tasks) if self.stopping else not self._has_post()
         if not self._outcomes and waits:
@@ -424,14 +434,20 @@ class SagaDriver:
             result = await self._result(effect)
         except LeaseLost as lost:
             result = lost
+        except asyncio.CancelledError:
+            self._ended_apart()
+            raise
         except Exception as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
             _log.exception("an effect of saga %s failed inside the engine", self.state.saga_id)
             defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
-            result = defect if type(effect) in (Alert, AskPlanner) else Unknown(defect)
+            result = defect if type(effect) in _ASIDE else Unknown(defect)
         self._outcomes.append((effect, result))  # type: ignore[arg-type]
+        self._ended_apart()
+
+    def _ended_apart(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.discard(task)  # here and not in a callback: the driver counts on it as soon as it wakes
+        self._tasks.pop(task, None)  # here and not in a callback: the driver counts on it as soon as it wakes
         self.rouse()
 
     def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:

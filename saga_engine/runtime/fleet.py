@@ -34,12 +34,13 @@ from saga_engine.errors import (
 )
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
-from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Observer, Store, Taken, Tools
+from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Store, Taken, Tools
 from saga_engine.runtime.acquiring import acquire
 from saga_engine.runtime.debts import Debts
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
+from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Handle, Outcome, pass_on
 from saga_engine.runtime.performer import Performer, means_of, secret_value
 from saga_engine.runtime.running import Running
@@ -78,7 +79,7 @@ class Fleet:
         escalation: Escalation,
         advisor: Advisor | None,
         semantic: Semantic,
-        observers: Sequence[Observer],
+        observers: Observers,
         on_wait: Callable[[str, str, float], None] | None,
     ) -> None:
         self.clock = clock
@@ -93,7 +94,7 @@ class Fleet:
         self._semantic = semantic
         self._means = means_of(escalation, advisor, semantic)
         self._alarms: dict[str, asyncio.TimerHandle] = {}
-        self._observers = tuple(observers)
+        self._observers = observers
         self._on_wait = on_wait
         self._writer = JournalWriter(store, self.clock)
         self._performer: Performer | None = None

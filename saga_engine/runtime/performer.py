@@ -25,7 +25,7 @@ from saga_engine.errors import SecretMissing
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
 from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
-from saga_engine.ports.orders import call_of, misfit, question_of, scrub, tell
+from saga_engine.ports.orders import abandonable, call_of, misfit, question_of, scrub, tell
 from saga_engine.runtime.advising import advise
 from saga_engine.runtime.lease import Lease
 
@@ -129,7 +129,7 @@ class Performer:
         if self._advisor is None:
             return ErrorInfo("planner_unavailable", "no planner is set up here")
         self.lease.check()
-        return await advise(state, effect, self._advisor, self._tools, self.means)
+        return await abandonable(advise(state, effect, self._advisor, self._tools, self.means))
 
     def judge_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
         """The record of what a model answered."""

@@ -36,7 +36,7 @@ from saga_engine.errors import (
 )
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.runtime.calls import Undo, call_record, difference, name_of, needs_person, refusal
-from saga_engine.runtime.driver import Link
+from saga_engine.runtime.driver import ALERT_GRACE_S, Link
 from saga_engine.runtime.outcome import Handle, Outcome
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -354,6 +354,14 @@ class Session:
         if handle.done():
             raise self.ended(await handle.wait())
 
+    async def people_told(self) -> None:
+        """Until the session rests, if a person is asked; but no longer than people may take to be told."""
+        handle = self._handle
+        if self._asked and handle is not None and not handle.done():
+            rests = asyncio.ensure_future(handle.wait())
+            await asyncio.wait([rests], timeout=ALERT_GRACE_S)
+            rests.cancel()
+
     def ended(self, outcome: Outcome) -> Exception:
         """Why no more calls can be made, once the saga has ended or rests."""
         if outcome.status == t.ESCALATED:
@@ -463,6 +471,9 @@ async def opened(
         yield session
     except BaseException as error:
         if session.turned_away or _leaves_open(error):
+            session.link.leave()
+            if not isinstance(error, asyncio.CancelledError):
+                await session.people_told()
             raise
         note = f"{type(error).__name__}: {error}"
         outcome = await asyncio.shield(session.close(reason="session-failed", note=note))

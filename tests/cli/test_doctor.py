@@ -52,6 +52,14 @@ def test_broken_tools_and_settings_are_findings(cli):
     assert (ran.code, [one["about"] for one in findings(ran, "error")]) == (1, ["settings"])
 
 
+def test_that_nobody_is_told_is_a_warning(cli):
+    """Without [escalation] questions reach nobody but a log; the doctor says so, and what to write."""
+    ran = cli("doctor", "--store", "memory://", "--json")
+    [finding] = [one for one in findings(ran, "warning") if one["about"] == "escalation"]
+    assert "nobody is told" in finding["text"]
+    assert "[[escalation.hooks]]" in finding["hint"]
+
+
 def test_a_password_is_not_shown(cli):
     """The store's address is shown without its password, in settings and in findings."""
     ran = cli("doctor", "--store", "redis://ada:opensesame@localhost:1/0", "--json")

@@ -1,0 +1,46 @@
+"""What a user may give as escalation hooks, in the form in which they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+
+from saga_engine.hooks.log import LogHook
+from saga_engine.ports import Escalation, EscalationHook, Question
+from saga_engine.tools.threads import start_in_thread
+
+Hook = EscalationHook | Callable[[Question], Awaitable[None] | None]
+Hooks = Hook | Sequence[Hook] | Escalation
+
+
+def escalation_of(given: Hooks | None) -> Escalation:
+    """Hooks, sync or async, in the form in which they are called. None: a warning in the log, once a question."""
+    if given is None:
+        return Escalation([LogHook()], remind_s=0.0, further_after_s=0.0)
+    if isinstance(given, Escalation):
+        hooks, further = [_as_hook(hook) for hook in given.hooks], [_as_hook(hook) for hook in given.further]
+        return replace(given, hooks=hooks, further=further)
+    listed = given if isinstance(given, Sequence) else (given,)
+    return Escalation(hooks=[_as_hook(hook) for hook in listed])
+
+
+def _as_hook(hook: Hook) -> EscalationHook:
+    if iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004 - is it async?
+        return hook  # type: ignore[return-value]
+
+    async def call(question: Question) -> None:
+        # In a thread of its own: it may block, and nobody can tell beforehand.
+        ended = await start_in_thread(partial(hook, question))
+        if ended.error is not None:
+            raise _failure(ended.error)
+        if isawaitable(ended.value):
+            await ended.value
+
+    return call
+
+
+def _failure(error: BaseException) -> Exception:
+    """What a hook raised in its thread; ``sys.exit`` there ends no process, it means that the hook failed."""
+    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}"[:500])

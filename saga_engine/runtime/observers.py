@@ -1,0 +1,85 @@
+"""Observers: somebody else's code, told of records that are durable. It runs in a thread and within a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from saga_engine.core.records import AnyRecord
+from saga_engine.ports import Observer
+
+_log = logging.getLogger("saga_engine")
+
+#: How long an observer may take for the records of one append before nobody waits for it any more.
+OBSERVER_LIMIT_S: Final = 5.0
+#: Begins work in a thread that may be abandoned.
+InThread = Callable[[Callable[[], Any]], asyncio.Future[Any]]
+
+
+class Observers:
+    """All observers of a process. Each is told of one append at a time, in the order of the journals."""
+
+    def __init__(
+        self, observers: Sequence[Observer], in_thread: InThread, *, limit_s: float = OBSERVER_LIMIT_S
+    ) -> None:
+        self._each = [_Observed(observer, in_thread, limit_s) for observer in observers]
+
+    def __bool__(self) -> bool:
+        return bool(self._each)
+
+    async def tell(self, saga_id: str, records: Sequence[AnyRecord]) -> None:
+        """Tell all of them, each within its time limit. Raises nothing of theirs."""
+        for each in self._each:
+            await each.tell(saga_id, records)
+
+
+class _Observed:
+    """One observer. While a call that overran its time still runs, it misses what happens: nobody waits twice."""
+
+    def __init__(self, observer: Observer, in_thread: InThread, limit_s: float) -> None:
+        self._observer = observer
+        self._in_thread = in_thread
+        self._limit_s = limit_s
+        self._turn = asyncio.Lock()
+        self._running: asyncio.Future[Any] | None = None
+        self._late = False
+        self._missed = 0
+
+    async def tell(self, saga_id: str, records: Sequence[AnyRecord]) -> None:
+        async with self._turn:
+            # One that was left behind by a lost lease may still be within its time.
+            if self._running is not None and not self._late:
+                await self._ended()
+            if self._late:
+                self._missed += len(records)
+                return
+            self._running = self._in_thread(partial(self._call, saga_id, records))
+            await self._ended()
+
+    async def _ended(self) -> None:
+        assert self._running is not None
+        done, _ = await asyncio.wait([self._running], timeout=self._limit_s)
+        if done:
+            self._running = None
+            return
+        self._late = True
+        _log.error("observer %r takes longer than %g s: it misses records until it returns", self._name, self._limit_s)
+        self._running.add_done_callback(self._back)
+
+    def _back(self, _: asyncio.Future[Any]) -> None:
+        _log.warning("observer %r has returned; it missed %d records", self._name, self._missed)
+        self._late, self._running, self._missed = False, None, 0
+
+    def _call(self, saga_id: str, records: Sequence[AnyRecord]) -> None:
+        for record in records:
+            try:
+                self._observer(saga_id, record)
+            except BaseException:  # noqa: BLE001 - a listener's fault is no fault of the saga's, and ends no process
+                _log.exception("observer %r failed on %s", self._name, type(record).__name__)
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._observer, "__qualname__", None) or type(self._observer).__qualname__
