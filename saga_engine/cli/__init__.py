@@ -23,6 +23,7 @@ from saga_engine.cli.graph import graph
 from saga_engine.cli.history import history
 from saga_engine.cli.inbox import inbox
 from saga_engine.cli.listing import list_sagas
+from saga_engine.cli.logs import CHOSEN, logged
 from saga_engine.cli.plan import plan
 from saga_engine.cli.resolve import resolve
 from saga_engine.cli.resume import resume
@@ -46,6 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+#: Commands that drive sagas, and so have a log.
+_DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork")
 for _name, _body, _about in (
     ("submit", submit, "Journal a plan and drive it to its end."),
     ("resume", resume, "Go on with a saga, or with all that can."),
@@ -67,6 +70,8 @@ for _name, _body, _about in (
     ("graph", graph, "Draw a plan or a saga."),
     ("doctor", doctor, "Look at store, tools and settings."),
 ):
+    if _name in _DRIVING:
+        _body = logged(_body, default="info" if _name == "worker" else "warning")
     app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
 app.add_typer(trace, name="trace", short_help="Export, verify and replay what happened.")
 
@@ -99,6 +104,7 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """Carry out one command line; returns its exit code."""
+    CHOSEN.choose()
     try:
         code = app(args=list(args), prog_name="saga", standalone_mode=False)
     except typer.Abort:

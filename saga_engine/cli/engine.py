@@ -205,6 +205,7 @@ def run_temporal_worker(
     import asyncio
 
     from saga_engine.cli import exit_codes
+    from saga_engine.cli.logs import reported
     from saga_engine.cli.output import document, note, shown, stdout_kept_clean
     from saga_engine.cli.running import configured
 
@@ -235,7 +236,7 @@ def run_temporal_worker(
             **guards,
         )
 
-    with stdout_kept_clean():
+    with stdout_kept_clean(), reported(note):
         asyncio.run(work())
     note("worker: stopped; the calls in flight have been awaited")
     if as_json:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from unicodedata import combining, east_asian_width
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _CELL_CHARS: Final = 60
 _TEXT_CHARS: Final = 4000
+_NOTE_FORM: Final[list[Callable[[str], str] | None]] = [None]
 _COLOURS: Final = {
     "PENDING": "2",
     "SKIPPED": "2",
@@ -81,6 +82,16 @@ def data(text: str) -> None:
 
 def note(text: str) -> None:
     """Say something to the person at the terminal. ``text`` is ours, or was made safe."""
+    stderr_line(text if _NOTE_FORM[0] is None else _NOTE_FORM[0](text))
+
+
+def note_form(form: Callable[[str], str] | None) -> None:
+    """How ``note`` writes from now on: as the text is, or in the form of a log."""
+    _NOTE_FORM[0] = form
+
+
+def stderr_line(text: str) -> None:
+    """Print a line to stderr as it is; it is ours, or was made safe."""
     _write(sys.stderr, text)
 
 

@@ -8,7 +8,6 @@ not routine.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 from collections import deque
@@ -17,6 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import times
+from saga_engine.cli.logs import CHOSEN, reported
 from saga_engine.cli.output import note, shown
 from saga_engine.cli.saga_view import known_by
 
@@ -220,24 +220,16 @@ class Progress:
 
     @contextmanager
     def reported_logs(self) -> Iterator[None]:
-        """The engine's warnings as lines of ours: what they quote comes from tools and is made safe first."""
-        handler = _Lines(self)
-        logger = logging.getLogger("saga_engine")
-        propagates = logger.propagate
-        logger.addHandler(handler)
-        logger.propagate = False
-        try:
+        """The engine's log as lines of ours: what it quotes comes from tools and is made safe first."""
+        with reported(self.say):
             yield
-        finally:
-            logger.removeHandler(handler)
-            logger.propagate = propagates
 
     # --- the window ----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def displayed(self) -> AsyncIterator[None]:
         """Show the window for the time of the block, if a person looks at a terminal."""
-        if self._many or not sys.stderr.isatty():
+        if self._many or CHOSEN.as_json or not sys.stderr.isatty():
             yield
             return
         from rich.console import Console
@@ -275,17 +267,6 @@ class Progress:
             style = _STYLES.get(row.kind, "" if row.kind != "StepIntended" else "cyan")
             lines.append(Text("  " + _plain(row), style=style, no_wrap=True, overflow="ellipsis"))
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
-
-
-class _Lines(logging.Handler):
-    """Warnings of the engine, one line each."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__(logging.WARNING)
-        self._progress = progress
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._progress.say(f"{record.levelname.lower()}: {shown(record.getMessage())}")
 
 
 def _plain(row: _Row) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.cli import times
+from saga_engine.cli.call_view import call_lines, calls_of, waiting_lines
 from saga_engine.cli.follow_up import options_line
 from saga_engine.cli.output import paint, shown, table
 from saga_engine.hooks.wording import answer_line, asks
@@ -34,6 +35,7 @@ def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = Fal
     lines = _header(body)
     lines += ["", table(_STEP_TITLES, [row for step in body["steps"] for row in _step_rows(step)])]
     lines += _circumstances(body)
+    lines += call_lines(body, full=full)
     lines += _outputs(body, full=full)
     report = _report(body)
     return [*lines, *([""] if report else []), *report, *_questions(body, settings)]
@@ -93,7 +95,8 @@ def _circumstances(body: Mapping[str, Any]) -> list[str]:
         for words in _remarks(step, made_up.get(step["step_id"], ()))
     ]
     more = [f"  and {len(found) - _MAX_LISTED} more; --json has them all"] if len(found) > _MAX_LISTED else []
-    return ["", "notes:", *found[:_MAX_LISTED], *more] if found else []
+    notes = [*found[:_MAX_LISTED], *more, *waiting_lines(body)]
+    return ["", "notes:", *notes] if notes else []
 
 
 def _remarks(step: Mapping[str, Any], remedies: Sequence[Any]) -> Iterator[str]:
@@ -134,7 +137,7 @@ def known_by(via: str, source: str, age_ms: int | None) -> str:
 
 def _outputs(body: Mapping[str, Any], *, full: bool) -> list[str]:
     """One line for each output, as JSON."""
-    found = [(name, call) for name, call in _calls(body) if call["output"] is not None]
+    found = [(name, call) for name, call in calls_of(body) if call["output"] is not None]
     listed = found if full else found[:_MAX_LISTED]
     lines = ["", "outputs:"] if found else []
     for name, call in listed:
@@ -145,13 +148,6 @@ def _outputs(body: Mapping[str, Any], *, full: bool) -> list[str]:
     if len(found) > len(listed):
         lines.append(f"  and {len(found) - len(listed)} more; --full or --json has them all")
     return lines
-
-
-def _calls(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for step in body["steps"]:
-        yield f"step {step['step_id']}", step
-        if step["compensation"] is not None:
-            yield f"undo of step {step['step_id']}", step["compensation"]
 
 
 def size_words(size_bytes: int) -> str:

@@ -8,13 +8,17 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.engine import EngineOption, TaskQueueOption
-from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
+from saga_engine.cli.options import FullOption, JsonOption, SagaArgument, StoreOption
 
 if TYPE_CHECKING:
     from saga_engine.runtime.outcome import Outcome
     from saga_engine.settings import Settings
 
 _MAX_NAMED = 20
+TracebackOption = Annotated[
+    bool,
+    typer.Option("--debug", help="Show where a tool raised what nobody foresaw, and tracebacks of our own errors."),
+]
 
 
 def show(
@@ -28,7 +32,7 @@ def show(
     engine: EngineOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+    debug: TracebackOption = False,
 ) -> int:
     """Show where a saga stands: its steps, its report, and what it asks. No tools are needed.
 
@@ -38,11 +42,12 @@ def show(
       saga show trip-42
       saga show trip-42 --json
       saga show trip-42 --step 2 --full
+      saga show trip-42 --debug
     """
     import asyncio
 
     from saga_engine.cli.engine import ask_there, settings_there
-    from saga_engine.cli.output import data, document
+    from saga_engine.cli.output import data, document, note
 
     settings = settings_there(engine, task_queue, store)
     if settings.engine:
@@ -55,9 +60,12 @@ def show(
     elif as_json:
         document(body)
     else:
+        from saga_engine.cli.call_view import has_traceback, traceback_lines
         from saga_engine.cli.saga_view import whole_lines
 
-        data("\n".join(whole_lines(body, settings, full=full)))
+        data("\n".join([*whole_lines(body, settings, full=full), *(traceback_lines(body) if debug else [])]))
+        if not debug and has_traceback(body):
+            note("hint: a tool raised what nobody foresaw: --debug shows where")
     return exit_codes.of_status(outcome.status)
 
 

@@ -12,12 +12,16 @@ COMPENSATE: Direction = "compensate"
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tool, or the engine on its behalf, says went wrong. Journalled as it is."""
+    """What a tool, or the engine on its behalf, says went wrong. Journalled as it is.
+
+    ``traceback``: where an unforeseen exception of a tool came from: files, lines and source lines, never a value.
+    """
 
     error_code: str
     message: str
     suggestion: str | None = None
     retryable: bool | None = None
+    traceback: str | None = None
 
 
 class Done(NamedTuple):

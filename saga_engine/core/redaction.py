@@ -53,7 +53,9 @@ class Redaction:
         """The same for an error: only its texts can be left out."""
         if not isinstance(error, dict):
             return error
-        texts = {name: error[name] for name in ("message", "suggestion") if isinstance(error.get(name), str)}
+        texts = {
+            name: error[name] for name in ("message", "suggestion", "traceback") if isinstance(error.get(name), str)
+        }
         found = self.value("error", texts)
         if found is texts:
             return error

@@ -129,7 +129,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         "tool": compiled.tool,
         "kind": compiled.kind,
         "status": step.status,
-        **_call(step.forward),
+        **_call(state, compiled.index, FORWARD, step.forward),
         **_output(step.output),
         "compensation": None,
     }
@@ -158,7 +158,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
             "name": f"undo {compiled.name}",
             "tool": rollback.tool,
             "status": _undo_status(step),
-            **_call(step.undo),
+            **_call(state, compiled.index, COMPENSATE, step.undo),
             **_output(step.undo_output),
         }
     return body
@@ -172,17 +172,26 @@ def _undo_status(step: StepState) -> str:
     return step.status
 
 
-def _call(call: CallState) -> dict[str, Any]:
-    return {
+def _call(state: State, index: int, direction: Direction, call: CallState) -> dict[str, Any]:
+    """One direction of a step. ``traceback`` and ``next_try_ms`` are there only if there is one."""
+    body: dict[str, Any] = {
         "attempts": call.attempt,
         "error": error_dict(call.error),
         "started_ms": call.first_at or None,
         "ended_ms": call.ended_at or None,
+        "params": asked_params(state, index, direction),
+        "idempotency_key": state.key(index, direction) if call.attempt else None,
     }
+    due_ms = state.waiting.get((index, direction))
+    if due_ms is not None:
+        body["next_try_ms"] = due_ms
+    if call.error is not None and call.error.traceback is not None:
+        body["traceback"] = call.error.traceback
+    return body
 
 
 def error_dict(error: ErrorInfo | None) -> dict[str, Any] | None:
-    """An error as plain JSON, without empty fields."""
+    """An error as plain JSON, without empty fields and the traceback, which helps nobody who is asked."""
     if error is None:
         return None
     fields = {
@@ -233,7 +242,10 @@ def asked_tool(state: State, index: int, direction: Direction) -> str:
 
 
 def asked_params(state: State, index: int, direction: Direction) -> dict[str, Any] | None:
-    """The params of the call that a person is asked to approve, in the cut form, secrets as markers."""
+    """The params of a step's call in one direction, in a cut form, secrets as markers; None if they are not known.
+
+    The form in which people see them: those who approve a call, and those who look at a saga.
+    """
     serving = state.acting(index) if direction == FORWARD else state.undoing(index)
     if serving is None:
         return None

@@ -201,6 +201,7 @@ def scrub(outcome: Outcome, secrets: Mapping[str, str]) -> Outcome:
         message=_scrub_text(outcome.error.message, known),
         suggestion=None if outcome.error.suggestion is None else _scrub_text(outcome.error.suggestion, known),
         retryable=outcome.error.retryable,
+        traceback=None if outcome.error.traceback is None else _scrub_text(outcome.error.traceback, known),
     )
     return outcome._replace(error=error)
 

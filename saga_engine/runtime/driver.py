@@ -20,7 +20,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode_all
 from saga_engine.core.decide import decide, effects_of
-from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, ErrorInfo, Outcome, Unknown
+from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.judge import Advice, judge, judge_alert
 from saga_engine.core.messages import answer, decode_message
@@ -28,6 +28,7 @@ from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
 from saga_engine.ports import Ack, Creation, Entry, Store
+from saga_engine.runtime.defects import tell_defect
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.performer import Performer
@@ -460,6 +461,8 @@ class SagaDriver:
         elif type(effect) is AskPlanner:
             record = self._performer.judge_advice(state, effect, result, now)  # type: ignore[arg-type]
         else:
+            if type(result) is not Done:
+                tell_defect(state, effect, result)  # type: ignore[arg-type]
             record = judge(state, effect, result, now, random.random())  # type: ignore[arg-type]
         evolve(state, record)
         records.append(record)

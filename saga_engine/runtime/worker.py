@@ -220,6 +220,12 @@ class Worker:
         if isinstance(found, Outcome):
             if found.ended:
                 self._ended[found.status] += 1
+                _log.info(
+                    "saga %s ended: %s",
+                    found.saga_id,
+                    found.status,
+                    extra={"saga_id": found.saga_id, "status": found.status},
+                )
             else:
                 self._counts["returned"] += 1
         elif isinstance(found, Exception) and not isinstance(found, LeaseLost | Interrupted | StoreUnavailable):

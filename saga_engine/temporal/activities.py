@@ -30,6 +30,7 @@ from saga_engine.core.trace import declared
 from saga_engine.errors import LeaseLost
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.ports import Call, Escalation, Question, Tools
+from saga_engine.ports.defects import log_defect
 from saga_engine.ports.orders import misfit, scrub, tell
 from saga_engine.temporal import wire
 from saga_engine.temporal.folding import state_of, whole_records
@@ -106,6 +107,15 @@ class Hands:
             await _still_ours()
             call = wire.read_call(order.call)._replace(permit=permit)
             outcome = scrub(await self._made(order, params, call), secrets)
+        if not isinstance(outcome, Done):
+            log_defect(
+                outcome.error,
+                tool=order.tool,
+                saga_id=call.saga_id,
+                step=str(call.step_id),
+                direction=call.direction,
+                attempt=call.attempt,
+            )
         return self._told(outcome)
 
     async def _made(self, order: wire.Order, params: dict[str, Any], call: Call) -> Outcome:

@@ -11,6 +11,7 @@ and the core settles doubts as everywhere else.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -46,6 +47,8 @@ from saga_engine.temporal.declarations import CheckMaker, Declarations
 from saga_engine.temporal.folding import state_of, whole_records
 from saga_engine.temporal.orders import CallOrder, Orders
 from saga_engine.temporal.performing import growing, perform_alert, perform_call, perform_question, refused, the_means
+
+_log = logging.getLogger("saga_engine.worker")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -306,6 +309,8 @@ class SagaFlow:
             if name != "output"
         }
         values = {digest: wire.pack(self._values[digest]) for digest in sorted(planned)}
+        if not workflow.unsafe.is_replaying():
+            _log.info("saga %s ended: %s", self._here().saga_id, self._here().status)
         return {"status": self._here().status, "journal": wire.pack_journal(self._records), "values": values}
 
     def _tell_status(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.errors import ToolInvalid
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.registry import ToolRegistry, collect
+from saga_engine.tools.tracebacks import place_outside_the_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,9 +111,11 @@ def _add_to_path(folder: Path) -> None:
 
 
 def _import_failed(what: str, error: BaseException, reference: str) -> ToolInvalid:
-    message = f"{type(error).__name__}: {error}"
+    """What is said of a module that cannot be imported, with file and line."""
+    place = place_outside_the_engine(error)
+    message = f"{type(error).__name__}: {getattr(error, 'msg', None) or error}"
     if isinstance(error, ToolInvalid):
-        return ToolInvalid(f"{what}: {error.message}", hint=error.hint, reference=reference)
+        return ToolInvalid(f"{place or what}: {error.message}", hint=error.hint, reference=reference)
     if isinstance(error, ModuleNotFoundError):
         own = error.name is not None and (what == error.name or what.startswith(f"{error.name}."))
         hint = (
@@ -123,8 +126,16 @@ def _import_failed(what: str, error: BaseException, reference: str) -> ToolInval
     elif isinstance(error, SystemExit):
         hint = "the module ends the program when it is imported: guard that with if __name__ == '__main__'"
     else:
-        hint = "import the module by itself to see the whole traceback"
-    return ToolInvalid(f"the tools in {what!r} cannot be imported: {message[:1000]}", hint=hint, reference=reference)
+        hint = "--debug shows the whole traceback"
+    at = f"{place}: " if place else ""
+    return ToolInvalid(
+        f"the tools in {what!r} cannot be imported: {at}{message[:1000]}", hint=hint, reference=reference
+    )
+
+
+def _placed(error: BaseException) -> str:
+    place = place_outside_the_engine(error)
+    return f"{place}: " if place else ""
 
 
 def _named_source(module: ModuleType, name: str, reference: str) -> Any:
@@ -150,7 +161,7 @@ def _made(factory: Any, name: str, reference: str) -> Any:
         made = factory()
     except Exception as error:
         raise ToolInvalid(
-            f"{reference}: {name}() failed: {type(error).__name__}: {str(error)[:1000]}",
+            f"{reference}: {name}() failed: {_placed(error)}{type(error).__name__}: {str(error)[:1000]}",
             hint="NAME is a tool, a list of tools, a registry, or a function that returns one of these",
             reference=reference,
         ) from error

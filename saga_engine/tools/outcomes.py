@@ -20,6 +20,7 @@ from typing import Any, Literal
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
 from saga_engine.plan.values import plain
+from saga_engine.tools.tracebacks import traceback_of
 
 MAX_MESSAGE_CHARS = 2000
 MAX_CODE_CHARS = 100
@@ -353,7 +354,11 @@ def _parsed_wait(text: str) -> float | None:
 def _info(error: BaseException, retryable: bool | None = None) -> ErrorInfo:
     code = http_status(error)
     return ErrorInfo(
-        f"http_{code}" if code is not None else snake_case(type(error).__name__), describe(error), retryable=retryable
+        f"http_{code}" if code is not None else snake_case(type(error).__name__),
+        describe(error),
+        retryable=retryable,
+        # What is known of the network's troubles needs none; whatever else a tool raises, nobody foresaw.
+        traceback=None if _verdict(error, write=True) is not None else traceback_of(error),
     )
 
 

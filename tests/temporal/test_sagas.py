@@ -335,3 +335,28 @@ async def test_a_cancel_that_comes_before_the_first_turn_is_heard(place: Place, 
             await coordinator.sagas.send(saga_id, message, wait_s=60)
             assert (await coordinator.wait(saga_id)).status == "COMPENSATED"
     assert outside.ledger.lines(saga_id) == []
+
+
+async def test_an_observer_that_raises_ends_no_wait(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """A listener's fault is logged, the other listeners hear of each record, and the wait returns the saga's end."""
+    heard: list[str] = []
+
+    def broken(saga_id: str, record: Any) -> None:
+        raise RuntimeError("a listener's fault")
+
+    @tool(effect="read")
+    async def look(rooms: dict) -> dict:
+        return {"ref": rooms["oslo"]}
+
+    saga_id = place.saga_id("heard")
+    plan = {"steps": [{"step_id": 1, "tool": "look", "params": {"rooms": {}}}]}
+    observers = [broken, lambda _, record: heard.append(type(record).__name__)]
+    async with place.both([look], observers=observers) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=saga_id)
+    assert outcome.status == "COMPENSATED"
+    assert (heard[0], heard[-1]) == ("SagaStarted", "SagaCompensated")
+    faults = [each for each in caplog.records if "an observer failed" in each.getMessage()]
+    assert len(faults) == len(heard)
+    (defect,) = [each for each in caplog.records if each.name == "saga_engine.tools"]
+    assert (defect.saga_id, defect.tool) == (saga_id, "look")  # type: ignore[attr-defined]
+    assert outcome.body["steps"][0]["traceback"].endswith("KeyError")

@@ -1,0 +1,64 @@
+"""The calls of a saga as people read them: params, keys, the next try, and where a tool broke."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from saga_engine.cli import times
+from saga_engine.cli.output import shown
+
+_MAX_LISTED: Final = 40
+_PARAMS_CHARS: Final = 160
+
+
+def call_lines(body: Mapping[str, Any], *, full: bool = False) -> list[str]:
+    """One line for each call that was made: its params, secrets and sensitive values left out, and its key."""
+    made = [(name, call) for name, call in calls_of(body) if call["attempts"]]
+    listed = made if full else made[:_MAX_LISTED]
+    lines = ["", "calls:"] if made else []
+    for name, call in listed:
+        params = "params not at hand" if call["params"] is None else json.dumps(call["params"], ensure_ascii=False)
+        said = shown(params, 1 << 20 if full else _PARAMS_CHARS)
+        lines.append(f"  {shown(name)}: {shown(call['tool'], 80)} {said}, key {shown(call['idempotency_key'])}")
+    if len(made) > len(listed):
+        lines.append(f"  and {len(made) - len(listed)} more; --full or --json has them all")
+    return lines
+
+
+def waiting_lines(body: Mapping[str, Any], now_ms: float | None = None) -> list[str]:
+    """When what waits is tried again. The store's clock says when, this machine's how long that is from now."""
+    now = time.time() * 1000 if now_ms is None else now_ms
+    waiting = [(name, call["next_try_ms"]) for name, call in calls_of(body) if "next_try_ms" in call]
+    lines = [f"  {shown(name)}: next try {_in(due_ms - now)}" for name, due_ms in waiting[:_MAX_LISTED]]
+    more = [f"  and {len(waiting) - _MAX_LISTED} more; --json has them all"] if len(waiting) > _MAX_LISTED else []
+    return [*lines, *more]
+
+
+def _in(ms: float) -> str:
+    return "due now" if ms <= 0 else f"in {times.duration(ms)}"
+
+
+def traceback_lines(body: Mapping[str, Any]) -> list[str]:
+    """Where tools raised what nobody foresaw: files, lines and source lines, as the journal keeps them."""
+    found = [(name, call["traceback"]) for name, call in calls_of(body) if "traceback" in call]
+    lines = ["", "tracebacks:"] if found else []
+    for name, text in found[:_MAX_LISTED]:
+        lines.append(f"  {shown(name)}:")
+        lines += [f"    {shown(line)}" for line in text.splitlines()]
+    return lines
+
+
+def has_traceback(body: Mapping[str, Any]) -> bool:
+    """Whether ``show --debug`` has more to say."""
+    return any("traceback" in call for _, call in calls_of(body))
+
+
+def calls_of(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each step and each undo, with its name."""
+    for step in body["steps"]:
+        yield f"step {step['step_id']}", step
+        if step["compensation"] is not None:
+            yield f"undo of step {step['step_id']}", step["compensation"]

@@ -1,0 +1,167 @@
+"""The engine's log on stderr: ``--log-level`` and ``--log-format``, for the commands that drive sagas.
+
+What log records quote comes from tools and from the network: it is made safe before it is printed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, get_args
+
+import typer
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
+
+LevelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-level",
+        metavar="LEVEL",
+        help="debug, info, warning or error; also SAGA_LOG_LEVEL. Default: warning; of a worker, info.",
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format", metavar="FORMAT", help="text, or json: one object a line on stderr; also SAGA_LOG_FORMAT."
+    ),
+]
+#: What log records say beside their message, where they know it; names in the JSON form.
+FIELDS: Final = ("saga_id", "step_id", "tool", "direction", "attempt", "status")
+_ROOT: Final = "saga_engine"
+
+
+class Logging:
+    """What is logged, and how, by the command of this process."""
+
+    __slots__ = ("as_json", "level")
+
+    def __init__(self) -> None:
+        self.level = logging.WARNING
+        #: Whether stderr holds one JSON object a line, and nothing else.
+        self.as_json = False
+
+    def choose(self, level: int = logging.WARNING, *, as_json: bool = False) -> None:
+        """What holds until the end of this command."""
+        from saga_engine.cli import output
+
+        self.level, self.as_json = level, as_json
+        output.note_form(_note_line if as_json else None)
+
+
+CHOSEN: Final = Logging()
+
+
+def logged(body: Callable[..., int], *, default: Level = "warning") -> Callable[..., int]:
+    """Give a command the two options."""
+
+    @functools.wraps(body)
+    def run(*args: Any, log_level: str | None = None, log_format: str | None = None, **options: Any) -> int:
+        level = _one_of(Level, log_level, "--log-level", "SAGA_LOG_LEVEL", default)
+        form = _one_of(Format, log_format, "--log-format", "SAGA_LOG_FORMAT", "text")
+        CHOSEN.choose(getattr(logging, level.upper()), as_json=form == "json")
+        return body(*args, **options)
+
+    # typer reads options from signature and annotations.
+    signature = inspect.signature(body, eval_str=True)
+    added = {"log_level": LevelOption, "log_format": FormatOption}
+    parameters = [
+        *signature.parameters.values(),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=of)
+            for name, of in added.items()
+        ),
+    ]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {**inspect.get_annotations(body, eval_str=True), **added}
+    return run
+
+
+def _one_of(known: Any, given: str | None, option: str, variable: str, default: str) -> str:
+    named = given if given is not None else os.environ.get(variable) or default
+    if named.lower() in get_args(known):
+        return named.lower()
+    words = ", ".join(get_args(known))
+    raise typer.BadParameter(f"{named!r} is none of {words}", param_hint=option if given is not None else variable)
+
+
+class Lines(logging.Handler):
+    """Log records as lines on stderr: as JSON objects, or as text through ``say``."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(CHOSEN.level)
+        self._say = say
+        self._json = CHOSEN.as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say one record. Of several lines the text form has the first, and all at the level ``debug``."""
+        from saga_engine.cli.output import stderr_line
+
+        try:
+            if self._json:
+                stderr_line(_json_line(record))
+            else:
+                self._say(self._text(record))
+        except Exception:  # noqa: BLE001 - logging's own way with what cannot be said
+            self.handleError(record)
+
+    def _text(self, record: logging.LogRecord) -> str:
+        from saga_engine.cli.output import shown
+
+        first, *rest = _whole(record).splitlines() or [""]
+        lines = [shown(first), *(f"  {shown(line)}" for line in rest if self.level <= logging.DEBUG)]
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        return level + "\n".join(lines)
+
+
+def _whole(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if record.exc_info and record.exc_info[0] is not None:
+        text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+    return text
+
+
+def json_body(record: logging.LogRecord) -> dict[str, Any]:
+    """A record as one object: ``time``, ``level``, ``logger``, ``message``, and what else it knows."""
+    message, _, detail = _whole(record).partition("\n")
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    body: dict[str, Any] = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": message}
+    body |= {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
+    return body | {"traceback": detail} if detail else body
+
+
+def _json_line(record: logging.LogRecord) -> str:
+    # Plain ASCII: no character of a tool's reaches the terminal as it is.
+    return json.dumps(json_body(record), ensure_ascii=True, default=str).replace("\x7f", "\\u007f")
+
+
+@contextmanager
+def reported(say: Callable[[str], None]) -> Iterator[None]:
+    """The engine's log as lines on stderr for the time of the block, and nowhere else."""
+    handler = Lines(say)
+    logger = logging.getLogger(_ROOT)
+    propagates, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(CHOSEN.level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+        logger.setLevel(level)
+
+
+def _note_line(text: str) -> str:
+    """What the command itself says, in the form of the log."""
+    word = text.partition(":")[0]
+    level = {"error": logging.ERROR, "warning": logging.WARNING}.get(word, logging.INFO)
+    return _json_line(logging.LogRecord("saga_engine.cli", level, "", 0, text.rstrip(), None, None))

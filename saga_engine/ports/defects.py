@@ -1,0 +1,27 @@
+"""A tool's unforeseen exception in the log, with its saga and step; for both runtimes, after secrets are taken out."""
+
+from __future__ import annotations
+
+import logging
+
+from saga_engine.core.effects import ErrorInfo
+
+_log = logging.getLogger("saga_engine.tools")
+
+
+def log_defect(error: ErrorInfo, *, tool: str, saga_id: str, step: str, direction: str, attempt: int) -> None:
+    """Log an error that has a traceback; any other one was said or foreseen, and the journal has it."""
+    if error.traceback is None:
+        return
+    _log.warning(
+        "saga %s: step %s: the tool %r raised an unforeseen exception (%s, attempt %d): %s: %s\n%s",
+        saga_id,
+        step,
+        tool,
+        direction,
+        attempt,
+        error.error_code,
+        error.message,
+        error.traceback,
+        extra={"saga_id": saga_id, "step_id": step, "tool": tool, "direction": direction, "attempt": attempt},
+    )

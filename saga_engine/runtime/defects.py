@@ -1,0 +1,22 @@
+"""What a tool did that nobody foresaw, told to the log as soon as it is known and before it is judged."""
+
+from __future__ import annotations
+
+from saga_engine.core.effects import CallTool, Done, Outcome, Probe
+from saga_engine.core.report import asked_tool
+from saga_engine.core.state import State
+from saga_engine.ports.defects import log_defect
+
+
+def tell_defect(state: State, effect: CallTool | Probe, outcome: Outcome) -> None:
+    """Log an unforeseen exception with its saga and step."""
+    if isinstance(outcome, Done) or outcome.error.traceback is None:
+        return
+    log_defect(
+        outcome.error,
+        tool=asked_tool(state, effect.step, effect.direction),
+        saga_id=state.saga_id,
+        step=state.plan.steps[effect.step].key,
+        direction="probe" if isinstance(effect, Probe) else effect.direction,
+        attempt=effect.attempt,
+    )
