@@ -30,6 +30,17 @@ _GENERIC: Final = frozenset(
         *("set", "submit", "task", "test", "tool", "update", "util", "utils", "work"),
     )
 )
+#: Words that every description may have and that tell no two tools apart, as they are compared.
+_EMPTY: Final = frozenset(
+    words("do execute fetch get handle perform process run detail info information data list result")
+)
+#: The same in Chinese, where no spaces part the words.
+_EMPTY_HAN: Final = re.compile(
+    "获取|取得|查询|查看|执行|处理|进行|调用|操作|运行|详情|详细|信息|数据|列表|内容|结果|功能|接口|工具|方法|函数"
+)
+_HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]+")
+#: How many characters a Chinese word has, on the average.
+_HAN_WORD: Final = 2
 #: Says when to use a tool, in the description itself.
 _WHEN: Final = re.compile(
     r"\b(when|whenever|if|use (it|this)|used (to|for)|only for)\b|用于|当.{1,40}时|如果|使用", re.IGNORECASE
@@ -174,17 +185,22 @@ def _named(spec: ToolSpec) -> Iterator[Finding]:
 
 def _described(spec: ToolSpec, *, serves: bool) -> Iterator[Finding]:
     """``serves``: it is the undo or probe of another tool, so the engine calls it without a model's choice."""
-    said = set(words(spec.description))
     if not spec.description.strip():
         severity: Severity = "warning" if serves else "error"
         hint = "write a docstring: what it does, to what, and what comes of it"
         yield Finding(spec.name, severity, "description-missing", "it has no description", hint)
-    elif len(said) < _FEW_WORDS or said <= set(words(spec.name)):
+    elif _telling_words(spec.description) < _FEW_WORDS or set(words(spec.description)) <= set(words(spec.name)):
         hint = "say what it does, to what, and what comes of it"
         yield Finding(spec.name, "warning", "description-thin", "the description says hardly more than the name", hint)
     if spec.description.strip() and not serves and not spec.use_when and not _WHEN.search(spec.description):
         hint = "add use_when='…', and not_when='…' where another tool is the right one"
         yield Finding(spec.name, "warning", "when-missing", "it does not say when to use it", hint)
+
+
+def _telling_words(text: str) -> int:
+    """How many different words of a text tell something: 'get product details' and '获取产品详情' have one each."""
+    han = "".join(_HAN.findall(text))
+    return len(set(words(_HAN.sub(" ", text))) - _EMPTY) + len(_EMPTY_HAN.sub("", han)) // _HAN_WORD
 
 
 def _look_alikes(specs: Sequence[ToolSpec]) -> dict[str, list[Finding]]:
