@@ -31,7 +31,8 @@ from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
 from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, post, resume_all, settled
-from saga_engine.runtime.fleet import Fleet, other_plan
+from saga_engine.runtime.endings import other_plan
+from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, state_of

@@ -37,7 +37,7 @@ from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, GuardStore, Observer, Planner, Store
 from saga_engine.runtime.advising import advise
-from saga_engine.runtime.fleet import other_plan
+from saga_engine.runtime.endings import other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers

@@ -9,6 +9,7 @@ from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsO
 
 if TYPE_CHECKING:
     from saga_engine.errors import SagaError
+    from saga_engine.ports import Store
     from saga_engine.settings import Settings
 
 _PACKAGES = ("pydantic", "redis", "hiredis", "jsonpath-ng", "transitions", "typer", "rich", "msgspec", "jsonschema-rs")
@@ -21,6 +22,8 @@ _EXTRAS = {
 }
 #: A doctor's visit is no time to wait out an outage, in seconds.
 _PATIENCE_S = 2.0
+#: How many pieces of some hundreds of sagas are looked at.
+_PIECES = 64
 
 
 class Finding(NamedTuple):
@@ -189,12 +192,33 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
             # With durability = "relaxed" a weak server was chosen; what it does not keep is still said.
             lenient = severity == "error" and not refused and settings.durability == "relaxed"
             findings.append(Finding("warning" if lenient else severity, "store", text, hint))
+        if not refused:
+            await _orphans(store, findings)
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None
     finally:
         await store.close()
     return {"url": promise.url, "server": promise.server, "level": promise.level, "asked_for": settings.durability}
+
+
+async def _orphans(store: Store, findings: list[Finding]) -> None:
+    """Sagas that have not ended and that nobody drives or will drive, as far as a short look finds them."""
+    from saga_engine.ports import SWEEP_START
+
+    at, found = SWEEP_START, 0
+    for _ in range(_PIECES):
+        swept = await store.work().sweep("doctor", at, queue=False)
+        at, found = swept.at, found + swept.orphans
+        if at == SWEEP_START:
+            break
+    if found:
+        text = f"{_many(found, 'saga')} have not ended, and nobody drives them or has queued them"
+        if found == 1:
+            text = "1 saga has not ended, and nobody drives it or has queued it"
+        findings.append(
+            Finding("warning", "store", text, "`saga resume --all` goes on with them, and so does a worker")
+        )
 
 
 # --- the tools -----------------------------------------------------------------------------------------------------

@@ -34,9 +34,10 @@ from saga_engine.ports.store import (
     StorePromise,
 )
 from saga_engine.ports.tools import Call, Clock, Tools
-from saga_engine.ports.work import Load, Taken, Taking, WorkStore
+from saga_engine.ports.work import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking, WorkStore
 
 __all__ = [
+    "SWEEP_START",
     "Ack",
     "AckVerdict",
     "Acquired",
@@ -69,6 +70,8 @@ __all__ = [
     "StepsCheck",
     "Store",
     "StorePromise",
+    "SweepPlace",
+    "Swept",
     "Taken",
     "Taking",
     "Tools",

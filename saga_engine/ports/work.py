@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class Taken(NamedTuple):
@@ -30,6 +30,23 @@ class Taking(NamedTuple):
     alive: bool
     next_due_ms: int | None
     sagas: Sequence[Taken]
+
+
+#: Where a sweep goes on: partition, status and cursor, each as the store counts them.
+SweepPlace = tuple[int, int, str]
+SWEEP_START: Final[SweepPlace] = (0, 0, "0")
+
+
+class Swept(NamedTuple):
+    """What a piece of a sweep found. ``at``: where to go on; ``SWEEP_START``: the sweep is through.
+
+    ``orphans``: how many sagas had not ended although nobody owned them and nobody had queued them. ``owned``: sagas of
+    the one who asked, each with its epoch.
+    """
+
+    at: SweepPlace
+    orphans: int
+    owned: Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,14 @@ class WorkStore(Protocol):
         """Put the sagas of an owner whose session has ended into the queue; returns how many there were.
 
         ``dead``: the owner is provably dead, so its live session is no obstacle. An owner that lives is left alone.
+        """
+        ...
+
+    async def sweep(self, owner: str, at: SweepPlace = SWEEP_START, *, queue: bool = True) -> Swept:
+        """Look at some hundreds of the sagas that have not ended, from ``at`` on.
+
+        Those that nobody owns and nobody queued go into the queue, unless they rest for a person or for their agent;
+        without ``queue`` they are only counted. A saga that is there throughout a sweep is looked at.
         """
         ...
 

@@ -99,12 +99,18 @@ class Debts:
             _log.info("sagas could not be given up (%s); workers find them", error)
 
     def _settle_soon(self) -> None:
-        if self._timer is None and self._settling is None:
-            self._timer = asyncio.get_running_loop().call_later(_AGAIN_S, self._settle_now)
+        if self._timer is not None or self._settling is not None:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # the loop has been torn down under a saga: workers find it
+        self._timer = loop.call_later(_AGAIN_S, self._settle_now)
 
     def _settle_now(self) -> None:
         self._timer = None
-        self._settling = asyncio.create_task(self._settle_and_again(), name="saga-debts")
+        task = asyncio.create_task(self._settle_and_again(), name="saga-debts")
+        self._settling = None if task.done() else task  # an eager task may have ended already
 
     async def _settle_and_again(self) -> None:
         try:

@@ -240,7 +240,13 @@ class SagaDriver:
                     return
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, with no task of its own: the hot path of a sequential saga.
-                    settled_at = self._judge(effects[0], await self._result(effects[0]), records)
+                    try:
+                        result = await self._result(effects[0])
+                    except LeaseLost:
+                        raise
+                    except (Exception, SystemExit) as error:  # noqa: BLE001 - as in ``_perform_apart``
+                        result = self._defect(effects[0], error)
+                    settled_at = self._judge(effects[0], result, records)
                 else:
                     await self._perform(effects, records)
                     settled_at = None
@@ -438,10 +444,8 @@ class SagaDriver:
         except asyncio.CancelledError:
             self._ended_apart()
             raise
-        except Exception as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
-            _log.exception("an effect of saga %s failed inside the engine", self.state.saga_id)
-            defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
-            result = defect if type(effect) in _ASIDE else Unknown(defect)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a defect must not leave the saga waiting for ever
+            result = self._defect(effect, error)
         self._outcomes.append((effect, result))  # type: ignore[arg-type]
         self._ended_apart()
 
@@ -450,6 +454,12 @@ class SagaDriver:
         assert task is not None
         self._tasks.pop(task, None)  # here and not in a callback: the driver counts on it as soon as it wakes
         self.rouse()
+
+    def _defect(self, effect: AnyEffect, error: BaseException) -> Result:
+        """What came of an effect that failed inside the engine, or in code of others around the call: nobody knows."""
+        _log.error("an effect of saga %s failed inside the engine", self.state.saga_id, exc_info=error)
+        defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
+        return defect if type(effect) in _ASIDE else Unknown(defect)
 
     def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:
         """Record what came of an effect; returns when."""

@@ -24,6 +24,7 @@ from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import (
     Interrupted,
+    JournalConflict,
     LeaseLost,
     QueueFull,
     SagaError,
@@ -36,8 +37,10 @@ from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Store, Taken, Tools
 from saga_engine.runtime.acquiring import acquire
+from saga_engine.runtime.audit import Audit
 from saga_engine.runtime.debts import Debts
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
+from saga_engine.runtime.endings import interrupted, lost, other_plan
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.observers import Observers
@@ -102,6 +105,7 @@ class Fleet:
         self._opening = asyncio.Lock()
         self._running: dict[str, Running] = {}
         self.debts = Debts(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
+        self._audit = Audit(store.work, lambda: self._writer.owner, lambda name: name in self._running, self.debts)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -121,6 +125,7 @@ class Fleet:
         self.stop()
         tasks = [saga.task for saga in self._running.values() if saga.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._audit.stop()
         await self._writer.close()
         if self._performer is not None:
             await self.debts.settle_at_the_end()
@@ -280,9 +285,18 @@ class Fleet:
             saga.future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            if not isinstance(error, SagaError):
+                self.debts.owe_perhaps(saga_id, self._due_after(error))  # a defect: wherever it struck
             if not saga.future.done():
                 saga.future.set_exception(error)
                 saga.future.exception()  # if nobody waits for it, its journal says so: asyncio need not warn
+        except BaseException:
+            # Somebody's code wants the process to end, or the loop is torn down: whatever ends a driver gives it back.
+            self.debts.owe_perhaps(saga_id, AT_ONCE)
+            if not saga.future.done():
+                saga.future.set_exception(interrupted(saga_id))
+                saga.future.exception()
+            raise
         else:
             heir = self._running.get(saga_id)
             if outcome is None and heir is not None and heir is not saga:
@@ -331,11 +345,13 @@ class Fleet:
                 if self.closing or saga.queued or take_ups > _MAX_TAKE_UPS:
                     # One from the queue is found there again, unless a late request of ours was what fenced it off.
                     self.debts.owe_perhaps(saga_id, AT_ONCE)
-                    raise _lost(saga_id) from error
+                    raise lost(saga_id) from error
                 _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
                 driver = None
             except Exception as error:
                 saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
+                if isinstance(error, JournalConflict):  # the store went back, perhaps, and with it the epoch
+                    self.debts.owe_perhaps(saga_id, self._due_after(error))
                 await self.debts.give_up(saga_id, driver.state.epoch, self._due_after(error))
                 raise
             else:
@@ -354,11 +370,7 @@ class Fleet:
                 if not driver.stopping:  # it had just gone back into the queue when somebody came to wait for it
                     driver = None
                     continue
-                raise Interrupted(
-                    f"saga {saga_id} was interrupted; it stands as its journal says",
-                    hint=f"saga resume {saga_id}",
-                    saga_id=saga_id,
-                )
+                raise interrupted(saga_id)
 
     def _wake_later(self, state: State) -> None:
         """Take a resting saga up again when an approval expires or people are to be reminded, if this process lives."""
@@ -498,7 +510,7 @@ class Fleet:
         try:
             performer = await self._open_lease()
             if performer.lease.owner != owner:
-                raise _lost(saga_id)
+                raise lost(saga_id)
             data = taken.records
             records = (
                 await read_records(self._store, saga_id) if data is None else await decoded(self._store, saga_id, data)
@@ -539,6 +551,7 @@ class Fleet:
             await lease.open()
             lease.on_lost(self._lost)
             self._writer.owner = lease.owner
+            self._audit.start()
             self._performer = Performer(self._tools, lease, self._escalation, self._advisor, self._semantic)
             return self._performer
 
@@ -561,23 +574,6 @@ def _require_secrets(compiled: CompiledPlan) -> None:
         if call.rollback is not None:
             for name in call.rollback.params.secrets:
                 secret_value(name)
-
-
-def other_plan(saga_id: str) -> SagaExists:
-    """The error of a submission whose id belongs to a saga with another plan or other input."""
-    return SagaExists(
-        f"saga {saga_id} exists with another plan or other input",
-        hint="choose another id (--id), or leave the id out to get a new one",
-        saga_id=saga_id,
-    )
-
-
-def _lost(saga_id: str) -> LeaseLost:
-    return LeaseLost(
-        f"the lease of saga {saga_id} was lost; this process stopped before the next effect",
-        hint=f"saga resume {saga_id}",
-        saga_id=saga_id,
-    )
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -4,7 +4,7 @@ One class for every server; a remote, an embedded and a fake one differ only in 
 carry the hash tag of its partition, so everything a script changes together lives in one slot::
 
     saga:{p07}:journal:<id>     list    the records
-    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary, and mail, values
+    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary, and mail, values, idle
     saga:{p07}:values:<id>      hash    large values by digest
     saga:{p07}:inbox:<id>       list    messages waiting
     saga:{p07}:index:<STATUS>   zset    id by changed_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
-from saga_engine.ports import Load, Taken, Taking
+from saga_engine.ports import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -92,6 +92,20 @@ class RedisWork:
                     if cursor == 0:
                         break
         return moved
+
+    async def sweep(self, owner: str, at: SweepPlace = SWEEP_START, *, queue: bool = True) -> Swept:
+        """Look at some of the sagas that have not ended; see ``ports.WorkStore``."""
+        partition, status, cursor = at
+        tags = self._tags if self._together else self._tags[partition : partition + 1]
+        args = [owner, int(queue), _LOOK_AT, partition if self._together else 0, status, cursor, *_LIVE]
+        # On a cluster the call speaks of one partition, and its reply is the only one.
+        (reply,) = await self._spread("sweep", [(f"{tag}owners",) for tag in tags], args)
+        next_at = (reply[0], reply[1], str(reply[2], "utf-8"))
+        if not self._together:
+            following = partition + (next_at == SWEEP_START)
+            next_at = (following % len(self._tags), *next_at[1:])
+        owned = [(str(saga_id, "utf-8"), epoch) for saga_id, epoch in zip(reply[4::2], reply[5::2], strict=True)]
+        return Swept(next_at, reply[3], owned)
 
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
         """What a worker says of itself (JSON), forgotten after ``ttl_ms``."""

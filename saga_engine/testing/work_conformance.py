@@ -13,7 +13,7 @@ import pytest
 
 from saga_engine.core.states import SAGA_STATES
 from saga_engine.errors import SagaNotFound
-from saga_engine.ports import Ack, Acquired, Creation, Entry, Store, Taken, Taking
+from saga_engine.ports import SWEEP_START, Ack, Acquired, Creation, Entry, Store, Taken, Taking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -360,6 +360,54 @@ class _Owners:
         assert (await ask(store, nonce="n")).sagas == []
 
 
+class _Sweeping:
+    """What no owner and no queue knows of."""
+
+    async def test_a_saga_that_nobody_owns_and_nobody_queued_is_found(self, store: Store) -> None:
+        """Its owner's session ended as if it had owned nothing: only a look at the saga itself can tell."""
+        await own(store, *(f"s{number}" for number in range(40)), owner="gone")
+        await store.close_session("gone", clean=True)
+        assert await names(store) == set()
+        assert (await swept(store, queue=False))[0] == 40
+        assert (await swept(store))[0] == 40
+        assert (await swept(store))[0] == 0
+        assert len(await names(store)) == 40
+
+    async def test_what_is_owned_queued_resting_or_over_is_no_orphan(self, store: Store) -> None:
+        """Nor is a saga that was given up with nothing to do: its agent goes on with it."""
+        await own(store, "owned", "idle", "later", "rests", "over")
+        await store.release("idle", 1)
+        await store.release("later", 1, LONG_MS)
+        rest = Entry("rests", 1, 1, [b"r"], "ESCALATED", b"{}", release=True)
+        over = Entry("over", 1, 1, [b"r"], "COMPLETED", b"{}", release=True)
+        assert {ack.verdict for ack in (await store.append("A", [rest, over])).acks} == {"ok"}
+        await queue(store, "queued")
+        assert (await swept(store))[0] == 0
+        acquired = await store.acquire("idle", "A")
+        assert isinstance(acquired, Acquired)
+        await store.close_session("A", clean=True)
+        assert (await swept(store))[0] == 2  # 'idle' is somebody's work again, and 'owned'
+
+    async def test_an_owner_hears_what_is_its_own(self, store: Store) -> None:
+        """It may have forgotten a saga that the store gives it: one that went back to an earlier day."""
+        await own(store, *(f"s{number}" for number in range(40)))
+        await own(store, "other", owner="B")
+        assert (await swept(store, "A"))[1] == {f"s{number}": 1 for number in range(40)}
+
+
+async def swept(store: Store, owner: str = "W", *, queue: bool = True) -> tuple[int, dict[str, int]]:
+    """A whole sweep: how many orphans there were, and what is the owner's, with epochs."""
+    at, orphans = SWEEP_START, 0
+    owned: dict[str, int] = {}
+    while True:
+        found = await store.work().sweep(owner, at, queue=queue)
+        orphans += found.orphans
+        owned |= dict(found.owned)
+        at = found.at
+        if at == SWEEP_START:
+            return orphans, owned
+
+
 class _Load:
     """Back-pressure, and what is told of the queue."""
 
@@ -413,5 +461,5 @@ class _Load:
         assert dict(reports) == {"A": b'{"pid":1}'}
 
 
-class WorkConformance(_Taking, _Waiting, _Posting, _Owners, _Load):
+class WorkConformance(_Taking, _Waiting, _Posting, _Owners, _Sweeping, _Load):
     """All of it; give it a fixture ``store``: an opened, empty ``Store``."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from saga_engine.ports import Creation, Entry
+from saga_engine.stores import open_store
 from tests.cli.conftest import TOOLS
 from tests.servers import DebianRedis
 
@@ -77,3 +81,22 @@ def test_a_weak_store_is_told_with_the_cure(cli):
     assert any("appendfsync always" in one["hint"] for one in findings(ran, "error"))
     assert lenient.code == 0
     assert any("appendfsync" in one["text"] for one in findings(lenient, "warning"))
+
+
+def test_sagas_that_nobody_drives_are_a_finding(cli):
+    """The store is fine, and yet a saga stands still: it says so, and what goes on with it."""
+
+    async def orphan() -> None:
+        store = open_store(f"embedded://{cli.folder}/.saga")
+        await store.open()
+        await store.open_session("gone", 60_000)
+        entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", b"{}", creation=Creation("d", owned=True))
+        await store.append("gone", [entry])
+        await store.close_session("gone", clean=True)
+        await store.close()
+
+    asyncio.run(orphan())
+    ran = cli("doctor", "--json")
+    (found,) = [one for one in findings(ran, "warning") if one["about"] == "store"]
+    assert "1 saga has not ended" in found["text"]
+    assert "saga resume --all" in found["hint"]

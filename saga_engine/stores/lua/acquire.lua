@@ -27,6 +27,7 @@ if holder ~= '' and holder ~= owner then
   redis.call('SREM', tag .. 'wake:' .. holder, id)
 end
 redis.call('HSET', head, 'owner', owner)
+redis.call('HDEL', head, 'idle')
 redis.call('ZREM', tag .. 'due', id)
 local reply = {1, redis.call('HINCRBY', head, 'epoch', 1), redis.call('LLEN', journal)}
 for _, message in ipairs(redis.call('LRANGE', tag .. 'inbox:' .. id, 0, -1)) do

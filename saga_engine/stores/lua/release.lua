@@ -19,6 +19,8 @@ if found[1] == ARGV[1] and found[2] ~= '' then
   redis.call('HSET', KEYS[1], 'owner', '')
   if due_ms > 0 then
     wait_for_worker(tag, id, due_ms, now)
+  else
+    redis.call('HSET', KEYS[1], 'idle', '1') -- on purpose: `sweep` takes it for no orphan
   end
 end
 return 0

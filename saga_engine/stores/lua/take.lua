@@ -73,6 +73,7 @@ for _, due in ipairs(KEYS) do
           call('SREM', tag .. 'wake:' .. found[1], id)
         end
         call('HSET', head, 'owner', owner)
+        call('HDEL', head, 'idle')
         add(tag, id, call('HINCRBY', head, 'epoch', 1))
         names[#names + 1] = id
         limit = limit - 1

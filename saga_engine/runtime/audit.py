@@ -1,0 +1,87 @@
+"""Compares what the store says of the sagas that have not ended with what is true, one piece a second.
+
+Each process with a lease does that, whether it is a worker or not. A saga that nobody owns and nobody queued goes into
+the queue. A saga that is this process's own, although it does not drive it, is given up: the store may have gone back
+to an earlier day (a restored backup, a fail-over), when the saga was driven here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from saga_engine.errors import StoreRefused, StoreUnavailable
+from saga_engine.ports import SWEEP_START, WorkStore
+from saga_engine.runtime.debts import Debts
+
+_log = logging.getLogger("saga_engine.audit")
+
+#: How often, in seconds, a piece is looked at.
+_EVERY_S = 1.0
+#: A due time that is long past: the saga wants a worker now.
+_AT_ONCE = 1
+
+
+class Audit:
+    """The audit of one process. ``owner`` tells who it is now; ``drives`` whether it drives a saga."""
+
+    def __init__(
+        self, work: Callable[[], WorkStore], owner: Callable[[], str], drives: Callable[[str], bool], debts: Debts
+    ) -> None:
+        self._work = work
+        self._owner = owner
+        self._drives = drives
+        self._debts = debts
+        self._at = SWEEP_START
+        self._of = ""
+        # Sagas of ours that were not driven when the last whole sweep, and this one, came by: by epoch.
+        self._before: dict[str, int] = {}
+        self._now: dict[str, int] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Go on with it until ``stop``."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._go_round(), name="saga-audit")
+
+    async def stop(self) -> None:
+        """End it."""
+        self._stopped = True  # a client may swallow the one cancellation that is sent
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self) -> None:
+        """Look at one piece. Raises ``StoreUnavailable`` or ``StoreRefused``."""
+        owner = self._owner()
+        if owner != self._of:  # with the lease, its sagas became nobody's
+            self._of, self._at = owner, SWEEP_START
+            self._before.clear()
+            self._now.clear()
+        swept = await self._work().sweep(owner, self._at)
+        if swept.orphans:
+            _log.warning("%d sagas that nobody owned and nobody had queued are in the queue now", swept.orphans)
+        for saga_id, epoch in swept.owned:
+            if self._drives(saga_id):
+                continue
+            # Seen twice, so that what has just been taken, or is just being given up, is left alone.
+            if self._before.get(saga_id) == epoch:
+                _log.warning("saga %s is ours by the store's word and is not driven here: it is given up", saga_id)
+                self._debts.owe_perhaps(saga_id, _AT_ONCE)
+            else:
+                self._now[saga_id] = epoch
+        self._at = swept.at
+        if self._at == SWEEP_START:
+            self._before, self._now = self._now, {}
+
+    async def _go_round(self) -> None:
+        while not self._stopped:
+            await asyncio.sleep(_EVERY_S)
+            try:
+                await self.look()
+            except (StoreUnavailable, StoreRefused) as error:
+                _log.debug("no sweep now: %s", error)
+            except Exception:  # noqa: BLE001 - the next piece may do better
+                _log.exception("a sweep failed")

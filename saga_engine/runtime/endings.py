@@ -1,0 +1,32 @@
+"""Why a saga is not driven here (any more), in words."""
+
+from __future__ import annotations
+
+from saga_engine.errors import Interrupted, LeaseLost, SagaExists
+
+
+def other_plan(saga_id: str) -> SagaExists:
+    """The error of a submission whose id belongs to a saga with another plan or other input."""
+    return SagaExists(
+        f"saga {saga_id} exists with another plan or other input",
+        hint="choose another id (--id), or leave the id out to get a new one",
+        saga_id=saga_id,
+    )
+
+
+def interrupted(saga_id: str) -> Interrupted:
+    """The error of whoever waits for a saga that this process stops driving before its end."""
+    return Interrupted(
+        f"saga {saga_id} was interrupted; it stands as its journal says",
+        hint=f"saga resume {saga_id}",
+        saga_id=saga_id,
+    )
+
+
+def lost(saga_id: str) -> LeaseLost:
+    """The error of whoever waits for a saga that this process may not write any more."""
+    return LeaseLost(
+        f"the lease of saga {saga_id} was lost; this process stopped before the next effect",
+        hint=f"saga resume {saga_id}",
+        saga_id=saga_id,
+    )
