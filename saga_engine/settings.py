@@ -123,6 +123,13 @@ def replicas_of(durability: str) -> int:
     return int(found[1] or 0)
 
 
+def without_login(url: str) -> str:
+    """An address that may be shown: what stands before an '@', and behind a '?', may be a key."""
+    scheme, separator, rest = url.partition("://")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}{separator}{'***@' if at else ''}{host.partition('?')[0]}"
+
+
 def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings in force. ``flags`` that are None or empty were not given. Raises ``SettingInvalid``."""
     start = cwd or Path.cwd()

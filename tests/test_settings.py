@@ -151,3 +151,24 @@ def test_the_operators_file_is_read_once(tmp_path: Path) -> None:
     write(tmp_path, '[policy]\ndefault = "deny"')
     found = settings.load({}, cwd=tmp_path, environ={"SAGA_CONFIG": str(tmp_path / "saga.toml")})
     assert len(found.files) == 1
+
+
+@pytest.mark.parametrize("url", ["temporal://ada:s3cr3t@host:7233/x", "temporal://s3cr3t@host", "temporal://h:s3cr3t@x:y",
+                                 "temporal://host/x?key=s3cr3t", "redis://ada:s3cr3t@host"])  # fmt: skip
+def test_an_address_with_a_login_is_refused_without_showing_it(url: str) -> None:
+    """Keys of Temporal stand in its own variables; whoever writes one into the address does not find it in an error."""
+    from saga_engine.temporal.client import Address
+
+    with pytest.raises(SettingInvalid) as refused:
+        Address.parse(url)
+    assert "s3cr3t" not in str(refused.value.to_dict())
+    assert "s3cr3t" not in settings.without_login(url)
+
+
+def test_the_doctor_shows_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the store's password nor one in an engine's address."""
+    from saga_engine.cli.doctor import _in_force
+
+    monkeypatch.chdir(tmp_path)
+    found = settings.load({"engine": "temporal://ada:s3cr3t@host", "store": "redis://:s3cr3t@host"}, environ={})
+    assert "s3cr3t" not in str(_in_force(found, {}))

@@ -158,6 +158,10 @@ def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, 
 
 
 def _public(name: str, value: Any) -> Any:
+    if name == "engine":
+        from saga_engine.settings import without_login
+
+        return without_login(value)
     if name != "store":
         return list(value) if isinstance(value, tuple) else value
     from saga_engine.stores.remote import without_password

@@ -28,6 +28,8 @@ def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
     ``tools``: whether that command may have to call tools; one that only looks does not know ``--tools``.
     """
     # What the environment or saga.toml says, they will say again.
+    from saga_engine.settings import without_login
+
     given = sys.argv[1:]
     line: list[str] = []
     if tools and (_named("--tools", given) or not settings.names_tools):
@@ -35,7 +37,7 @@ def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
         line += [part for reference in references for part in ("--tools", reference)]
     for option, value in (("--engine", settings.engine), ("--task-queue", settings.task_queue)):
         if _named(option, given):
-            line += [option, shlex.quote(shown(value))]
+            line += [option, shlex.quote(shown(without_login(value)))]
     if _named("--store", given):
         from saga_engine.stores.remote import without_password
 

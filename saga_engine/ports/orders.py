@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from saga_engine.core.effects import FORWARD, Alert, CallTool, Done, ErrorInfo, NotDone, Outcome, Probe
+from saga_engine.core.effects import FORWARD, Alert, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
+from saga_engine.core.scrubbing import scrubber
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
@@ -190,33 +191,5 @@ def misfit(spec: ToolSpec | None, params: Mapping[str, Any]) -> NotDone | None:
 
 
 def scrub(outcome: Outcome, secrets: Mapping[str, str]) -> Outcome:
-    """The outcome with a marker in the place of each value of ``secrets`` (values by name)."""
-    known = {value: f"$secret.{name}" for name, value in secrets.items() if value}
-    if not known:
-        return outcome
-    if isinstance(outcome, Done):
-        return outcome._replace(output=_scrub_value(outcome.output, known))
-    error = ErrorInfo(
-        error_code=_scrub_text(outcome.error.error_code, known),
-        message=_scrub_text(outcome.error.message, known),
-        suggestion=None if outcome.error.suggestion is None else _scrub_text(outcome.error.suggestion, known),
-        retryable=outcome.error.retryable,
-        traceback=None if outcome.error.traceback is None else _scrub_text(outcome.error.traceback, known),
-    )
-    return outcome._replace(error=error)
-
-
-def _scrub_text(text: str, known: Mapping[str, str]) -> str:
-    for value, marker in known.items():
-        text = text.replace(value, marker)
-    return text
-
-
-def _scrub_value(value: Any, known: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return _scrub_text(value, known)
-    if isinstance(value, dict):
-        return {_scrub_text(key, known): _scrub_value(item, known) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_scrub_value(item, known) for item in value]
-    return value
+    """The outcome with a marker in the place of each value of ``secrets`` (values by name), however it is spelt."""
+    return scrubber(secrets).outcome(outcome) if secrets else outcome

@@ -57,8 +57,10 @@ class RemoteConnector:
             if url.startswith("unix:") and not options.get("path"):
                 raise ValueError("a unix:// address needs an absolute path: unix:///run/redis.sock")
         except ValueError as error:
+            # A password with a mark in it that should have been encoded is taken for something else, and shown as that.
+            why = "; a password has to be URL-encoded" if "@" in url else f": {error}"
             raise StoreUrlInvalid(
-                f"the store's address cannot be understood: {error}", hint="for example redis://localhost:6379/0"
+                f"the store's address cannot be understood{why}", hint="for example redis://localhost:6379/0"
             ) from error
 
     async def prepare(self, limit_s: float) -> None:

@@ -42,6 +42,7 @@ from saga_engine.errors import (
     SagaNotFound,
     SettingInvalid,
 )
+from saga_engine.settings import without_login
 from saga_engine.temporal import wire
 
 _REFUSALS: Final = {kind.code: kind for kind in (CancelRefused, DecisionRefused, AmendRefused)}
@@ -75,10 +76,12 @@ class Address(NamedTuple):
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port or 7233
         except ValueError as error:
-            raise SettingInvalid(f"the engine's address cannot be understood: {error}", hint=_HINT) from error
+            # Not even in other words: a wrong address may hold a password.
+            raise SettingInvalid("the engine's address cannot be understood", hint=_HINT) from error
         namespace = parts.path.strip("/")
         if parts.scheme != "temporal" or not host or parts.query or parts.username or "/" in namespace:
-            raise SettingInvalid(f"{url[:200]!r} is no engine's address", hint=_HINT)
+            hint = f"{_HINT}; keys: TEMPORAL_API_KEY" if parts.username else _HINT
+            raise SettingInvalid(f"{without_login(url)[:200]!r} is no engine's address", hint=hint)
         named = f"[{host}]" if ":" in host else host
         return cls(f"{named}:{port}", namespace or "default")
 

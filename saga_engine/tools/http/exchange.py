@@ -7,11 +7,12 @@ settles a write, and everything else is *unknown*. A read changes nothing, so fo
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, quote_plus, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
+from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import OutcomeUnknown, SecretMissing, ToolError
 from saga_engine.plan.tails import Mismatch, find
 from saga_engine.plan.values import canonical, printable
@@ -26,7 +27,7 @@ from saga_engine.tools.http.answers import (
     retry_after_s,
 )
 from saga_engine.tools.http.endpoint import Endpoint, Made, make_request
-from saga_engine.tools.http.templates import ABSENT, KEY, Unfit, Values, encoded
+from saga_engine.tools.http.templates import ABSENT, KEY, Unfit, Values
 
 if TYPE_CHECKING:
     from saga_engine.tools.http.network import Answer, Wire
@@ -230,24 +231,6 @@ def _without_secrets(error: ToolError | OutcomeUnknown, seen: Mapping[str, str])
 
 
 def _scrubbed(value: Any, seen: Mapping[str, str]) -> Any:
-    """The same value with a marker for each secret that came back, as it is or in the form that it has in a URL."""
-    forms = {
-        form: f"$secret.{name}"
-        for name, secret in seen.items()
-        for form in (secret, encoded(secret), quote_plus(secret))
-    }
-    # The longest first: one secret may be a part of another.
-    known = [(form, forms[form]) for form in sorted(forms, key=len, reverse=True) if form]
-    return _replaced(value, known) if known else value
-
-
-def _replaced(value: Any, known: Sequence[tuple[str, str]]) -> Any:
-    if isinstance(value, str):
-        for form, marker in known:
-            value = value.replace(form, marker)
-        return value
-    if isinstance(value, dict):
-        return {_replaced(key, known): _replaced(item, known) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replaced(item, known) for item in value]
-    return value
+    """The same value with a marker for each secret that came back, in whatever spelling."""
+    found = scrubber(seen)
+    return found.value(value) if found else value
