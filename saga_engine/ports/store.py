@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -46,7 +47,7 @@ class Entry(NamedTuple):
     due_ms: int = 0
 
 
-AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing", "full"]
+AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing", "full", "late"]
 
 
 class Ack(NamedTuple):
@@ -55,8 +56,9 @@ class Ack(NamedTuple):
     ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
     head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the
     id to create is taken (``digest`` tells by which plan). ``missing``: no such saga. ``full``: too many sagas wait for
-    a worker already. Whatever is not ``ok`` changed nothing. ``inbox`` is the number of messages waiting.
-    ``released``: nobody owns the saga now; a saga with mail is given up only if it has ended.
+    a worker already. ``late``: see ``AppendReply``. Whatever is neither ``ok`` nor ``late`` changed nothing.
+    ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga now; a saga with mail is given up
+    only if it has ended.
     """
 
     verdict: AckVerdict
@@ -66,10 +68,15 @@ class Ack(NamedTuple):
 
 
 class AppendReply(NamedTuple):
-    """The store's answer to a group commit: its clock in Unix milliseconds and one ack for each entry, in order."""
+    """The store's answer to a group commit: its clock in Unix milliseconds and one ack for each entry, in order.
+
+    ``late`` (see ``Apart``): the entries, by their place, whose server has not answered with the others. Each future's
+    ack is the entry's, or it fails as ``append`` would have failed if it had been called for that entry alone.
+    """
 
     now_ms: int
     acks: Sequence[Ack]
+    late: Mapping[int, asyncio.Future[Ack]] = {}
 
 
 class Head(NamedTuple):
@@ -209,4 +216,16 @@ class Store(Protocol):
 
     def work(self) -> WorkStore:
         """The queue of sagas that want a worker."""
+        ...
+
+
+class Apart(Protocol):
+    """What a store over several servers offers beside ``append``: the sagas of one do not wait for another."""
+
+    @property
+    def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
+        """As ``append``, but a server that is slow or away holds up its own entries only: they are ``late``.
+
+        Raises if no entry was acknowledged. None: there is one server.
+        """
         ...

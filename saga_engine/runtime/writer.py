@@ -9,6 +9,7 @@ works through the other.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from saga_engine.errors import SagaError
 from saga_engine.ports import Ack, Entry, Store
@@ -22,7 +23,7 @@ _WORTH_HALVING = 32
 class JournalWriter:
     """The one writer of a process. A saga has at most one append under way; its driver sees to that."""
 
-    __slots__ = ("_clock", "_flushing", "_loop", "_queue", "_sending", "_store", "_tasks", "owner")
+    __slots__ = ("_clock", "_flushing", "_late", "_loop", "_queue", "_sending", "_store", "_tasks", "owner")
 
     def __init__(self, store: Store, clock: StoreClock) -> None:
         self.owner = ""
@@ -34,6 +35,7 @@ class JournalWriter:
         self._flushing = 0
         self._sending = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Future[Ack]] = set()
 
     def append(self, entry: Entry) -> asyncio.Future[Ack]:
         """Queue one saga's records; the future's ack says that they are durable, or why they were not added.
@@ -79,7 +81,9 @@ class JournalWriter:
     async def _send(self, batch: list[tuple[asyncio.Future[Ack], Entry]]) -> None:
         self._sending += 1
         try:
-            reply = await self._store.append(self.owner, [entry for _, entry in batch])
+            # Of several servers none waits for another.
+            append = getattr(self._store, "append_apart", None) or self._store.append
+            reply = await append(self.owner, [entry for _, entry in batch])
         except BaseException as error:
             for future, _ in batch:
                 if not future.done():
@@ -94,9 +98,24 @@ class JournalWriter:
             self._sending -= 1
         self._clock.set(reply.now_ms)
         for (future, _), ack in zip(batch, reply.acks, strict=True):
-            if not future.done():
+            if not future.done() and ack.verdict != "late":
                 future.set_result(ack)
+        for place, late in reply.late.items():
+            late.add_done_callback(partial(_pass_on, batch[place][0]))
+            self._late.add(late)
+            late.add_done_callback(self._late.discard)
 
     async def close(self) -> None:
         """Wait for what is under way."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._late, return_exceptions=True)
+
+
+def _pass_on(waiting: asyncio.Future[Ack], late: asyncio.Future[Ack]) -> None:
+    if waiting.done():
+        return
+    if late.cancelled():
+        waiting.cancel()  # the event loop is closing
+    elif error := late.exception():
+        waiting.set_exception(error)
+    else:
+        waiting.set_result(late.result())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
-from saga_engine.errors import StoreUnavailable
+from saga_engine.errors import SagaError, StoreUnavailable
 from saga_engine.stores.cluster import ClusterConnector, ClusterLine
 from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, judge
 from saga_engine.stores.scripts import Script, script
@@ -39,6 +39,8 @@ _UNCONFIRMED: Final = frozenset(
 )
 
 _ABSENT: Final = b"absent"
+#: How long a group commit on a cluster waits for the slowest node, in seconds, before it lets the others go on.
+_GRACE_S: Final = 1.0
 
 
 class Calls:
@@ -49,6 +51,7 @@ class Calls:
         self._replicas = replicas
         self._patience_s = patience_s
         self._cluster = isinstance(connector, ClusterConnector)
+        self._settling: set[asyncio.Task[None]] = set()
         # A long list or a large value must not stand between the journal and the disk: appends have their own line.
         self.journal = _line(connector, patience_s, width=2)
         self.others = _line(connector, patience_s, width=8)
@@ -59,7 +62,8 @@ class Calls:
         return self._cluster
 
     async def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Wait for calls whose answers are late, and close the connections."""
+        await asyncio.gather(*self._settling, return_exceptions=True)
         await self.journal.close()
         await self.others.close()
 
@@ -118,6 +122,62 @@ class Calls:
         for place, reply in zip(unknown, taught, strict=True):
             replies[place] = reply
         return replies
+
+    async def run_each(
+        self, name: str, calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]], line: ClusterLine
+    ) -> list[asyncio.Future[Any]]:
+        """The reply of each call of one script on a cluster. No node is waited for longer than ``_GRACE_S``.
+
+        A future that is not done goes on by itself; one that failed has a ``SagaError``.
+        """
+        chosen = script(name)
+        replicas = 0 if name in _UNCONFIRMED else self._replicas
+        wholes = [(_with_absent(keys), args) for keys, args in calls]
+        commands = [[b"EVALSHA", chosen.sha, len(keys), *keys, *args] for keys, args in wholes]
+        found: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in calls]
+        settling = []
+        for places, task in await line.call_each(commands, replicas=replicas, grace_s=_GRACE_S):
+            settle = self._settle(task, [(found[place], calls[place]) for place in places], name, line)
+            if task.done():
+                await settle
+            else:
+                settling.append(asyncio.create_task(settle))
+        self._settling.update(settling)
+        for late in settling:
+            late.add_done_callback(self._settling.discard)
+        return found
+
+    async def _settle(
+        self,
+        task: asyncio.Task[list[Any]],
+        waiting: Sequence[tuple[asyncio.Future[Any], tuple[Sequence[Argument], Sequence[Argument]]]],
+        name: str,
+        line: ClusterLine,
+    ) -> None:
+        """Hand the replies of one node to those who wait for them."""
+        try:
+            replies = await task
+        except BaseException as error:
+            for future, _ in waiting:
+                if isinstance(error, Exception):
+                    future.set_exception(error)
+                else:
+                    future.cancel()
+            raise
+        for reply, (future, call) in zip(replies, waiting, strict=True):
+            settled = reply
+            if isinstance(reply, NoScriptError):
+                try:
+                    settled = await self.run(name, *call, line)
+                except SagaError as error:
+                    settled = error
+            elif isinstance(reply, ResponseError):
+                settled = refusal(reply, self._url)
+            if isinstance(settled, SagaError):
+                future.set_exception(settled)
+                future.exception()  # whoever wants to know reads it; nobody need
+            else:
+                future.set_result(settled)
 
     async def spread(
         self,

@@ -290,30 +290,12 @@ class ClusterLine(Patient):
     async def _all_at_once(self, commands: Sequence[Sequence[Argument]], replicas: int) -> list[Any]:
         await self._cluster.prepare(self._patience_s)
         replies: list[Any] = [None] * len(commands)
-        shares: dict[Address, list[int]] = {}
-        for place, args in enumerate(commands):
-            try:
-                shares.setdefault(self._owner(args), []).append(place)
-            except RedisConnectionError as error:
-                replies[place] = NotNowError(error)
-        limit_s = self._attempt_s
+        shares, away = self._shares(commands)
+        for place, error in away.items():
+            replies[place] = NotNowError(error)
 
         async def one(address: Address, places: Sequence[int]) -> None:
-            mine = [commands[place] for place in places]
-
-            async def talk(wire: Wire) -> list[Any]:
-                return await (confirmed(wire, mine, replicas, limit_s) if replicas else wire.call_many(mine))
-
-            try:
-                found: Sequence[Any] = await self._line(address).once(talk, limit_s)
-            except StoreRefused as refused:
-                found = [refused] * len(places)
-            except NotNowError as not_now:
-                await self._lost(address)
-                found = [not_now] * len(places)
-            except ResponseError as error:
-                # They were applied, and not confirmed.
-                found = [NotNowError(error)] * len(places)
+            found = await self._at(address, [commands[place] for place in places], replicas)
             for place, reply in zip(places, found, strict=True):
                 replies[place] = reply
 
@@ -321,6 +303,85 @@ class ClusterLine(Patient):
             for address, places in shares.items():
                 group.create_task(one(address, places))
         return replies
+
+    async def call_each(
+        self, commands: Sequence[Sequence[Argument]], *, replicas: int = 0, grace_s: float
+    ) -> list[tuple[Sequence[int], asyncio.Task[list[Any]]]]:
+        """As ``call_many``, but no node is waited for longer than ``grace_s``: places, and the task of their replies.
+
+        A task that is not done goes on. Its replies are the server's, errors included, or a ``SagaError`` for a call
+        that came to nothing.
+        """
+        try:
+            await self._cluster.prepare(self._patience_s)
+            shares, away = self._shares(commands)
+        except NotNowError:
+            shares, away = {}, dict.fromkeys(range(len(commands)), RedisConnectionError("no map of the cluster"))
+        calls: list[tuple[Sequence[int], asyncio.Task[list[Any]]]] = []
+        for address, places in (*shares.items(), *((None, [place]) for place in away)):
+            mine = [commands[place] for place in places]
+            calls.append((places, asyncio.create_task(self._see_to(address, mine, replicas))))
+        tasks = [task for _, task in calls]
+        try:
+            await asyncio.wait(tasks, timeout=grace_s)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        return calls
+
+    async def _see_to(
+        self, address: Address | None, commands: Sequence[Sequence[Argument]], replicas: int
+    ) -> list[Any]:
+        """The replies to the commands of one node; what comes to nothing there is called again by itself."""
+        replies: list[Any] = [None] * len(commands)
+        if address is not None:
+            replies = list(await self._at(address, commands, replicas))
+        again = [
+            place
+            for place, reply in enumerate(replies)
+            if address is None
+            or isinstance(reply, NotNowError)
+            or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas))
+        ]
+        calls = [self.call(commands[place], replicas=replicas) for place in again]
+        for place, reply in zip(again, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(reply, BaseException) and not isinstance(reply, ResponseError | SagaError):
+                raise reply
+            replies[place] = reply
+        return replies
+
+    def _shares(
+        self, commands: Sequence[Sequence[Argument]]
+    ) -> tuple[dict[Address, list[int]], dict[int, RedisConnectionError]]:
+        """The places of the commands of each node, and those that no node is known for."""
+        shares: dict[Address, list[int]] = {}
+        away: dict[int, RedisConnectionError] = {}
+        for place, args in enumerate(commands):
+            try:
+                shares.setdefault(self._owner(args), []).append(place)
+            except RedisConnectionError as error:
+                away[place] = error
+        return shares, away
+
+    async def _at(self, address: Address, commands: Sequence[Sequence[Argument]], replicas: int) -> Sequence[Any]:
+        """What one node replies to commands that are sent in one go, once."""
+        limit_s = self._attempt_s
+
+        async def talk(wire: Wire) -> list[Any]:
+            return await (confirmed(wire, commands, replicas, limit_s) if replicas else wire.call_many(commands))
+
+        try:
+            return await self._line(address).once(talk, limit_s)
+        except StoreRefused as refused:
+            return [refused] * len(commands)
+        except NotNowError as not_now:
+            await self._lost(address)
+            return [not_now] * len(commands)
+        except ResponseError as error:
+            # They were applied, and not confirmed.
+            return [NotNowError(error)] * len(commands)
 
     async def on_each(self, args: Sequence[Argument]) -> list[tuple[str, Any]]:
         """Every primary's address and its reply to a command without a key; an error of one is a reply."""

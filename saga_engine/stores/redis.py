@@ -24,6 +24,7 @@ The keys of the guards are in ``guards``; the verbs for workers are in ``work``.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from dataclasses import replace
 from functools import lru_cache
@@ -35,12 +36,13 @@ from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, Store
 from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
 from saga_engine.settings import replicas_of
 from saga_engine.stores.calls import Calls
+from saga_engine.stores.cluster import ClusterLine
 from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.work import RedisWork
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from saga_engine.stores.wire import Argument, Connector
 
@@ -202,6 +204,44 @@ class RedisStore:
         for place, code in zip((place for places in shares.values() for place in places), codes, strict=True):
             acks[place] = _OK if code == 0 else _ack(code)
         return AppendReply(max(reply[0] for reply in replies), acks)
+
+    @property
+    def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
+        """``append`` on several servers of which none waits for another (see ``ports.Apart``); None on one server."""
+        return self._append_apart if self._calls.scattered else None
+
+    async def _append_apart(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
+        assert isinstance(self._appends, ClusterLine)
+        shares: dict[int, _Places] = {}
+        for place, entry in enumerate(entries):
+            shares.setdefault(crc32(entry.saga_id.encode()) % len(self._tags), []).append(place)
+        calls, places = [], []
+        for share in shares.values():
+            at = 0
+            for keys, args in self._cut(owner, [entries[place] for place in share]):
+                calls.append((keys, args))
+                places.append(share[at : at + len(keys) // 2])
+                at += len(keys) // 2
+        replies = await self._calls.run_each("append", calls or [([], [owner])], self._appends)
+        while not any(reply.done() and not reply.exception() for reply in replies):
+            pending = [reply for reply in replies if not reply.done()]
+            if not pending:
+                raise next(error for reply in replies if (error := reply.exception()))
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        acks = [_OK] * len(entries)
+        late: dict[int, asyncio.Future[Ack]] = {}
+        now_ms = 0
+        for reply, share in zip(replies, places or [[]], strict=True):
+            if reply.done() and not reply.exception():
+                said, *codes = reply.result()
+                now_ms = max(now_ms, said)
+                for place, code in zip(share, codes, strict=True):
+                    acks[place] = _OK if code == 0 else _ack(code)
+            else:
+                for at, place in enumerate(share):
+                    acks[place] = Ack("late")
+                    late[place] = _later(reply, at)
+        return AppendReply(now_ms, acks, late)
 
     def _cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
         """Cut a group commit into script calls by size: keys and arguments of each."""
@@ -437,6 +477,24 @@ def _check(entry: Entry) -> None:
         raise ValueError(f"{entry.saga_id}: only a finished saga expires")
     if entry.due_ms and not (entry.release or (entry.creation and not entry.creation.owned)):
         raise ValueError(f"{entry.saga_id}: a saga that is owned wants no worker")
+
+
+def _later(reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
+    """The ack of the entry at that place of a call whose reply is not there yet, or will never be."""
+    found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+
+    def settle(reply: asyncio.Future[Any]) -> None:
+        if reply.cancelled():
+            found.cancel()
+        elif error := reply.exception():
+            found.set_exception(error)
+            found.exception()  # whoever wants to know reads it; nobody need
+        else:
+            code = reply.result()[at + 1]
+            found.set_result(_OK if code == 0 else _ack(code))
+
+    reply.add_done_callback(settle)
+    return found
 
 
 def _ack(code: int | bytes) -> Ack:

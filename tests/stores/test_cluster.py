@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saga_engine import Coordinator, tool
 from saga_engine.errors import StoreRefused, StoreTooWeak, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
@@ -337,6 +338,82 @@ async def test_a_primary_that_hangs_is_replaced(frail):
     for name in names:
         assert list(await store.read(name)) == [b"r0", b"r1", b"r2"]
     await store.close()
+
+
+@pytest.fixture(scope="module")
+def patient_cluster():
+    """Its nodes do not notice for a long time that one hangs, and go on without it."""
+    with Cluster(replicas=False, node_timeout_ms=60_000) as cluster:
+        for node in cluster.nodes:
+            node.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
+        yield cluster
+
+
+async def test_sagas_of_other_nodes_do_not_wait(patient_cluster):
+    """While one primary hangs, entries of the others are acknowledged; its own follow, or fail, by themselves."""
+    store = await opened(patient_cluster.url, patience_s=GIVE_UP_S)
+    names = [f"s{n}" for n in range(50)]
+    await begin(store, *names)
+    hanging = patient_cluster.primaries()[0]
+    lost = {n for n, name in enumerate(names) if patient_cluster.owner(slot(store._key("head", name))) is hanging}
+    hanging.freeze()
+    try:
+        reply = await store.append_apart("A", [Entry(name, 1, 1, [b"r1"]) for name in names])
+        assert set(reply.late) == lost
+        assert [ack.verdict for ack in reply.acks] == ["late" if n in lost else "ok" for n in range(50)]
+        hasty = await opened_as(store, patient_cluster.url, patience_s=0.5)
+        others = [name for n, name in enumerate(names) if n not in lost]
+        one = names[min(lost)]
+        mixed = await hasty.append_apart("A", [Entry(others[0], 2, 1, [b"r2"]), Entry(one, 2, 1, [b"r2"])])
+        assert mixed.acks[0] == Ack("ok")
+        with pytest.raises(StoreUnavailable):
+            await mixed.late[1]
+        with pytest.raises(StoreUnavailable):
+            await hasty.append_apart("A", [Entry(one, 2, 1, [b"r2"])])
+        await hasty.close()
+    finally:
+        hanging.thaw()
+    assert set(await asyncio.gather(*reply.late.values())) == {Ack("ok")}
+    assert list(await store.read(one))[:2] == [b"r0", b"r1"]
+    await store.close()
+
+
+async def opened_as(store, url, **options):
+    """Another client of the same namespace, which knows the partitions without asking all of them."""
+    return open_store(f"{url}?namespace={store._namespace}", **options)
+
+
+@tool(undo="give_back")
+async def take(x: int) -> dict:
+    return {"x": x}
+
+
+@tool
+async def give_back(x: int) -> dict:
+    return {}
+
+
+async def test_a_node_that_hangs_stops_no_saga_of_another(patient_cluster):
+    """Sagas whose journals lie elsewhere end while it hangs; its own end when it is back."""
+    url = f"{patient_cluster.url}?namespace={uuid.uuid4().hex}"
+    plan = {"steps": [{"step_id": n, "tool": "take", "params": {"x": n}} for n in range(5)]}
+    async with Coordinator.open(url, [take, give_back], patience_s=GIVE_UP_S, lease_s=120) as coordinator:
+        first = await coordinator.submit(plan, saga_id="first")
+        await first.wait()
+        hanging = patient_cluster.primaries()[0]
+        key = coordinator.store._key
+        ids = [f"s{n}" for n in range(40)]
+        there = [name for name in ids if patient_cluster.owner(slot(key("head", name))) is hanging]
+        elsewhere = [name for name in ids if name not in there]
+        hanging.freeze()
+        try:
+            begun = {name: asyncio.create_task(coordinator.run(plan, saga_id=name)) for name in ids}
+            done = await asyncio.gather(*(begun[name] for name in elsewhere))
+            assert {outcome.status for outcome in done} == {"COMPLETED"}
+            assert not any(begun[name].done() for name in there)
+        finally:
+            hanging.thaw()
+        assert {(await begun[name]).status for name in there} == {"COMPLETED"}
 
 
 async def test_a_cluster_that_is_down(frail):
