@@ -333,8 +333,9 @@ class SessionEnded(SagaError):
 class ToolError(Exception):
     """Raised by a tool to say: *it was not done*.
 
-    ``retryable`` tells whether the same call may succeed later; ``suggestion`` tells the model or the
-    person what to do instead; ``retry_after_s`` is the least wait in seconds before the next attempt.
+    ``retryable`` tells whether the same call may succeed later; left out, a call is not tried again and an undo is.
+    ``suggestion`` tells the model or the person what to do instead; ``retry_after_s`` is the least wait in seconds
+    before the next attempt.
     ``definite=False``: the word is about this attempt alone. An earlier attempt under the same key that is in doubt
     stays in doubt: a 401 or a refused connection tells nothing about the request before it.
     """
@@ -344,7 +345,7 @@ class ToolError(Exception):
         message: str,
         *,
         error_code: str = "tool_error",
-        retryable: bool = False,
+        retryable: bool | None = None,
         suggestion: str | None = None,
         retry_after_s: float | None = None,
         definite: bool = True,

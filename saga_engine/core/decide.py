@@ -79,6 +79,8 @@ def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noq
             _stuck(state, index, direction, kind, now_ms, means)
             for (index, direction), kind in state.to_escalate.items()
         ]
+    if state.denied:
+        return [_denied(state, index, now_ms) for index in state.denied]
     if state.expiring and (expired := _expired(state, now_ms)):
         return expired
     if means.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
@@ -101,6 +103,7 @@ def _is_quiet(state: State) -> bool:
         or (state.failing is not None and not state.backward)
         or state.to_replan is not None
         or state.to_escalate
+        or state.denied
         or state.expiring
         or state.alerts
         or state.reminders
@@ -367,15 +370,27 @@ def give_up(
     """
     step, at = state.plan.steps[index], state.steps[index]
     if direction == FORWARD and step.fallbacks and not moot(state, index, direction):
-        away = at.unavailable if at.using else unavailable
-        for number, fallback in enumerate(step.fallbacks[at.using :], at.using + 1):
-            if fallback.way == "tool" or (fallback.way == "cached" and away):
-                return r.FallbackChosen(at=now, step=step.key, fallback=number, error=error, unavailable=away)
-            if fallback.way == "queue" and away:
-                notice = "" if at.parked else f"{step.key}:parked"
-                delay_ms = round(fallback.every_s * 1000)
-                return r.StepParked(at=now, step=step.key, error=error, delay_ms=delay_ms, notice=notice)
+        number = state.next_way(index, unavailable=unavailable)
+        if number and step.fallbacks[number - 1].way == "queue":
+            return _park(state, index, now, error)
+        if number:
+            away = at.unavailable if at.using else unavailable
+            return r.FallbackChosen(at=now, step=step.key, fallback=number, error=error, unavailable=away)
     return r.StepFailed(at=now, step=step.key, direction=direction, error=error)
+
+
+def _park(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: bool = False) -> r.AnyRecord:
+    """Wait for better times, as the last of the step's fallbacks says."""
+    step = state.plan.steps[index]
+    notice = "" if state.steps[index].parked else f"{step.key}:parked"
+    delay_ms = round(step.fallbacks[-1].every_s * 1000)
+    return r.StepParked(at=now, step=step.key, error=error, delay_ms=delay_ms, notice=notice, in_doubt=in_doubt)
+
+
+def _denied(state: State, index: int, now: int) -> r.AnyRecord:
+    """A person said that a call in doubt did not happen: the step's next way is taken, as after a probe's word."""
+    error = state.steps[index].forward.error or ErrorInfo("did_not_happen", "a person said that it did not happen")
+    return give_up(state, index, FORWARD, now, error, unavailable=True)
 
 
 def moot(state: State, index: int, direction: str) -> bool:
@@ -388,27 +403,56 @@ def moot(state: State, index: int, direction: str) -> bool:
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
     """The next way to find out whether a call happened, in the order of DESIGN §5.
 
-    Ask the probe; call again with the same key while the other side remembers it; call a read again; undo blindly if
-    that is safe; else ask a person. A write without key and probe is never repeated.
+    Ask the probe; call again with the same key while the other side remembers it, later if the plan lets the step wait;
+    call a read again; undo blindly if that is safe; else ask a person. A write without key and probe is never repeated.
     """
     spec, retry = facts(state, index, direction)
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
     if call.probes < _probes(spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
-    elif call.tries < retry.max_attempts and _repeatable(
+    elif call.tries < _budget(call, retry) and _repeatable(
         spec, call, direction, now, _timeout_s(state, index, direction)
     ):
         out.append(_intend(state, index, direction, now))
-    elif spec.effect == "read":
+    elif spec.effect == "read" or not (call.sent or call.insisted):
+        # A read changes nothing; and that a request never left counts where no probe knows better.
         error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
-        out.append(give_up(state, index, direction, now, error, unavailable=True))
+        if spec.effect != "read" and call.tries < retry.max_attempts and not moot(state, index, direction):
+            out.append(_intend(state, index, direction, now))
+        else:
+            out.append(give_up(state, index, direction, now, error, unavailable=True))
+    elif direction == FORWARD and _waits_for_key(state, index, spec, call, now):
+        error = call.error or ErrorInfo(error_code="no_answer", message="no answer came")
+        out.append(_park(state, index, now, error, in_doubt=True))
     elif direction == FORWARD and state.backward and _blind_undo(state, index):
         if not state.steps[index].undo_waits:
             out.append(_intend(state, index, COMPENSATE, now))
+    elif direction == FORWARD and _undo_settles(state, index, spec):
+        out.append(r.CompensationRequested(at=now, step=key))
     else:
         kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
         out.append(escalate(state, index, direction, kind, now))
+
+
+def _budget(call: CallState, retry: RetryPolicy) -> int:
+    """How often a call in doubt may be made; an attempt that died with its process can be settled by one more."""
+    return max(retry.max_attempts, 2) if call.lost else retry.max_attempts
+
+
+def _waits_for_key(state: State, index: int, spec: ToolSpec, call: CallState, now: int) -> bool:
+    """Whether the step may wait and its call be repeated under its key, which is remembered until then."""
+    fallbacks = state.plan.steps[index].fallbacks
+    if not fallbacks or fallbacks[-1].way != "queue" or not spec.keyed or moot(state, index, FORWARD):
+        return False
+    due = now + round(fallbacks[-1].every_s * 1000)
+    return _repeatable(spec, call, FORWARD, due, _timeout_s(state, index, FORWARD))
+
+
+def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
+    """Whether turning around settles a doubt, because the undo makes certain that nothing stands."""
+    turns = not (state.backward or state.session or state.past_pivot) and state.failing is None
+    return spec.on_doubt == "undo" and turns and _blind_undo(state, index)
 
 
 def _probes(spec: ToolSpec, direction: Direction) -> int:

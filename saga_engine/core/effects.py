@@ -43,6 +43,7 @@ class NotDone(NamedTuple):
     ``retryable``: the tool's own word, ``None`` if it said nothing. ``definite``: the tool itself said so
     (a ``ToolError`` or a structured error), so the word also covers earlier attempts under the same key.
     ``counted``: whether it was an attempt at all; one that was kept waiting until its process closed was none.
+    ``once``: the call is not to be repeated: if the word is wrong, a second call is a second effect.
     """
 
     error: ErrorInfo
@@ -50,12 +51,20 @@ class NotDone(NamedTuple):
     definite: bool = False
     retry_after_s: float | None = None
     counted: bool = True
+    once: bool = False
 
 
 class Unknown(NamedTuple):
-    """Nobody can tell whether the call happened: a time-out, a lost connection, a cancelled call."""
+    """Nobody can tell whether the call happened: a time-out, a lost connection, a cancelled call.
+
+    ``sent``: False if the tool's error says that the request never left, and only its probe may know better.
+    ``at_work``: the call goes on in this process although nobody waits for it any more: until a person has looked,
+    nothing is asked, repeated or undone.
+    """
 
     error: ErrorInfo
+    sent: bool = True
+    at_work: bool = False
 
 
 class Blocked(NamedTuple):

@@ -57,6 +57,8 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
         call = state.steps[index].call(direction)
         if call.phase == "probing":
             call.probes -= 1  # nobody heard what it said
+        else:
+            call.sent = call.lost = True
         settling.doubt(state, index, direction, None, None)
     for question, alert in list(state.alerts.items()):
         state.alerts[question] = alert._replace(due=record.at, in_flight=False)
@@ -115,6 +117,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepInDoubt: settling.in_doubt,
     r.ProbeIntended: settling.probe_intended,
     r.ProbeFailed: settling.probe_failed,
+    r.CompensationRequested: settling.compensation_requested,
     r.CompensationStarted: unwinding.compensation_started,
     r.CompensationRefused: unwinding.compensation_refused,
     r.StepEscalated: people.escalated,

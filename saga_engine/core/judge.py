@@ -66,7 +66,15 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
     delay = policy.delay_ms(call.tries, dice)
     if type(outcome) is Unknown:
         if spec.effect != "read":
-            return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=outcome.error, delay_ms=delay)
+            return r.StepInDoubt(
+                at=now_ms,
+                step=key,
+                direction=direction,
+                error=outcome.error,
+                delay_ms=delay,
+                sent=outcome.sent,
+                at_work=outcome.at_work,
+            )
         again, error = True, outcome.error  # a read changes nothing: not to know is not to have
     else:
         assert isinstance(outcome, NotDone)
@@ -83,6 +91,7 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
             return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
         # An undo is tried again unless the tool says that it is no use; a forward call only if the tool says it is.
         again = outcome.retryable is True or (direction == COMPENSATE and outcome.retryable is None)
+        again = again and not outcome.once
         delay = _at_least(delay, outcome)
     if again and budget and not moot(state, effect.step, direction):
         return r.StepRetryScheduled(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
@@ -109,9 +118,11 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
         delay = policy.delay_ms(call.probes, dice)
         return r.ProbeFailed(at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay)
     error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
-    if call.tries < policy.max_attempts and not moot(state, effect.step, direction):
+    # What the tool said before it was asked about counts: a refusal that the probe confirms is not tried again.
+    again = error.retryable is not False
+    if again and call.tries < policy.max_attempts and not moot(state, effect.step, direction):
         return r.StepRetryScheduled(at=now, step=key, direction=direction, error=error, delay_ms=0)
-    return give_up(state, effect.step, direction, now, error, unavailable=True)
+    return give_up(state, effect.step, direction, now, error, unavailable=again)
 
 
 def _at_least(delay_ms: int, outcome: NotDone) -> int:

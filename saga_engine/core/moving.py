@@ -34,5 +34,5 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
         state.doubts.pop(place, None)
     call = step.call(direction)
     call.phase = "idle"
-    call.doubtful = call.insisted = False
+    call.doubtful = call.insisted = call.sent = call.lost = False
     call.ended_at = at

@@ -94,6 +94,9 @@ def decided(state: State, record: r.DecisionMade) -> None:
     elif record.decision == "happened":
         move(step, "succeed")
         settling.happened(state, question.step, step, record.output, "decision")
+    elif record.decision == "not-happened" and _has_another_way(state, question):
+        move(step, "intend")
+        state.denied[question.step] = None
     elif record.decision == "not-happened":
         move(step, "fail")
         settling.not_done(state, question.step, ask=False)
@@ -101,6 +104,13 @@ def decided(state: State, record: r.DecisionMade) -> None:
         unwinding.undo_turn(state, question.step)
     elif not state.past_pivot and state.failing is None:
         state.failing = "left"
+
+
+def _has_another_way(state: State, question: OpenQuestion) -> bool:
+    """Whether a call in doubt that did not happen leaves the step a fallback."""
+    if question.kind != "in-doubt" or state.backward or state.failing is not None:
+        return False
+    return bool(state.next_way(question.step, unavailable=True))
 
 
 def _close_question(state: State, name: str) -> OpenQuestion:

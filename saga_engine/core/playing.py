@@ -51,6 +51,7 @@ FaultKind = Literal[
 DOWNTIME_MS: Final = 15_000
 #: More calls than this, and as many for each step, no saga makes that comes to rest.
 _MAX_CALLS: Final = 20_000
+_MOST_PARKED: Final = 2
 _MAX_CALLS_PER_STEP: Final = 50
 _START_MS: Final = 1_000_000
 #: Nobody is told, no model is asked: whatever is stuck becomes a question.
@@ -219,7 +220,8 @@ class _Run:
             "refused-all": True,
             "unavailable": own and fired < policy.max_attempts,
             "blocked": True,
-            "silent": own,
+            # A parked step is not given up: it waits until there is an answer, however long that takes.
+            "silent": own and self._state.steps[effect.step].parked < _MOST_PARKED,
         }.get(fault.kind, fired == 0)
         if not strikes:
             return None

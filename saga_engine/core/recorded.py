@@ -88,10 +88,13 @@ def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
         return
     error = record.error or ErrorInfo("", "")
     yield Unknown(error)
+    yield Unknown(error, sent=False)
+    yield Unknown(error, at_work=True)
     yield NotDone(error, retryable=True, counted=False)
     for retryable in (None, True, False):
         for definite in (False, True):
             yield NotDone(error, retryable, definite)
+    yield NotDone(error, once=True)
     if not probe:
         rule = getattr(record, "rule", "")
         yield Blocked(error, rule)

@@ -151,18 +151,21 @@ class StepParked(Record, frozen=True, tag=True):
     """The step waits until its tool is available again; it is called anew ``delay_ms`` after ``at``.
 
     ``notice`` is the id under which people are told; it is left out when they have been told of this step before.
+    ``in_doubt``: the call may have happened, and is repeated under its key.
     """
 
     step: str
     error: ErrorInfo
     delay_ms: int
     notice: str = ""
+    in_doubt: bool = False
 
 
 class StepInDoubt(Record, frozen=True, tag=True):
     """It is not known whether the call happened. The next way to find out is due ``delay_ms`` after ``at``.
 
-    ``counted``: the attempt that left it unknown counts as one.
+    ``counted``: the attempt that left it unknown counts as one. ``sent``: False if the tool says that the request never
+    left, which only its probe may know better. ``at_work``: the call goes on in a thread, so a person is asked at once.
     """
 
     step: str
@@ -170,6 +173,14 @@ class StepInDoubt(Record, frozen=True, tag=True):
     delay_ms: int = 0
     direction: Direction = FORWARD
     counted: bool = True
+    sent: bool = True
+    at_work: bool = False
+
+
+class CompensationRequested(Record, frozen=True, tag=True):
+    """The step's call is in doubt, and its undo settles that (``on_doubt``): the saga turns around."""
+
+    step: str
 
 
 class ProbeIntended(Record, frozen=True, tag=True):
@@ -429,6 +440,7 @@ AnyRecord = (
     | FallbackChosen
     | StepParked
     | StepInDoubt
+    | CompensationRequested
     | ProbeIntended
     | ProbeFailed
     | StepEscalated

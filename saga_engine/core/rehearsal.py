@@ -36,7 +36,7 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "refused-all": "its tool and all its fallbacks say no for good",
     "unavailable": "its tool cannot be reached until its tries are used up",
     "blocked": "the policy refuses the call",
-    "lost-happened": "it happens, and the answer is lost",
+    "lost-happened": "it happens, and the answer is lost, or the tool breaks over it (a KeyError, a decode error)",
     "lost-not-happened": "it does not happen, and no answer comes",
     "silent": "it happens, and no answer ever comes, however often it is asked",
     "crash-happened": "the process dies after it happened, before that is journalled",
@@ -46,7 +46,7 @@ _WORDS: Final[dict[FaultKind, str]] = {
 }
 _UNDO_WORDS: Final[dict[FaultKind, str]] = {
     "refused": "the undo of step {} fails for good",
-    "lost-happened": "the undo of step {} happens, and the answer is lost",
+    "lost-happened": "the undo of step {} happens, and the answer is lost, or its tool breaks over it",
     "lost-not-happened": "the undo of step {} does not happen, and no answer comes",
     "crash-happened": "the process dies after the undo of step {} happened",
     "crash-not-happened": "the process dies before the undo of step {} happens",

@@ -36,7 +36,7 @@ def intended(state: State, record: r.StepIntended) -> None:
             state.waiting.pop((index, FORWARD), None)
     call.attempt = record.attempt
     call.tries += 1
-    call.approved = False
+    call.approved = call.lost = False
     call.phase = "in_flight"
     if not call.first_at:
         call.first_at = record.at
@@ -104,10 +104,12 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
     """A call was not done and is made again later."""
     index = index_of(state, record)
     step = state.steps[index]
+    call = step.call(record.direction)
+    if call.phase == "probing":
+        call.probes = 0  # it could tell: only those that cannot are counted
     settle(state, step, index, record.direction, record.at)
     if step.status == t.IN_DOUBT and record.direction == FORWARD:
         move(step, "intend")  # a probe said that it did not happen: no doubt is left
-    call = step.call(record.direction)
     call.error = record.error
     call.phase = "waiting"
     if not record.counted:
@@ -126,8 +128,8 @@ def failed(state: State, record: r.StepFailed) -> None:
     """A call was not done, for good."""
     index = index_of(state, record)
     step = state.steps[index]
-    state.ready.pop(index, None)
-    state.undo_ready.pop(index, None)
+    for queue in (state.ready, state.undo_ready, state.denied):
+        queue.pop(index, None)
     settle(state, step, index, record.direction, record.at)
     step.call(record.direction).error = record.error
     if record.direction == COMPENSATE:
@@ -180,8 +182,13 @@ def parked(state: State, record: r.StepParked) -> None:
     """The step waits for better times; people are told the first time."""
     index = index_of(state, record)
     step = state.steps[index]
-    _begin_anew(state, index, step, record.error, record.at + record.delay_ms)
-    step.using = 0
+    if record.in_doubt:  # the same call is repeated under its key, so it stays what it was
+        step.forward.tries = step.forward.probes = 0
+        doubt(state, index, FORWARD, record.error, record.at + record.delay_ms)
+        state.doubts.pop((index, FORWARD), None)
+    else:
+        _begin_anew(state, index, step, record.error, record.at + record.delay_ms)
+        step.using = 0
     step.parked += 1
     if record.notice:
         state.notices[record.notice] = Notice(index, "parked", record.error)
@@ -191,6 +198,7 @@ def parked(state: State, record: r.StepParked) -> None:
 def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due: int) -> None:
     """The step is served by another call from here on: nothing of the last one counts any more but its error."""
     state.ready.pop(index, None)
+    state.denied.pop(index, None)
     settle(state, step, index, FORWARD, state.at)
     if step.status == t.IN_DOUBT:
         move(step, "intend")
@@ -225,9 +233,22 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
 def in_doubt(state: State, record: r.StepInDoubt) -> None:
     """It is not known whether a call happened."""
     index = index_of(state, record)
+    call = state.steps[index].call(record.direction)
     if not record.counted:
-        _take_back(state, state.steps[index].call(record.direction), record.direction)
+        _take_back(state, call, record.direction)
+    call.sent = call.sent or record.sent
+    if record.at_work:
+        doubt(state, index, record.direction, record.error, None)
+        del state.doubts[index, record.direction]
+        state.to_escalate[index, record.direction] = "in-doubt" if record.direction == FORWARD else "undo-in-doubt"
+        return
     doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)
+
+
+def compensation_requested(state: State, _: r.CompensationRequested) -> None:
+    """A call in doubt is to be settled by its undo: the saga turns around."""
+    if state.failing is None:
+        state.failing = "in-doubt"
 
 
 def doubt(state: State, index: int, direction: Direction, error: ErrorInfo | None, due: int | None) -> None:

@@ -44,6 +44,8 @@ class CallState(msgspec.Struct, eq=False):
     asked: int = 0  # how often a person was asked about it
     phase: Phase = "idle"
     doubtful: bool = False
+    sent: bool = False
+    lost: bool = False
     approved: bool = False
     insisted: bool = False  # a person wants a call in doubt made again, whatever is asked before it
     approval: str = ""
@@ -155,6 +157,7 @@ class State:
         "at",
         "backward",
         "calls",
+        "denied",
         "digest",
         "doubts",
         "ended_at",
@@ -220,6 +223,8 @@ class State:
         self.undo_ready: dict[int, None] = {}
         self.undo_open = 0
         self.to_escalate: dict[Place, str] = {}
+        #: Steps of which a person said that they did not happen, and that have another way left.
+        self.denied: dict[int, None] = {}
         self.questions: dict[str, OpenQuestion] = {}
         self.expiring: dict[str, int] = {}
         self.notices: dict[str, Notice] = {}
@@ -251,6 +256,19 @@ class State:
         using = self.steps[index].using
         step = self.plan.steps[index]
         return step.fallbacks[using - 1] if using else step
+
+    def next_way(self, index: int, *, unavailable: bool) -> int:
+        """The number of the fallback to take when what serves the step came to nothing; 0: there is none.
+
+        Only where the step's own tool could not be reached, an old result or waiting for better times stands in for it;
+        another tool may always be tried.
+        """
+        step, at = self.plan.steps[index], self.steps[index]
+        away = at.unavailable if at.using else unavailable
+        for number, fallback in enumerate(step.fallbacks[at.using :], at.using + 1):
+            if fallback.way == "tool" or away:
+                return number
+        return 0
 
     def undoing(self, index: int) -> CompiledRollback | None:
         """How what serves the step is undone; None if it cannot be, or if the effect is another saga's."""

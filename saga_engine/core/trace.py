@@ -27,7 +27,7 @@ from saga_engine.core.trace_file import FORMAT, RENAMED, Chain
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
 from saga_engine.plan.compiling import compile_plan
-from saga_engine.plan.tooling import Effect, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
+from saga_engine.plan.tooling import Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
 
 if TYPE_CHECKING:
     from saga_engine.core.trace_signature import TraceKey
@@ -47,7 +47,7 @@ _STATUSES: Final[dict[type, str]] = {
 #: The facts of a declaration that decisions depend on.
 DECLARED: Final = (
     *("effect", "keyed", "key_ttl_s", "undo", "probe", "timeout_s", "compensates", "tolerates_absence", "remembers"),
-    *("last_good_s", "semantic", "input_schema", "output_schema", "digest"),
+    *("last_good_s", "semantic", "on_doubt", "input_schema", "output_schema", "digest"),
 )
 
 
@@ -378,9 +378,10 @@ def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str,
         if spec is not None:
             policy = spec.retry
             retry = {"max_attempts": policy.max_attempts, "base_s": policy.base_s, "max_s": policy.max_s}
-            found[name] = {fact: getattr(spec, fact) for fact in DECLARED} | {
-                "retry": {**retry, "jitter": policy.jitter}
-            }
+            said = {fact: getattr(spec, fact) for fact in DECLARED}
+            if spec.on_doubt == "ask":  # as it nearly always is
+                del said["on_doubt"]
+            found[name] = said | {"retry": {**retry, "jitter": policy.jitter}}
     return found
 
 
@@ -450,6 +451,7 @@ class _Said(msgspec.Struct):
     remembers: bool = False
     last_good_s: float | None = None
     semantic: Semantic | None = None
+    on_doubt: OnDoubt = "ask"
     input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
     digest: str = ""

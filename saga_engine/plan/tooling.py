@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 Effect = Literal["read", "write"]
 Semantic = Literal["auto", "approve", "never"]
+OnDoubt = Literal["ask", "undo"]
 
 #: Finds what is wrong with the params of a call: pairs of (path inside the params, message). Pure.
 ParamsCheck = Callable[[Any], Sequence[tuple[tuple[str | int, ...], str]]]
@@ -57,6 +58,8 @@ class ToolSpec:
     ``keyed``: the tool honours an idempotency key, for ``key_ttl_s`` seconds (``None``: for ever).
     ``tolerates_absence``: as an undo, it succeeds when there is nothing (left) to undo, so it may be called
     when it is not known whether there is.
+    ``on_doubt``: ``undo``, a call in doubt that nothing else can settle turns the saga around, if the step's undo may
+    be called without knowing whether there is anything to undo; ``ask``, a person settles it.
     ``remembers``: the engine keeps the tool's results (``dedupe_ttl_s``), so a call in doubt can be looked up there.
     ``last_good_s``: how old the last good result of a read may be to stand in for a call that cannot be made.
     ``semantic``: what a compensation that a model made up may do with the tool: ``auto``, use it; ``approve``, use it
@@ -78,6 +81,7 @@ class ToolSpec:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     compensates: bool = False
     tolerates_absence: bool = False
+    on_doubt: OnDoubt = "ask"
     remembers: bool = False
     last_good_s: float | None = None
     semantic: Semantic | None = None

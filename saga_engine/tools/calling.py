@@ -13,21 +13,24 @@ import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from saga_engine.core.effects import ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.tools.alarms import Alarm
 from saga_engine.tools.context import ToolContext
+from saga_engine.tools.error_rules import rules_of
 from saga_engine.tools.outcomes import (
     bounded,
     cancelled_by_itself,
     describe,
     outcome_of_error,
+    outcome_of_failure,
     outcome_of_value,
+    still_at_work,
     timed_out,
 )
 from saga_engine.tools.signature import KEY_PARAMETER
-from saga_engine.tools.threads import Ended, start_in_thread
+from saga_engine.tools.threads import Ended, Running, start_in_thread
 
 if TYPE_CHECKING:
     from saga_engine.ports import Call
@@ -35,18 +38,42 @@ if TYPE_CHECKING:
 
 Invocation = Callable[[Mapping[str, Any], "Call"], Coroutine[Any, Any, Outcome]]
 
+#: For how long a thread that overran its time is awaited, at least, before a person is asked.
+LATE_S: Final = 30.0
+
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class Caller:
     """Calls one tool. ``invoke`` is the way in, chosen once for the kind of tool it is."""
 
-    __slots__ = ("_bare", "_coercions", "_context", "_fn", "_wants_key", "_write", "invoke")
+    __slots__ = (
+        "_bare",
+        "_coercions",
+        "_context",
+        "_failed",
+        "_fn",
+        "_late_s",
+        "_rules",
+        "_wants_key",
+        "_write",
+        "invoke",
+    )
 
     def __init__(self, tool: Tool[..., Any]) -> None:
         signature = tool.signature
         self._fn = tool.function
         self._write = tool.effect == "write"
+        self._failed = tool.failed
+        self._late_s = max(tool.timeout_s, LATE_S) if tool.late_s is None else tool.late_s
+        self._rules = rules_of(
+            tool.function,
+            write=self._write,
+            keyed=tool.keyed,
+            probed=tool.probe is not None,
+            tolerates_absence=tool.tolerates_absence,
+            signs=(tool.not_done, tool.unknown),
+        )
         self._context = signature.context
         self._wants_key = signature.wants_key
         self._coercions = signature.coercions
@@ -78,10 +105,28 @@ class Caller:
             arguments[KEY_PARAMETER] = call.idempotency_key
         return arguments
 
+    # --- what came of it -----------------------------------------------------------------------------------------
+
+    def _returned(self, value: Any) -> Outcome:
+        """What a result means."""
+        if self._failed is None:
+            return outcome_of_value(value)
+        try:
+            said = self._failed(value)
+        except Exception as error:  # noqa: BLE001 - the check of the tool's author; the call has been made
+            return self._broken(error)
+        return outcome_of_value(value) if not said and said != {} else outcome_of_failure(said, value)
+
+    def _broken(self, error: BaseException) -> Outcome:
+        """What an exception means."""
+        return outcome_of_error(error, write=self._write, rules=self._rules)
+
     # --- asynchronous tools --------------------------------------------------------------------------------------
 
     def _call_async(self, params: Mapping[str, Any], call: Call) -> Coroutine[Any, Any, Outcome]:
         """No coroutine of its own: nothing of the tool runs before what is returned is awaited."""
+        if _LEFT and (left := _left_of(call)) is not None:
+            return self._after(left, params, call)
         timeout_s = call.timeout_s
         if not timeout_s > 0:
             return _told(_no_time(timeout_s))
@@ -101,11 +146,11 @@ class Caller:
         try:
             waits_for = running.send(None)
         except StopIteration as ended:
-            return outcome_of_value(ended.value)
+            return self._returned(ended.value)
         except asyncio.CancelledError:
             return cancelled_by_itself()
         except BaseException as error:  # noqa: BLE001 - whatever ends a tool is judged
-            return outcome_of_error(error, write=self._write)
+            return self._broken(error)
         left_s = timeout_s - (monotonic() - began_s)
         return await self._await(_go_on(running, waits_for), max(left_s, 0.0), timeout_s)
 
@@ -134,21 +179,23 @@ class Caller:
                     raise
                 raise asyncio.CancelledError from error
             if alarm.rang:
-                return timed_out(timeout_s, thread=False)
+                return timed_out(timeout_s)
             if isinstance(error, asyncio.CancelledError):
                 return cancelled_by_itself()
-            return outcome_of_error(error, write=self._write)
+            return self._broken(error)
         alarm.stop()
         if alarm.rang:
             task.uncancel()
         if task.cancelling() > asked_before:
             task.uncancel()
             task.cancel()
-        return outcome_of_value(value)
+        return self._returned(value)
 
     # --- synchronous tools ---------------------------------------------------------------------------------------
 
     async def _call_sync(self, params: Mapping[str, Any], call: Call) -> Outcome:
+        if _LEFT and (left := _left_of(call)) is not None:
+            return await self._after(left, params, call)
         timeout_s = call.timeout_s
         if not timeout_s > 0:
             return _no_time(timeout_s)
@@ -158,22 +205,79 @@ class Caller:
             return _bad_params(error)
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
-        answer = start_in_thread(functools.partial(self._fn, **arguments))
-        timer = loop.call_later(timeout_s, _give_up, answer)
         try:
-            ended = await answer
-        finally:
-            timer.cancel()
-        if ended is _OVERRUN:
-            return timed_out(timeout_s, thread=True)
-        if ended.error is not None:
-            if isinstance(ended.error, asyncio.CancelledError):
-                return cancelled_by_itself()
-            return outcome_of_error(ended.error, write=self._write)
+            running = start_in_thread(functools.partial(self._fn, **arguments))
+        except RuntimeError as error:
+            return _no_thread(error)
+        try:
+            ended = await running.wait(timeout_s)
+            if ended is None:
+                ended = await running.wait(self._late_s)
+        except asyncio.CancelledError:
+            _leave(running, self, call)
+            raise
+        if ended is None:
+            _leave(running, self, call)
+            return still_at_work(timeout_s + self._late_s)
         if inspect.isawaitable(ended.value):
             # A plain function in front of an asynchronous one: the work is still to be done, here.
             return await self._await(ended.value, max(end - loop.time(), 0.0), timeout_s)
-        return outcome_of_value(ended.value)
+        return self._ended(ended)
+
+    def _ended(self, ended: Ended) -> Outcome:
+        """What the end of a thread means."""
+        error = ended.error
+        if error is None:
+            return self._returned(ended.value)
+        if isinstance(error, asyncio.CancelledError):
+            return cancelled_by_itself()
+        return _bad_params(error) if self._never_began(error) else self._broken(error)
+
+    def _never_began(self, error: BaseException) -> TypeGuard[TypeError]:
+        """Whether the arguments did not fit the signature: no line of the function ran."""
+        traceback = error.__traceback__
+        outside = traceback is None or traceback.tb_next is None
+        return type(error) is TypeError and outside and inspect.isroutine(self._fn) and not inspect.isbuiltin(self._fn)
+
+    async def _after(self, left: _Left, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make a call whose step has a call at work in a thread that nobody waits for any more: first wait for it."""
+        running, caller, direction = left
+        ended = await running.wait(self._late_s)
+        if ended is None:
+            if call.direction in ("probe", direction):
+                return still_at_work(self._late_s)
+            return _in_its_way()
+        if caller is self and direction == call.direction and not inspect.isawaitable(ended.value):
+            return self._ended(ended)  # the repeat of a call that has come to its end all the same
+        return await self.invoke(params, call)
+
+
+class _Left(NamedTuple):
+    """A thread that is still at work on a call that nobody waits for any more."""
+
+    running: Running
+    caller: Caller
+    direction: str
+
+
+#: By the idempotency key of their call.
+_LEFT: dict[str, _Left] = {}
+
+
+def _leave(running: Running, caller: Caller, call: Call) -> None:
+    """Remember a thread that goes on: nothing is asked, repeated or undone about its call meanwhile."""
+    for key in [key for key, left in _LEFT.items() if left.running.ended is not None]:
+        del _LEFT[key]
+    if running.ended is None:
+        _LEFT[call.idempotency_key] = _Left(running, caller, call.direction)
+
+
+def _left_of(call: Call) -> _Left | None:
+    """The thread that is still at work on the call that ``call`` asks about, repeats or undoes."""
+    left = _LEFT.get(call.idempotency_key)
+    if left is None and call.undoes is not None:
+        left = _LEFT.get(call.undoes[1])
+    return left if left is not None and left.running.ended is None else None
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
@@ -191,9 +295,6 @@ def _copied(value: Any) -> Any:
     if type(value) is list:
         return [item if type(item) in _SCALARS else _copied(item) for item in value]
     return value
-
-
-_OVERRUN = Ended(None, None)
 
 
 @types.coroutine
@@ -217,14 +318,19 @@ async def _told(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _give_up(answer: asyncio.Future[Ended]) -> None:
-    if not answer.done():
-        answer.set_result(_OVERRUN)
-
-
 def _no_time(timeout_s: float) -> NotDone:
     error = ErrorInfo("no_time_left", f"nothing was called: the time allowed is {timeout_s:g} s", retryable=True)
     return NotDone(error, retryable=True)
+
+
+def _no_thread(error: RuntimeError) -> NotDone:
+    message = f"nothing was called: no thread can be started for it ({describe(error)})"
+    return NotDone(ErrorInfo("no_thread", bounded(message), retryable=True), retryable=True)
+
+
+def _in_its_way() -> NotDone:
+    message = "nothing was called: the thread of the call that it would undo is still at work"
+    return NotDone(ErrorInfo("call_at_work", message, retryable=True), retryable=True)
 
 
 def _bad_params(error: Exception) -> NotDone:

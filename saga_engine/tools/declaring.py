@@ -6,7 +6,7 @@ import re
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from saga_engine.errors import ToolInvalid
+from saga_engine.errors import ToolError, ToolInvalid
 from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
 from saga_engine.tools.limits import parse_rate, template_fields
 
@@ -57,6 +57,7 @@ def refuse_contradictions(name: str, function: Callable[..., Any], options: Mapp
             refuse(name, f"{option} must be True or False", f"remove it or write {option}=True")
     if not isinstance(options["version"], str) or len(options["version"]) > 64:
         refuse(name, f"version={options['version']!r} is no version", "give a text of at most 64 characters")
+    _refuse_bad_doubts(name, options)
     if options["semantic"] not in (None, "auto", "approve", "never"):
         refuse(name, f"semantic={options['semantic']!r} has no meaning", "use 'auto', 'approve' or 'never'")
     _refuse_bad_links(name, function, options)
@@ -141,6 +142,47 @@ def _refuse_bad_memory(name: str, options: Mapping[str, Any]) -> None:
                 f"it {options['effect']}s, and {option} is for tools that {effect}",
                 f"remove it, use {other}, or declare effect={effect!r}",
             )
+
+
+def signs(given: Any) -> tuple[Any, ...]:
+    """``not_done`` and ``unknown`` as a tuple; one class, name or status may stand alone."""
+    if isinstance(given, str | int | type):
+        return (given,)
+    return tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+
+
+def _refuse_bad_doubts(name: str, options: Mapping[str, Any]) -> None:
+    """What is said about exceptions, results and doubts."""
+    for option in ("not_done", "unknown"):
+        for sign in options[option]:
+            if not _is_sign(sign):
+                hint = "name exception classes, their names as text, or HTTP statuses from 400 to 599"
+                refuse(name, f"{option} has {sign!r}, which is no kind of error", hint)
+            own = isinstance(sign, type) and issubclass(sign, ToolError)
+            if own or sign == "ToolError":
+                refuse(name, f"{option} names ToolError, which is the tool's own word", "raise another exception")
+        if options[option] and options["effect"] == "read" and option == "unknown":
+            refuse(name, "it reads, so nothing of it can be in doubt", "remove unknown, or declare effect='write'")
+    both = set(options["not_done"]) & set(options["unknown"])
+    if both:
+        refuse(name, f"not_done and unknown both have {min(map(str, both))}", "one of them")
+    if options["failed"] is not None and not callable(options["failed"]):
+        refuse(name, f"failed={options['failed']!r} is no function", "write failed=lambda result: …")
+    if options["on_doubt"] not in ("ask", "undo"):
+        refuse(name, f"on_doubt={options['on_doubt']!r} has no meaning", "use 'ask' or 'undo'")
+    if options["on_doubt"] == "undo" and options["effect"] == "read":
+        refuse(name, "it reads, so nothing of it can be in doubt", "remove on_doubt, or declare effect='write'")
+    late_s = options["late_s"]
+    if late_s is not None and late_s != 0 and not _seconds(late_s):
+        refuse(name, f"late_s={late_s!r} is no time", "give a number of seconds, 0 or more")
+
+
+def _is_sign(sign: Any) -> bool:
+    if isinstance(sign, type):
+        return issubclass(sign, BaseException)
+    if isinstance(sign, str):
+        return all(part.isidentifier() or part == "<locals>" for part in sign.split("."))
+    return isinstance(sign, int) and not isinstance(sign, bool) and 400 <= sign <= 599
 
 
 def _refuse_bad_texts(name: str, options: Mapping[str, Any]) -> None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.tooling import BreakerPolicy, Effect, RetryPolicy, Semantic, ToolSpec
+from saga_engine.plan.tooling import BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic, ToolSpec
 from saga_engine.plan.values import digest
 from saga_engine.tools.checking import OutputCheck, SchemaCheck, compile_schema
-from saga_engine.tools.declaring import refuse, refuse_contradictions
+from saga_engine.tools.declaring import refuse, refuse_contradictions, signs
 from saga_engine.tools.docstrings import read_docstring
+from saga_engine.tools.error_rules import Sign
 from saga_engine.tools.limits import ResourceKey, template_fields
 from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature, shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
 P = ParamSpec("P")
+#: Tells of a result whether it is an error: see :func:`tool`.
+FailedCheck = Callable[[Any], Any]
 R = TypeVar("R")
 
 _DEFAULT_RETRY = RetryPolicy(max_attempts=4, base_s=1.0, max_s=30.0, jitter=True)
@@ -52,6 +56,11 @@ class Tool(Generic[P, R]):
         last_good_s: float | None = None,
         compensates: bool = False,
         tolerates_absence: bool = False,
+        not_done: Iterable[Sign] | Sign = (),
+        unknown: Iterable[Sign] | Sign = (),
+        failed: FailedCheck | None = None,
+        on_doubt: OnDoubt = "ask",
+        late_s: float | None = None,
         semantic: Semantic | None = None,
         version: str = "",
         input_schema: dict[str, Any] | None = None,
@@ -90,6 +99,11 @@ class Tool(Generic[P, R]):
         self.last_good_s = last_good_s
         self.compensates = compensates
         self.tolerates_absence = tolerates_absence
+        self.not_done = signs(not_done)
+        self.unknown = signs(unknown)
+        self.failed = failed
+        self.on_doubt = on_doubt
+        self.late_s = late_s
         self.semantic = semantic
         self.version = version
         self.tags = (tags,) if isinstance(tags, str) else tuple(tags)
@@ -141,7 +155,8 @@ class Tool(Generic[P, R]):
         """Everything that was declared, as the arguments of :func:`tool`."""
         names = (
             "name effect key_ttl_s undo probe timeout_s retry resource max_concurrency rate dedupe_ttl_s last_good_s "
-            "compensates tolerates_absence semantic version tags description use_when not_when returns declared"
+            "compensates tolerates_absence not_done unknown failed on_doubt late_s semantic version tags description "
+            "use_when not_when returns declared"
         )
         return {name: getattr(self, name) for name in names.split()} | {
             "keyed": self._keyed,
@@ -216,6 +231,7 @@ class Tool(Generic[P, R]):
             retry=self.retry,
             compensates=self.compensates,
             tolerates_absence=self.tolerates_absence,
+            on_doubt=self.on_doubt,
             semantic=self.semantic,
             remembers=self.dedupe_ttl_s is not None,
             last_good_s=self.last_good_s,
@@ -257,6 +273,11 @@ def tool(
     last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
+    not_done: Iterable[Sign] | Sign = (),
+    unknown: Iterable[Sign] | Sign = (),
+    failed: FailedCheck | None = None,
+    on_doubt: OnDoubt = "ask",
+    late_s: float | None = None,
     semantic: Semantic | None = None,
     version: str = "",
     input_schema: dict[str, Any] | None = None,
@@ -290,6 +311,11 @@ def tool(
     last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
+    not_done: Iterable[Sign] | Sign = (),
+    unknown: Iterable[Sign] | Sign = (),
+    failed: FailedCheck | None = None,
+    on_doubt: OnDoubt = "ask",
+    late_s: float | None = None,
     semantic: Semantic | None = None,
     version: str = "",
     input_schema: dict[str, Any] | None = None,
@@ -322,6 +348,11 @@ def tool(
     last_good_s: float | None = None,
     compensates: bool = False,
     tolerates_absence: bool = False,
+    not_done: Iterable[Sign] | Sign = (),
+    unknown: Iterable[Sign] | Sign = (),
+    failed: FailedCheck | None = None,
+    on_doubt: OnDoubt = "ask",
+    late_s: float | None = None,
     semantic: Semantic | None = None,
     version: str = "",
     input_schema: dict[str, Any] | None = None,
@@ -349,6 +380,14 @@ def tool(
     ``last_good_s``: seconds for which the last good result of a read may stand in (a step's ``fallback``).
     ``compensates``: a planner may use it in a compensation that it makes up.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
+    ``not_done``, ``unknown``: exceptions (classes, or names as text) and HTTP statuses that mean that the call was not
+    done, or that nobody can tell; for what is not named, docs/tools.md tells the rule.
+    ``failed``: a function of the result that tells whether it is an error: it returns a true value, a message, a dict
+    with the fields of ``ToolError``, or a ``ToolError``.
+    ``on_doubt``: ``undo`` settles a call in doubt, where nothing else can, by undoing the saga, if the step's rollback
+    needs no output and tolerates absence; ``ask`` asks a person.
+    ``late_s``: for how long the thread of a plain function that overran its time is awaited before a person is asked;
+    by default as long again as ``timeout_s``, at least 30 seconds.
     ``version``: raise it when the tool means something else than before; recorded results of another version are not
     taken over by a fork, and a saga under way checks its params again.
     ``semantic``: what a compensation that a model made up may do with it: ``auto``, ``approve`` or ``never``; a tool

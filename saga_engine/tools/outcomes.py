@@ -1,9 +1,11 @@
 """What an answer or an exception of a tool means: *done*, *not done*, or *unknown*.
 
-The rule: *unknown* is never taken for *failed*. An exception means 'not done' unless it leaves open whether the request
-reached the other side (a time-out, a lost connection, a cancelled call, a server that failed while at work). Errors
-that prove that the request never left are 'not done' and may be tried again. Libraries are recognised by the names of
-their exception classes, so none of them is imported. HTTP status codes are read from any exception that carries one.
+The rule: *unknown* is never taken for *failed*. What leaves open whether the request reached the other side (a
+time-out, a lost connection, a cancelled call, a server that failed while at work) is unknown, and so is what merely
+broke a write (``error_rules``). What somebody said is 'not done'. Errors that prove that the request never left are
+'not done' and may be tried again. Where the tool has a probe, it settles everything but a ``ToolError``. Libraries are
+recognised by the names of their exception classes, so none of them is imported. HTTP status codes are read from any
+exception that carries one.
 Sources: RFC 9110 sections 15.5, 15.6 and 10.2.3 (Retry-After); the exception lists of the libraries named below.
 """
 
@@ -20,6 +22,7 @@ from typing import Any, Literal
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
 from saga_engine.plan.values import plain
+from saga_engine.tools.error_rules import PLAIN, ErrorRules, Refused
 from saga_engine.tools.tracebacks import traceback_of
 
 MAX_MESSAGE_CHARS = 2000
@@ -72,6 +75,7 @@ _WORDS: dict[_Word, dict[str, str]] = {
         "httpx2": "UnsupportedProtocol",
         "httpcore": "UnsupportedProtocol",
         "httpcore2": "UnsupportedProtocol",
+        "requests": "InvalidURL MissingSchema InvalidSchema InvalidHeader",
         "redis": "AuthenticationError",
         "valkey": "AuthenticationError",
     },
@@ -102,6 +106,8 @@ _DOUBTFUL_GRPC = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UN
 _RETRYABLE_GRPC = frozenset({"RESOURCE_EXHAUSTED", "ABORTED"})
 
 _RETRYABLE_STATUS = frozenset({429, 503})
+#: Statuses that may be otherwise the next time, where it is certain that nothing was done.
+_PASSING_STATUS = frozenset({408, 425, 429, 502, 503, 504})
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -149,6 +155,18 @@ def _reported_failure(body: Mapping[str, Any]) -> NotDone:
     )
 
 
+def outcome_of_failure(said: Any, value: Any) -> Outcome:
+    """What the ``failed`` check of a tool says of a result, which is an error: the tool's own word."""
+    if isinstance(said, ToolError):
+        return outcome_of_error(said, write=True)
+    if isinstance(said, Mapping):
+        return _reported_failure(said)
+    if isinstance(said, str):
+        return _reported_failure({"message": said})
+    fields = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    return _reported_failure(fields if isinstance(fields, Mapping) else {})
+
+
 def _refusal(code: Any, message: Any, suggestion: Any, retryable: bool | None, retry_after_s: Any) -> NotDone:
     """The tool's own word that it did nothing."""
     return NotDone(
@@ -178,15 +196,17 @@ def _wait(seconds: Any) -> float | None:
 # --- exceptions ----------------------------------------------------------------------------------------------------
 
 
-def outcome_of_error(error: BaseException, *, write: bool) -> Outcome:
-    """What an exception that ended a tool means. Raises ``KeyboardInterrupt`` again; nothing else is raised."""
+def outcome_of_error(error: BaseException, *, write: bool, rules: ErrorRules = PLAIN) -> Outcome:
+    """What an exception that ended a tool means. Raises ``KeyboardInterrupt`` again; nothing else is raised.
+
+    ``rules`` are those of the tool's declaration.
+    """
     if isinstance(error, KeyboardInterrupt):
         raise error
     if isinstance(error, ToolError):
-        refused = _refusal(
-            error.error_code, error.message, error.suggestion, bool(error.retryable), error.retry_after_s
-        )
-        return refused if error.definite else refused._replace(definite=False)
+        retryable = error.retryable if isinstance(error.retryable, bool) else None
+        refused = _refusal(error.error_code, error.message, error.suggestion, retryable, error.retry_after_s)
+        return refused._replace(definite=error.definite, once=isinstance(error, Refused) and error.once)
     if isinstance(error, OutcomeUnknown):
         return Unknown(
             ErrorInfo(
@@ -196,36 +216,54 @@ def outcome_of_error(error: BaseException, *, write: bool) -> Outcome:
             )
         )
     if isinstance(error, BaseExceptionGroup):
-        return _outcome_of_group(error, write=write)
+        return _outcome_of_group(error, write=write, rules=rules)
     if not isinstance(error, Exception):
         return Unknown(_info(error))
-    verdict = _verdict(error, write=write)
-    if verdict is None or verdict[0] == "not-done":
-        for cause in _causes(error):
-            if isinstance(cause, ToolError):
-                break
-            below = _verdict(cause, write=write) if isinstance(cause, Exception) else ("unknown", None)
-            if below is None or below[0] == "not-done":
-                continue
-            if below[0] == "unknown":
-                return Unknown(_info(error))
-            break  # The request of this cause never left, whatever the library's own causes say.
-    if verdict is None:
-        return NotDone(_info(error))
-    word, retryable = verdict
+    status = http_status(error)
+    declared = rules.declared(error, status)
+    if declared == "unknown":
+        return Unknown(_info(error))
+    word, retryable = _word(error, write=write, rules=rules)
+    if declared == "not-done":
+        again = True if word == "never-left" else None if status is None else status in _PASSING_STATUS
+        return NotDone(_info(error, again), retryable=again, retry_after_s=_retry_after(error))
     if word == "unknown":
         return Unknown(_info(error))
-    return NotDone(_info(error, retryable), retryable=retryable, retry_after_s=_retry_after(error))
+    if rules.probed:
+        # The probe knows better than an exception does what came of the call; what was said counts for repeating it.
+        return Unknown(_info(error, bool(retryable)), sent=word != "never-left")
+    # What is only said to have done nothing is not repeated where nothing would tell that it was not so.
+    once = rules.bare and word != "never-left"
+    return NotDone(_info(error, retryable), retryable=retryable, retry_after_s=_retry_after(error), once=once)
 
 
-def _outcome_of_group(group: BaseExceptionGroup[BaseException], *, write: bool) -> Outcome:
+def _word(error: Exception, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None]:
+    """What an exception says together with all that led to it, and whether a retry can mend it."""
+    word, retryable = _verdict(error, write=write, rules=rules)
+    if word != "not-done":
+        return word, retryable
+    for cause in _causes(error, implicit=write):
+        if isinstance(cause, ToolError) or rules.declared(cause, http_status(cause)) == "not-done":
+            break
+        if not isinstance(cause, Exception) or rules.declared(cause, http_status(cause)) == "unknown":
+            return "unknown", None
+        below, _ = _verdict(cause, write=write, rules=rules)
+        if below == "unknown":
+            return "unknown", None
+        if below == "never-left":
+            break  # The request of this cause never left, whatever the library's own causes say.
+    return word, retryable
+
+
+def _outcome_of_group(group: BaseExceptionGroup[BaseException], *, write: bool, rules: ErrorRules) -> Outcome:
     """Several errors at once: unknown if one of them is."""
-    leaves = list(_leaves(group))
-    outcomes = [outcome_of_error(leaf, write=write) for leaf in leaves]
+    outcomes = [outcome_of_error(leaf, write=write, rules=rules) for leaf in _leaves(group)]
+    if len(outcomes) == 1:
+        return outcomes[0]
     for outcome in outcomes:
         if isinstance(outcome, Unknown):
             return Unknown(outcome.error)
-    return outcomes[0] if len(outcomes) == 1 else NotDone(_info(group))
+    return NotDone(_info(group), once=rules.bare)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -236,27 +274,47 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The chain of explicit causes (``raise … from …``), without the error itself; a circle ends it."""
+def _causes(error: BaseException, *, implicit: bool) -> Iterator[BaseException]:
+    """The chain of causes without the error itself; a circle ends it.
+
+    ``implicit``: also what was being handled when an error was raised, unless it was raised ``from None``.
+    """
     seen = {id(error)}
-    cause = error.__cause__
+    cause = _cause(error, implicit=implicit)
     while cause is not None and id(cause) not in seen and len(seen) <= _MAX_CAUSES:
         yield cause
         seen.add(id(cause))
-        cause = cause.__cause__
+        cause = _cause(cause, implicit=implicit)
 
 
-def _verdict(error: BaseException, *, write: bool) -> tuple[_Word, bool | None] | None:
-    """The word for one exception alone and whether a retry can mend it; ``None`` if nothing is known about it."""
+def _cause(error: BaseException, *, implicit: bool) -> BaseException | None:
+    if error.__cause__ is not None or not implicit or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__
+
+
+def _verdict(error: BaseException, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None]:
+    """The word for one exception alone and whether a retry can mend it; ``None``: it says nothing on that."""
+    known = _foreseen(error, write=write, rules=rules)
+    if known is not None:
+        return known
+    return ("unknown", None) if write and rules.broke(error) else ("not-done", None)
+
+
+def _foreseen(error: BaseException, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None] | None:
+    """The word for one exception by statuses and tables; None if they do not have it."""
     code = http_status(error)
     if code is not None:
-        return _status_verdict(code, write=write)
+        return _status_verdict(code, write=write, bare=rules.bare)
     names = [(cls.__module__.partition(".")[0], cls.__name__) for cls in type(error).__mro__]
     if ("grpc", "RpcError") in names:
         return _grpc_verdict(error)
     if ("urllib", "URLError") in names:
         reason = _attribute(error, "reason")
-        return _verdict(reason, write=write) if isinstance(reason, Exception) and reason is not error else None
+        known = isinstance(reason, Exception) and reason is not error
+        if known:
+            return _foreseen(reason, write=write, rules=rules)
+        return "not-done", None
     for name in names:
         word = _known(name)
         if word is not None:
@@ -274,8 +332,8 @@ def _known(name: tuple[str, str]) -> _Word | None:
     return "unknown" if package not in _JUDGED_PACKAGES and _DOUBTFUL_NAME.search(cls) else None
 
 
-def _status_verdict(code: int, *, write: bool) -> tuple[_Word, bool | None]:
-    if code in _RETRYABLE_STATUS:
+def _status_verdict(code: int, *, write: bool, bare: bool) -> tuple[_Word, bool | None]:
+    if code in _RETRYABLE_STATUS and not (bare and code >= 500):  # a proxy may say 503 about a request that got through
         return "not-done", True
     if code < 500 and code != 408:
         return "not-done", False
@@ -358,7 +416,7 @@ def _info(error: BaseException, retryable: bool | None = None) -> ErrorInfo:
         describe(error),
         retryable=retryable,
         # What is known of the network's troubles needs none; whatever else a tool raises, nobody foresaw.
-        traceback=None if _verdict(error, write=True) is not None else traceback_of(error),
+        traceback=None if _foreseen(error, write=True, rules=PLAIN) else traceback_of(error),
     )
 
 
@@ -382,10 +440,15 @@ def snake_case(name: str) -> str:
     return bounded(_CAMEL.sub("_", name).lower().strip("_") or "error", MAX_CODE_CHARS)
 
 
-def timed_out(timeout_s: float, *, thread: bool) -> Unknown:
+def timed_out(timeout_s: float) -> Unknown:
     """The call overran its time."""
-    left = "; its thread cannot be stopped and may still be at work" if thread else ""
-    return Unknown(ErrorInfo("timeout", f"no answer within {timeout_s:g} s{left}"))
+    return Unknown(ErrorInfo("timeout", f"no answer within {timeout_s:g} s"))
+
+
+def still_at_work(waited_s: float) -> Unknown:
+    """The call overran its time in a thread, which cannot be stopped, and has not come to its end."""
+    message = f"no answer within {waited_s:g} s; its thread cannot be stopped and is still at work"
+    return Unknown(ErrorInfo("timeout", message, suggestion="find out what it does before you answer"), at_work=True)
 
 
 def cancelled_by_itself() -> Unknown:

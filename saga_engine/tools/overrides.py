@@ -37,6 +37,10 @@ _ALLOWED: Final = (
     "probe",
     "compensates",
     "tolerates_absence",
+    "not_done",
+    "unknown",
+    "on_doubt",
+    "late_s",
     "semantic",
     "version",
     "description",
@@ -192,6 +196,9 @@ def _value(option: str, value: Any, before: Any) -> Any:
         raise _Senseless(f"{option} = {value!r} is no name of a tool", "name a tool")
     if option == "disabled" and not isinstance(value, bool):
         raise _Senseless(f"disabled = {value!r} has no meaning", "true or false")
+    listed = isinstance(value, list) and all(isinstance(sign, str | int) for sign in value)
+    if option in ("not_done", "unknown") and not listed:
+        raise _Senseless(f"{option} = {value!r} has no meaning", f'write {option} = ["shop.SoldOut", 503]')
     if option == "tags" and not isinstance(value, str | list):
         raise _Senseless(f"tags = {value!r} are no texts", 'write tags = ["travel", "paid"]')
     return value

@@ -30,11 +30,49 @@ class Ended(NamedTuple):
     error: BaseException | None
 
 
+class Running:
+    """A call in a thread. It can be waited for again and again, from any event loop; nothing ends it but itself."""
+
+    __slots__ = ("_waiters", "ended")
+
+    def __init__(self) -> None:
+        #: None: it is still at work.
+        self.ended: Ended | None = None
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Ended | None]]] = []
+
+    async def wait(self, within_s: float) -> Ended | None:
+        """How it ended; None if it is still at work after ``within_s`` seconds."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Ended | None] = loop.create_future()
+        waiter = (loop, answer)
+        self._waiters.append(waiter)
+        timer: asyncio.TimerHandle | None = None
+        try:
+            if self.ended is not None:  # looked at after the waiter was told to the thread, so nothing is missed
+                return self.ended
+            timer = loop.call_later(within_s, _settle, answer, None)
+            return await answer
+        finally:
+            self._waiters.remove(waiter)
+            if timer is not None:
+                timer.cancel()
+
+    def end(self, ended: Ended) -> None:
+        """In the thread: tell everybody who waits."""
+        self.ended = ended
+        for loop, answer in [*self._waiters]:
+            try:
+                loop.call_soon_threadsafe(_settle, answer, ended)
+            except RuntimeError:
+                # The program that asked may have ended its loop: then nobody is left to hear the answer.
+                if not loop.is_closed():
+                    raise
+
+
 class _Job(NamedTuple):
     work: Callable[[], Any]
     context: contextvars.Context
-    loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[Ended]
+    running: Running
 
 
 _idle: deque[SimpleQueue[_Job]] = deque()
@@ -43,21 +81,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)
 
 
-def start_in_thread(work: Callable[[], Any]) -> asyncio.Future[Ended]:
+def start_in_thread(work: Callable[[], Any]) -> Running:
     """Begin ``work`` in a daemon thread, with a copy of the caller's context variables.
 
-    The future never fails. Whoever cancels it or answers it first abandons the call: a late answer is dropped.
+    Raises ``RuntimeError`` if no thread can be started; nothing has begun then.
     """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Ended] = loop.create_future()
-    job = _Job(work, contextvars.copy_context(), loop, answer)
+    job = _Job(work, contextvars.copy_context(), Running())
     try:
         jobs = _idle.pop()
     except IndexError:
         jobs = SimpleQueue()
         threading.Thread(target=_serve, args=(jobs,), name="saga-tool", daemon=True).start()
     jobs.put(job)
-    return answer
+    return job.running
 
 
 def _serve(jobs: SimpleQueue[_Job]) -> None:
@@ -68,7 +104,7 @@ def _serve(jobs: SimpleQueue[_Job]) -> None:
         stays = len(_idle) < _MAX_IDLE
         if stays:
             _idle.append(jobs)
-        _answer(job, ended)
+        job.running.end(ended)
         if not stays:
             return
         del job, ended  # An idle thread must not keep the last call's params and result alive.
@@ -81,15 +117,6 @@ def _run(job: _Job) -> Ended:
         return Ended(None, error)
 
 
-def _answer(job: _Job, ended: Ended) -> None:
-    try:
-        job.loop.call_soon_threadsafe(_deliver, job.answer, ended)
-    except RuntimeError:
-        # The program that asked may have ended its loop: then nobody is left to hear the answer.
-        if not job.loop.is_closed():
-            raise
-
-
-def _deliver(answer: asyncio.Future[Ended], ended: Ended) -> None:
+def _settle(answer: asyncio.Future[Ended | None], ended: Ended | None) -> None:
     if not answer.done():
         answer.set_result(ended)

@@ -117,7 +117,7 @@ def test_every_kind_of_record_has_its_sort() -> None:
     """A new kind of record is placed on purpose: decided, or given by whom."""
     decided = {
         *("StepIntended", "ProbeIntended", "DeadlinePassed", "CallLimitReached", "CompensationStarted"),
-        *("CompensationRefused", "ApprovalExpired", "AlertIntended", "PlannerAsked"),
+        *("CompensationRefused", "ApprovalExpired", "AlertIntended", "PlannerAsked", "CompensationRequested"),
         *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaAbandoned"),
     }
     from saga_engine.core.recorded import _MESSAGES, _SETTLING

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import weakref
+from collections import deque
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -18,6 +19,7 @@ from pydantic import BaseModel
 
 from saga_engine.core.effects import Done, NotDone, Unknown
 from saga_engine.errors import ToolError, ToolMissing
+from saga_engine.tools import threads
 from saga_engine.tools.alarms import Alarm
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.decorator import tool
@@ -248,34 +250,104 @@ async def test_a_time_out_of_an_async_tool_is_unknown_and_leaves_no_cancellation
     await asyncio.wait_for(asyncio.sleep(0), PATIENCE_S)
 
 
-async def test_a_time_out_of_a_sync_tool_is_unknown_and_its_late_result_is_dropped():
-    """A thread cannot be killed: the call is in doubt, and what the thread says later is nobody's."""
-    go, ended = threading.Event(), threading.Event()
+async def test_a_sync_tool_that_overruns_its_time_is_awaited_and_its_result_counts():
+    """Its thread goes on, so the engine will know more than any probe: nothing is asked meanwhile."""
+    go = threading.Event()
 
     def act():
         go.wait(PATIENCE_S)
-        ended.set()
         return "late"
 
-    loop = asyncio.get_running_loop()
-    troubles, delivered = [], asyncio.Event()
-    loop.set_exception_handler(lambda _, trouble: troubles.append(trouble))
-    outcome = await call(act, timeout_s=SHORT_S)
-    assert is_timeout(outcome)
-    assert "thread" in outcome.error.message
-    soon = loop.call_soon_threadsafe
-
-    def spy(callback, *args):
-        soon(callback, *args)
-        return soon(delivered.set)
-
-    loop.call_soon_threadsafe = spy
+    asked = asyncio.ensure_future(call(act, timeout_s=SHORT_S))
+    await asyncio.wait([asked], timeout=20 * SHORT_S)
+    assert not asked.done()
     go.set()
-    await asyncio.wait_for(delivered.wait(), PATIENCE_S)
-    del loop.call_soon_threadsafe
-    assert ended.is_set()
-    assert not troubles
-    assert await call(lambda_tool) == Done(1)
+    assert await asked == Done("late")
+
+
+async def test_a_thread_that_never_ends_leaves_the_call_unknown_and_at_work():
+    """It is awaited for a bounded time; then a person must look, because the thread is still at work."""
+    go = threading.Event()
+    try:
+        made = tool(name="stuck", late_s=SHORT_S)(lambda: go.wait(PATIENCE_S))
+        outcome = await call(made, timeout_s=SHORT_S)
+        assert is_timeout(outcome)
+        assert outcome.at_work
+        assert "still at work" in outcome.error.message
+    finally:
+        go.set()
+
+
+async def test_nothing_is_asked_repeated_or_undone_while_a_thread_is_at_work_on_the_call():
+    """A thread that was left behind is waited for by whoever comes next for the same call: probe, repeat or undo."""
+    go, made = threading.Event(), []
+
+    @tool(effect="read")
+    def find(idempotency_key: str):
+        made.append("probe")
+
+    @tool
+    async def cancel():
+        made.append("undo")
+
+    @tool(probe=find, undo=cancel)
+    def book():
+        go.wait(PATIENCE_S)
+        made.append("booked")
+        return "A1"
+
+    registry = ToolRegistry([book])
+    first = asyncio.ensure_future(registry.call("book", {}, a_call()))
+    await asyncio.sleep(0)
+    first.cancel()  # the lease is lost, for example
+    await asyncio.wait([first])
+    later = [
+        asyncio.ensure_future(registry.probe("book", {}, a_call())),
+        asyncio.ensure_future(registry.call("book", {}, a_call(attempt=4))),
+        asyncio.ensure_future(
+            registry.call("cancel", {}, a_call(idempotency_key="c", direction="compensate", undoes=("book", "key-1")))
+        ),
+    ]
+    await asyncio.wait(later, timeout=20 * SHORT_S)
+    assert made == []
+    go.set()
+    _, repeated, _ = await asyncio.gather(*later)
+    assert repeated == Done("A1")
+    assert made[0] == "booked"
+    assert sorted(made) == ["booked", "probe", "undo"]
+
+
+async def test_a_thread_that_cannot_be_started_has_called_nothing(monkeypatch):
+    """The machine has no more threads: that is 'not done', and worth another try."""
+
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_idle", deque())
+    monkeypatch.setattr(threading.Thread, "start", start)
+    outcome = await call(tool(lambda: 1, name="one"))
+    assert isinstance(outcome, NotDone)
+    assert (outcome.error.error_code, outcome.retryable) == ("no_thread", True)
+
+
+async def test_arguments_that_do_not_fit_are_no_error_of_the_tool_s():
+    """A function that was never entered has done nothing; a TypeError from inside it leaves that open."""
+
+    def act(**rest):
+        return _two(1)
+
+    def _two(_one, _other):
+        return None
+
+    inside = await call(act)
+    assert isinstance(inside, Unknown)
+
+    def strict(day):
+        return day
+
+    outcome = await call(strict, {})
+    assert isinstance(outcome, NotDone)
+    assert outcome.error.error_code == "params_invalid"
 
 
 async def test_a_value_in_spite_of_the_time_out_counts():
@@ -567,6 +639,7 @@ def test_a_late_answer_to_a_closed_loop_is_harmless():
     hook = threading.excepthook
     threading.excepthook = raised.append
 
+    @tool(late_s=0)
     def act():
         go.wait(PATIENCE_S)
         ended.set()

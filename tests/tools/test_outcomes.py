@@ -2,8 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import datetime as dt
 import errno
 import http.client
+import json
 import socket
 import ssl
 import subprocess
@@ -12,6 +14,7 @@ from email.message import Message
 from email.utils import formatdate
 from enum import Enum
 
+import msgspec
 import pytest
 import redis.exceptions
 from pydantic import BaseModel
@@ -19,6 +22,7 @@ from pydantic import BaseModel
 from saga_engine.core.effects import Done, NotDone, Unknown
 from saga_engine.errors import ToolError
 from saga_engine.tools import outcomes
+from saga_engine.tools.error_rules import ErrorRules
 from saga_engine.tools.outcomes import outcome_of_error, outcome_of_value
 
 
@@ -86,16 +90,59 @@ NEVER_LEFT = [
     library("botocore.exceptions", "ConnectionError", "EndpointConnectionError"),
 ]
 
-ORDINARY = [
+SAID = [
     ValueError("bad"),
-    KeyError("x"),
-    FileNotFoundError(2, "no file"),
-    RecursionError(),
+    RuntimeError("no"),
+    Exception("no"),
     library("shop", "SoldOut"),
+    library("redis_like", "LookupFailed"),
     urllib.error.URLError("unknown url type"),
     ssl.SSLCertVerificationError("expired"),
     library("httpx", "TransportError", "UnsupportedProtocol"),
     redis.exceptions.ResponseError("WRONGTYPE"),
+    subprocess.CalledProcessError(2, "book"),
+]
+
+
+class Answer(BaseModel):
+    """What a tool expects of an answer."""
+
+    order: str
+
+
+def broken(work):
+    """The exception that ``work`` ends with, raised where real ones are."""
+    try:
+        work()
+    except Exception as error:
+        return error
+    raise AssertionError("it does not fail")
+
+
+BROKE = [
+    broken(lambda: json.loads("<html>")),
+    broken(lambda: {}["order"]),
+    broken([].pop),
+    broken(lambda: None.order),
+    broken(lambda: len(3)),
+    broken(lambda: int("soon")),
+    broken(lambda: dt.datetime.strptime("soon", "%Y").astimezone()),
+    broken(b"\xff".decode),
+    broken(lambda: Answer(order=3)),
+    broken(lambda: 1 // 0),
+    MemoryError(),
+    RecursionError(),
+    AssertionError("no order"),
+    NameError("ordr"),
+    FileNotFoundError(2, "no file"),
+    PermissionError(13, "no"),
+    OSError(errno.EIO, "disk"),
+    OSError(errno.ENOSPC, "disk"),
+    subprocess.CalledProcessError(-9, "book"),
+    msgspec.ValidationError("x"),
+    library("some_library", "AnswerDecodeError"),
+    library("some_library", "ParserError"),
+    library("some_driver", "OperationalError"),
 ]
 
 
@@ -114,13 +161,76 @@ def test_requests_that_never_left_may_be_tried_again(error):
     assert (outcome.retryable, outcome.definite) == (True, False)
 
 
-@pytest.mark.parametrize("error", ORDINARY, ids=lambda e: type(e).__name__)
-def test_any_other_exception_is_not_done(error):
-    """DESIGN, section 7: any other exception is 'not done', without a word on retries from an unknown class."""
+@pytest.mark.parametrize("error", SAID, ids=lambda e: type(e).__name__)
+def test_what_was_said_is_not_done(error):
+    """DESIGN, section 7: the tool's own exceptions, ValueError and RuntimeError say that nothing was done."""
     outcome = outcome_of_error(error, write=True)
     assert isinstance(outcome, NotDone)
     assert not outcome.retryable
     assert not outcome.definite
+
+
+@pytest.mark.parametrize("error", BROKE, ids=lambda e: f"{type(e).__name__}-{e}"[:40])
+def test_what_broke_a_write_is_unknown_and_a_read_is_not_done(error):
+    """A defect says where the program stopped, and not whether the request had been carried out by then."""
+    assert isinstance(outcome_of_error(error, write=True), Unknown)
+    assert isinstance(outcome_of_error(error, write=False), NotDone)
+
+
+def test_a_class_of_the_tool_s_own_is_said_whatever_it_derives_from():
+    """``class SoldOut(KeyError)`` in the tool's package is the tool's word; a lost connection stays one."""
+    sold_out = foreign("shop.errors", "SoldOut", KeyError)("x")
+    lost = foreign("shop.errors", "ShopIsAway", ConnectionError)("x")
+    rules = ErrorRules(home="shop.tools")
+    assert isinstance(outcome_of_error(sold_out, write=True, rules=rules), NotDone)
+    assert isinstance(outcome_of_error(sold_out, write=True), Unknown)
+    assert isinstance(outcome_of_error(lost, write=True, rules=rules), Unknown)
+
+
+@pytest.mark.parametrize("error", [*SAID, *BROKE, *NEVER_LEFT], ids=lambda e: type(e).__name__)
+def test_a_probe_settles_everything_but_a_tool_error(error):
+    """Where it can be asked, no exception is believed; what a refused connection proves is kept for when it cannot."""
+    outcome = outcome_of_error(error, write=True, rules=ErrorRules(probed=True))
+    assert isinstance(outcome, Unknown)
+    assert outcome.sent is (error not in NEVER_LEFT)
+    said = outcome_of_error(ToolError("no"), write=True, rules=ErrorRules(probed=True))
+    assert isinstance(said, NotDone)
+
+
+def test_a_bare_write_is_repeated_after_no_status_and_no_exception():
+    """Without key and probe a second call could be a second effect: only a refused connection is tried again."""
+    bare = ErrorRules(bare=True)
+
+    def status(code):
+        error = RuntimeError("http")
+        error.status = code
+        return outcome_of_error(error, write=True, rules=bare)
+
+    assert isinstance(status(503), Unknown)
+    assert status(429).once
+    assert outcome_of_error(ValueError("x"), write=True, rules=bare).once
+    refused = outcome_of_error(ConnectionRefusedError(), write=True, rules=bare)
+    assert (refused.retryable, refused.once) == (True, False)
+    assert not outcome_of_error(ToolError("x"), write=True, rules=bare).once
+
+
+def test_a_declaration_says_otherwise():
+    """``not_done`` and ``unknown`` count before the rules: statuses, classes and their names, the nearest first."""
+    rules = ErrorRules(bare=True, not_done=frozenset({503, KeyError, "shop.Full"}), unknown=frozenset({"Busy", 404}))
+
+    def status(code):
+        error = library("shop", "Busy") if code == 503 else RuntimeError("http")
+        error.status = code
+        return outcome_of_error(error, write=True, rules=rules)
+
+    assert status(503).retryable is True
+    assert isinstance(status(404), Unknown)
+    assert isinstance(outcome_of_error(KeyError("x"), write=True, rules=rules), NotDone)
+    assert isinstance(outcome_of_error(library("shop", "TimeoutError", "Full"), write=True, rules=rules), NotDone)
+    assert isinstance(outcome_of_error(library("shop", "Busy"), write=True, rules=rules), Unknown)
+    assert isinstance(outcome_of_error(library("shop", "Busy", "Never"), write=True, rules=rules), Unknown)
+    probed = ErrorRules(probed=True, not_done=frozenset({KeyError}))
+    assert isinstance(outcome_of_error(KeyError("x"), write=True, rules=probed), NotDone)
 
 
 @pytest.mark.parametrize(
@@ -235,10 +345,13 @@ def test_a_tool_error_among_the_causes_ends_the_chain():
     assert isinstance(outcome_of_error(error, write=True), NotDone)
 
 
-def test_an_implicit_context_does_not_count():
-    """Only ``raise … from …`` states a cause."""
-    error = ValueError("x")
+def test_what_was_being_handled_counts_for_a_write():
+    """A RuntimeError raised while a time-out is handled is a time-out, unless it is raised ``from None``."""
+    error = RuntimeError("x")
     error.__context__ = TimeoutError()
+    assert isinstance(outcome_of_error(error, write=True), Unknown)
+    assert isinstance(outcome_of_error(error, write=False), NotDone)
+    error.__suppress_context__ = True
     assert isinstance(outcome_of_error(error, write=True), NotDone)
 
 
@@ -255,7 +368,7 @@ def test_a_group_is_unknown_if_one_of_its_errors_is():
     assert isinstance(outcome_of_error(mixed, write=True), Unknown)
     single = outcome_of_error(ExceptionGroup("one", [ToolError("no", error_code="no")]), write=True)
     assert (single.definite, single.error.error_code) == (True, "no")
-    plain = outcome_of_error(ExceptionGroup("many", [ValueError(), KeyError()]), write=True)
+    plain = outcome_of_error(ExceptionGroup("many", [ValueError(), RuntimeError()]), write=True)
     assert plain.error.error_code == "exception_group"
 
 

@@ -43,7 +43,8 @@ class Statuses:
     """What each status means. Whatever is in no set is ``unknown``.
 
     ``absent``: there is nothing there (for a probe: it did not happen). ``retryable``: a not-done that may succeed
-    later. ``settles``: a not-done that also covers earlier attempts under the same key.
+    later. ``settles``: a not-done that also covers earlier attempts under the same key. ``once``: a not-done that is
+    not repeated, because it may be wrong and a second call would be a second effect.
     """
 
     done: frozenset[int] = DONE
@@ -51,6 +52,7 @@ class Statuses:
     absent: frozenset[int] = frozenset()
     retryable: frozenset[int] = RETRYABLE
     settles: frozenset[int] = frozenset()
+    once: frozenset[int] = frozenset()
 
     def verdict(self, status: int) -> Verdict:
         """The outcome that a status means."""

@@ -100,7 +100,9 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         form=templates.form,
         key=key,
         defaults=_defaults(schema),
-        statuses=_statuses(it, effect, tolerates_absence, keyed=key is not None, body=templates.body),
+        statuses=_statuses(
+            it, effect, tolerates_absence, keyed=key is not None, probed=probe is not None, body=templates.body
+        ),
         answer=cast("Reads", it.one_of("answer", ("json", "text", "none"), "json")),
         any_content_type=it.flag("accept_any_content_type"),
         wants_output=output_schema is not None or tail is not None,
@@ -337,7 +339,7 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 # --- what it means -------------------------------------------------------------------------------------------------
 
 
-def _statuses(it: Fields, effect: str, tolerates_absence: bool, *, keyed: bool, body: Any) -> Statuses:
+def _statuses(it: Fields, effect: str, tolerates_absence: bool, *, keyed: bool, probed: bool, body: Any) -> Statuses:
     given = {field: it.statuses(field) for field in ("done", "not_done", "unknown", "absent")}
     named = {field: codes for field, codes in given.items() if codes}
     for field, codes in named.items():
@@ -360,11 +362,17 @@ def _statuses(it: Fields, effect: str, tolerates_absence: bool, *, keyed: bool, 
         it.refuse("settles", "has no meaning without a key", 'key = { header = "Idempotency-Key" }')
     explicit = frozenset().union(*named.values())
     done, not_done = given["done"], given["not_done"]
+    # A second call of a bare write could be a second effect, so a status that may be wrong is not believed unless the
+    # declaration says so: a proxy answers 503 for a server that was at work.
+    bare = effect == "write" and not (keyed or probed or tolerates_absence)
     return Statuses(
         done=DONE - explicit if done is None else done,
-        not_done=NOT_DONE - explicit if not_done is None else not_done,
+        not_done=(NOT_DONE - {503} if bare else NOT_DONE) - explicit if not_done is None else not_done,
         absent=absent,
         retryable=RETRYABLE if retryable is None else retryable,
+        once=frozenset(range(400, 600)) - (not_done or frozenset()) - (retryable or frozenset())
+        if bare
+        else frozenset(),
         settles=settles,
     )
 

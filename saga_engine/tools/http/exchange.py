@@ -17,6 +17,7 @@ from saga_engine.errors import OutcomeUnknown, SecretMissing, ToolError
 from saga_engine.plan.tails import Mismatch, find
 from saga_engine.plan.values import canonical, printable
 from saga_engine.tools.context import ToolContext
+from saga_engine.tools.error_rules import Refused
 from saga_engine.tools.http.answers import (
     MAX_REFUSAL_BYTES,
     Unreadable,
@@ -192,12 +193,13 @@ class HttpCall:
     def _refusal(self, answer: Answer, message: str) -> ToolError:
         statuses = self.endpoint.statuses
         retryable = answer.status in statuses.retryable
-        return ToolError(
+        return Refused(
             message,
             error_code=f"http_{answer.status}",
             retryable=retryable,
             retry_after_s=retry_after_s(answer.headers) if retryable else None,
             definite=answer.status in statuses.settles,
+            once=answer.status in statuses.once,
         )
 
     def _unreadable(

@@ -264,9 +264,21 @@ async def test_a_client_error_is_not_done_and_not_worth_a_retry(status: int) -> 
 @pytest.mark.parametrize("status", [425, 429, 503])
 async def test_not_now_is_not_done_and_worth_a_retry(status: int) -> None:
     """The endpoint was too busy to do it."""
+    for more in ('key = { header = "Idempotency-Key" }', f"not_done = [{status}]"):
+        result, _ = await after(throttled("7", status), more)
+        assert isinstance(result, NotDone)
+        assert (result.retryable, result.retry_after_s, result.once) == (True, 7.0, False)
+
+
+@pytest.mark.parametrize("status", [425, 429, 503])
+async def test_without_a_key_not_now_is_not_repeated(status: int) -> None:
+    """A second request could be a second effect: a 503 leaves it open, and the others are believed only once."""
     result, _ = await after(throttled("7", status))
-    assert isinstance(result, NotDone)
-    assert (result.retryable, result.retry_after_s) == (True, 7.0)
+    if status == 503:
+        assert isinstance(result, Unknown)
+    else:
+        assert isinstance(result, NotDone)
+        assert (result.retryable, result.once) == (True, True)
 
 
 async def test_a_date_to_come_back_at_is_measured_by_the_server_s_own_clock() -> None:

@@ -1,0 +1,86 @@
+"""How a call in doubt is settled, record by record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saga_engine.core import records as r
+from saga_engine.core.decide import decide
+from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone, Probe, Unknown
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.judge import judge
+from saga_engine.core.state import State
+from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.model import load_plan
+from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from tests.core.simulation import Catalog
+
+ERROR = ErrorInfo("timeout", "no answer")
+
+
+def saga(spec: ToolSpec, *records: r.AnyRecord) -> State:
+    """A saga of one step, with an undo that cannot be called blindly."""
+    body = {"steps": [{"step_id": 1, "tool": spec.name, "rollback": {"tool": "undo"}}]}
+    state = begin(
+        r.SagaStarted(at=1, saga_id="s", plan=body, digest="d", seed="x"),
+        compile_plan(load_plan(body), Catalog([spec, ToolSpec("undo"), ToolSpec("look", effect="read")])),
+    )
+    for record in records:
+        evolve(state, record)
+    return state
+
+
+def names(records: Any) -> list[str]:
+    return [type(record).__name__ for record in records]
+
+
+def test_one_attempt_does_not_keep_a_crash_from_being_settled_by_key() -> None:
+    """``max_attempts=1`` forbids retries; that a process died is no reason to page a person who would say 'again'."""
+    spec = ToolSpec("pay", keyed=True, retry=RetryPolicy(max_attempts=1))
+    state = saga(spec, r.StepIntended(at=2, step="1"), r.SagaResumed(at=3, owner="o", epoch=2))
+    assert names(decide(state, 4)) == ["StepIntended"]
+    evolve(state, r.StepIntended(at=4, step="1", attempt=2))
+    evolve(state, r.SagaResumed(at=5, owner="o", epoch=3))
+    assert names(decide(state, 6)) == ["StepEscalated"]  # not without end
+
+
+def test_one_attempt_that_times_out_is_asked_about() -> None:
+    """A time-out is an attempt that has had its answer: no second one is made."""
+    spec = ToolSpec("pay", keyed=True, retry=RetryPolicy(max_attempts=1))
+    state = saga(spec, r.StepIntended(at=2, step="1"), r.StepInDoubt(at=3, step="1", error=ERROR))
+    assert names(decide(state, 4)) == ["StepEscalated"]
+
+
+def test_a_probe_that_tells_is_not_counted() -> None:
+    """'It did not happen' is an answer: the next doubt may be asked about three times again."""
+    spec = ToolSpec("pay", probe="look", retry=RetryPolicy(max_attempts=9))
+    state = saga(spec)
+    for attempt in range(1, 6):
+        evolve(state, r.StepIntended(at=2, step="1", attempt=attempt))
+        evolve(state, r.StepInDoubt(at=2, step="1", error=ERROR))
+        (intent,) = decide(state, 3)
+        assert names([intent]) == ["ProbeIntended"]
+        evolve(state, intent)
+        evolve(state, judge(state, Probe(0, FORWARD, 1), NotDone(ERROR, retryable=True, definite=True), 3, 0.5))
+    assert state.steps[0].forward.probes == 0
+
+
+def test_a_refusal_that_the_probe_confirms_is_not_tried_again() -> None:
+    """What the tool said before the probe was asked counts, once it is known that nothing happened."""
+    spec = ToolSpec("pay", probe="look")
+    state = saga(spec, r.StepIntended(at=2, step="1"))
+    said = ErrorInfo("value_error", "full", retryable=False)
+    evolve(state, r.StepInDoubt(at=2, step="1", error=said))
+    evolve(state, r.ProbeIntended(at=3, step="1"))
+    record = judge(state, Probe(0, FORWARD, 1), NotDone(said, retryable=True, definite=True), 3, 0.5)
+    assert names([record]) == ["StepFailed"]
+
+
+def test_a_call_at_work_is_asked_about_at_once() -> None:
+    """Neither probe nor key come before a person while the call goes on in a thread."""
+    from saga_engine.core.effects import CallTool
+
+    spec = ToolSpec("pay", probe="look", keyed=True)
+    state = saga(spec, r.StepIntended(at=2, step="1"))
+    evolve(state, judge(state, CallTool(0, FORWARD, 1), Unknown(ERROR, at_work=True), 3, 0.5))
+    assert names(decide(state, 4)) == ["StepEscalated"]
