@@ -30,7 +30,7 @@ from saga_engine.tools.outcomes import (
     timed_out,
 )
 from saga_engine.tools.signature import KEY_PARAMETER
-from saga_engine.tools.threads import Ended, Running, start_in_thread
+from saga_engine.tools.threads import Ended, Running, begin_in_thread
 
 if TYPE_CHECKING:
     from saga_engine.ports import Call
@@ -206,7 +206,7 @@ class Caller:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         try:
-            running = start_in_thread(functools.partial(self._fn, **arguments))
+            running = begin_in_thread(functools.partial(self._fn, **arguments))
         except RuntimeError as error:
             return _no_thread(error)
         try:

@@ -14,7 +14,7 @@ import os
 import threading
 from collections import deque
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +57,15 @@ class Running:
             if timer is not None:
                 timer.cancel()
 
+    def future(self) -> asyncio.Future[Ended]:
+        """How it ends, for whoever waits without a limit. Who cancels it drops a late answer."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Ended | None] = loop.create_future()
+        self._waiters.append((loop, answer))
+        if self.ended is not None:
+            _settle(answer, self.ended)
+        return cast("asyncio.Future[Ended]", answer)
+
     def end(self, ended: Ended) -> None:
         """In the thread: tell everybody who waits."""
         self.ended = ended
@@ -81,7 +90,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)
 
 
-def start_in_thread(work: Callable[[], Any]) -> Running:
+def start_in_thread(work: Callable[[], Any]) -> asyncio.Future[Ended]:
+    """Begin ``work`` in a thread as ``begin_in_thread`` does; the future never fails."""
+    return begin_in_thread(work).future()
+
+
+def begin_in_thread(work: Callable[[], Any]) -> Running:
     """Begin ``work`` in a daemon thread, with a copy of the caller's context variables.
 
     Raises ``RuntimeError`` if no thread can be started; nothing has begun then.
