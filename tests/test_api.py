@@ -567,3 +567,31 @@ async def test_a_deadline_counts_on_the_store_s_clock(detach: bool) -> None:
         await handle.wait()
         assert (await coordinator.resume("d")).completed
     await store.close()
+
+
+@pytest.mark.parametrize("undo", ["reference", "ref"])
+async def test_an_undo_that_gets_none_of_its_params_is_not_called(engine, undo) -> None:
+    """With nothing filled in it would undo nothing and be believed: a person is asked, and simulate says so before."""
+    called: list[str] = []
+
+    @tool
+    async def cancel_reference(reference: str = "") -> None:
+        called.append(reference)
+
+    @tool
+    async def cancel_ref(ref: str = "") -> None:
+        called.append(ref)
+
+    @tool(undo=cancel_ref if undo == "ref" else cancel_reference)
+    async def take(what: str) -> dict:
+        return {"ref": what}
+
+    engine.tools.add(take)
+    steps = ({"tool": "take", "params": {"what": "a"}}, {"tool": "refuse", "kind": "pivot"})
+    rehearsed = await engine.simulate(plan(*steps))
+    assert {each.verdict for each in rehearsed.scenarios if each.reason == "step-failed" and each.step_id == 2} == {
+        "asks"
+    }
+    outcome = await engine.run(plan(*steps))
+    assert called == (["a"] if undo == "ref" else [])
+    assert outcome.status == ("COMPENSATED" if undo == "ref" else "ESCALATED")

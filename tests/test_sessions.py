@@ -69,7 +69,13 @@ async def look(at: str) -> dict:
     return {"seen": at}
 
 
-TOOLS = [book, unbook, send, unsend, look]
+@tool
+async def drop(**anything: Any) -> dict:
+    LOG.append("drop")
+    return {}
+
+
+TOOLS = [book, unbook, send, unsend, look, drop]
 
 
 async def statuses(engine: Coordinator, saga_id: str) -> list[str]:
@@ -176,6 +182,8 @@ async def test_wrong_calls_are_refused_before_they_are_recorded() -> None:
             await s.call(book, what=1, colour="red")
         with pytest.raises(PlanInvalid):
             await s.call(book, what="x", undo="nobody")
+        with pytest.raises(PlanInvalid, match="called with nothing"):
+            await s.call(book, what="x", undo=drop)
         with pytest.raises(PlanInvalid, match="only reads"):
             await s.call(book, what="x", undo=("look", {"at": "$output.ref"}))
         with pytest.raises(PlanInvalid):

@@ -280,7 +280,8 @@ class UndoParams:
     """The params of a registered undo that the plan does not spell out.
 
     Each parameter of the undo is the field of that name of the step's output, else the step's own param of that name;
-    what is in neither is left out, or, if the undo requires it, ``BindingUnresolved``.
+    what is in neither is left out, or, if the undo requires it, ``BindingUnresolved``. So is an undo that names
+    parameters and gets none of them: called with nothing, it would undo nothing, and be believed.
     """
 
     __slots__ = (
@@ -302,6 +303,7 @@ class UndoParams:
         self.secrets = frozenset(secret for name in self._forward_secrets for secret in nodes[name][1])
         self.secret_params = frozenset(self._forward_secrets)
         needs_output = schema is None or any(name not in forward.raw for name in self._required)
+        needs_output = needs_output or (bool(names) and not any(name in forward.raw for name in names))
         self.outputs = frozenset({key} if needs_output else ())
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
@@ -330,6 +332,14 @@ class UndoParams:
                     binding=name,
                     step=self._key,
                 )
+        if self._names and not made:
+            raise BindingUnresolved(
+                f"nothing can be filled into the undo: step {self._key} neither returned nor was given any of "
+                f"{cut(', '.join(self._names), 200)}",
+                hint="give the step a rollback with params of its own",
+                binding=self._names[0],
+                step=self._key,
+            )
         return made
 
 

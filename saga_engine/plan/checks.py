@@ -143,8 +143,15 @@ def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
 
 
 def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template, undo: ToolSpec) -> None:
-    """A registered undo must be able to get what it requires."""
-    if spec is None or spec.output_schema is None:
+    """A registered undo must be able to get what it requires, and something at all."""
+    if spec is None:
+        return
+    why = shapes.unfillable(undo.input_schema, params.raw, spec.output_schema, known=True)
+    if why:
+        message = printable(f"the registered undo {undo.name} would be called with nothing: {why}", 400)
+        hint = "give the step a rollback with params of its own"
+        made.problems.add("undo-unfillable", (*path, "tool"), message, hint)
+    if why or spec.output_schema is None:
         return
     required = undo.input_schema.get("required")
     for name in required if isinstance(required, list) else ():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 #: Keywords by which the schema of a place further down may be another one than its parents say.
 _BRANCHING = frozenset(
@@ -27,6 +27,9 @@ _BRANCHING = frozenset(
 #: Keywords by which a schema judges a value as a whole: a fault that they find may lie in any part of it.
 _WHOLE = _BRANCHING | {"const", "contains", "enum", "uniqueItems"}
 _MAX_HOPS = 32
+
+
+_NONE: Final = "none of its parameters ({}) is known to be one of the call or of what it returns"
 
 
 class Absent:
@@ -155,3 +158,43 @@ def judges_whole(root: dict[str, Any], path: Iterable[str | int]) -> bool:
             return True
         node = _target(root, _property(node, part) if isinstance(part, str) else _item(node, part))
     return not isinstance(node, dict) or bool(_WHOLE & node.keys())
+
+
+def unfillable(
+    undo: dict[str, Any], given: Collection[str] | None, output: dict[str, Any] | None, *, known: bool
+) -> str:
+    """Why a registered undo with this input schema would be called with nothing; an empty text if it would not.
+
+    The engine fills the parameters that it finds by name among the params of the call (``given``; None: any) and in its
+    ``output``. ``known``: an output of which nothing is known is taken to have none of them.
+    """
+    if any(word in undo for word in ("$ref", *_BRANCHING)):
+        return ""
+    properties = undo.get("properties")
+    if not isinstance(properties, dict):
+        return "" if known else "it names no parameters"
+    if not properties:
+        return "it takes any parameters and names none" if undo.get("additionalProperties", True) is not False else ""
+    if given is None or any(name in given for name in properties):
+        return ""
+    required = undo.get("required")
+    if output is None:
+        # A required one that is missing is noticed when the undo is called.
+        return "" if known or (isinstance(required, list) and required) else _NONE.format(", ".join(properties))
+    if any(told_of(output, name) for name in properties):
+        return ""
+    return _NONE.format(", ".join(list(properties)[:10]))
+
+
+def told_of(schema: dict[str, Any], name: str) -> bool:
+    """Whether a schema says that an object may have this field, or does not tell its fields at all.
+
+    Stricter than ``locate``: where fields are listed and nothing is said of others, there are no others.
+    """
+    node = _target(schema, schema)
+    if not isinstance(node, dict) or any(word in node for word in ("patternProperties", *_BRANCHING)):
+        return True
+    properties = node.get("properties")
+    if isinstance(properties, dict) and properties and "additionalProperties" not in node:
+        return name in properties
+    return locate(schema, (name,)) is not ABSENT

@@ -12,6 +12,7 @@ from saga_engine.core.growth import Growth
 from saga_engine.core.state import State
 from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, ToolMissing
 from saga_engine.plan.calls import OwnOutput
+from saga_engine.plan.shapes import unfillable
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 from saga_engine.plan.values import cut, digest, json_path, plain
 
@@ -77,6 +78,12 @@ def call_record(
     if undo_spec is not None and undo_spec.effect == "read":
         message = f"the undo of {name}, {cut(undo_tool, 80)}, only reads, so it undoes nothing"
         problems.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
+    if undo_spec is not None and undo_params is None:
+        why = unfillable(undo_spec.input_schema, values, spec.output_schema, known=True)
+        if why:
+            message = f"the undo of {name}, {cut(undo_tool, 80)}, would be called with nothing: {cut(why, 300)}"
+            hint = "give its params: undo=(TOOL, {…})"
+            problems.append(Problem("undo-unfillable", "$.undo", message, hint))
     if undo_tool is None and spec.effect == "write" and not irreversible and spec.semantic in (None, "never"):
         hint = "give undo=…, register an undo for the tool, or say irreversible=True"
         problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))

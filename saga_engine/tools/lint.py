@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from saga_engine.plan.shapes import told_of, unfillable
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 from saga_engine.tools.selecting import words
 
@@ -163,6 +164,7 @@ def lint(catalog: ToolCatalog) -> list[Finding]:
             *twins.get(spec.name, ()),
             *_parameters(spec),
             *_undoable(spec, undoes=spec.name in undoing),
+            *_fillable(spec, catalog),
             *_output(spec, specs, undoes=spec.name in undoing),
         ]
         found += sorted(of_tool, key=lambda finding: rank[finding.severity])
@@ -228,6 +230,24 @@ def _undoable(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
         message = "it writes and has no undo: a plan can use it only with a rollback of its own, or as its pivot"
         hint = "name undo='…'; or tag it 'pivot' if nothing can take it back; or declare effect='read' if it only reads"
         yield Finding(spec.name, "warning", "undo-missing", message, hint)
+
+
+def _fillable(spec: ToolSpec, catalog: ToolCatalog) -> Iterator[Finding]:
+    """The registered undo gets its params by name, from the params of the call and from its output."""
+    undo = None if spec.undo is None else catalog.spec(spec.undo)
+    if undo is None:
+        return
+    properties = spec.input_schema.get("properties")
+    given = list(properties) if isinstance(properties, dict) else []
+    known = None if spec.input_schema.get("additionalProperties", True) is not False else given
+    why = unfillable(undo.input_schema, known, spec.output_schema, known=False)
+    if not why and known is not None and spec.output_schema is not None:
+        missing = [n for n in _required(undo) if n not in known and not told_of(spec.output_schema, n)]
+        why = f"it requires {', '.join(missing[:10])}, which is neither a param nor returned" if missing else ""
+    if why:
+        hint = "name the parameters of the undo as params of the tool, or as fields of what it returns"
+        message = f"its undo {undo.name} cannot be filled in: {why}"
+        yield Finding(spec.name, "error", "undo-unfillable", message, hint)
 
 
 def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import ToolInvalid, ToolMissing
+from saga_engine.plan.shapes import unfillable
 from saga_engine.tools.calling import Caller, Invocation, no_probe
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.secrets import Allowed, secrets_of
@@ -70,11 +71,31 @@ class ToolRegistry:
                     hint="an undo is a tool with effect='write'",
                     tool=name,
                 )
+        self._refuse_unfillable()
         specs = {n: t.spec(self._links[n].get("undo"), self._links[n].get("probe")) for n, t in self._tools.items()}
         if self._secrets:
             specs = {n: replace(spec, secrets=secrets_of(n, *self._secrets)) for n, spec in specs.items()}
         self._specs = specs
         self._calls = {}
+
+    def _refuse_unfillable(self) -> None:
+        """An undo that would be called with nothing undoes nothing, and its success would be believed."""
+        for name, links in self._links.items():
+            if "undo" not in links:
+                continue
+            forward, undo = self._tools[name].signature, self._tools[links["undo"]].signature
+            if undo.input_schema.get("required"):
+                continue  # What a required param lacks is found when a plan is checked, or when it is undone.
+            why = unfillable(
+                {"properties": {}, **undo.input_schema}, forward.accepts, forward.output_schema, known=True
+            )
+            if why:
+                raise ToolInvalid(
+                    f"tool {name!r}: its undo {links['undo']!r} would be called with nothing: {why}",
+                    hint="name its parameters as params of the call, or as fields of what it returns",
+                    tool=name,
+                    code="undo-unfillable",
+                )
 
     # --- ports.ToolCatalog ---------------------------------------------------------------------------------------
 

@@ -71,6 +71,10 @@ TRAVEL = Catalog(
     declare("lost", undo="nowhere"),
     declare("peeking", undo="search"),
     declare("narrow", undo="greedy", output_schema=closed([], id=TEXT)),
+    declare("hidden", undo="loose", output_schema=closed([], id=TEXT)),
+    declare("loose", {"type": "object", "properties": {}, "additionalProperties": True}),
+    declare("apart", undo="optional", output_schema=closed([], id=TEXT)),
+    declare("optional", closed([], ticket=TEXT)),
     declare("greedy", closed(["ticket"], ticket=TEXT)),
 )
 

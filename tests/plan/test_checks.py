@@ -69,6 +69,8 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ),
     ("rollback-reads", [{"tool": "peeking"}], "$.steps[0].tool"),
     ("undo-unfillable", [{"tool": "narrow"}], "$.steps[0].tool"),
+    ("undo-unfillable", [{"tool": "hidden"}], "$.steps[0].tool"),
+    ("undo-unfillable", [{"tool": "apart"}], "$.steps[0].tool"),
     ("graph-cycle", [{**ANY, "depends_on": [2]}, ANY], "$.steps[0].depends_on"),
     ("graph-cycle", [{**ANY, "depends_on": [1]}], "$.steps[0].depends_on"),
     ("graph-cycle", [{**bound("$output.step_2.x"), "depends_on": []}, ANY], "$.steps[0].depends_on"),

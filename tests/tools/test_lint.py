@@ -186,3 +186,26 @@ def test_many_tools_are_worth_a_hint():
     soil = tool(lambda: None, name="soil", description="Make a clean car dirty again.", returns="nothing")
     assert codes(*cars, soil) == {("", "hint", "many-tools")}
     assert codes(*cars[1:], soil) == set()
+
+
+@pytest.mark.parametrize(("parameter", "required", "expected"), [("order_id", True, False), ("number", True, True),
+                                                                 ("number", False, True), ("flight", False, False)])  # fmt: skip
+@pytest.mark.parametrize("described", [True, False])
+def test_an_undo_that_cannot_be_filled_is_an_error(parameter, required, expected, described):
+    """Its params are looked for by name among those of the call and in its output; without a schema only at the call."""
+    schema = {"type": "object", "properties": {parameter: {"type": "string"}}, "additionalProperties": False}
+
+    @tool(input_schema={**schema, "required": [parameter] if required else []})
+    def drop(**params): ...
+
+    @tool(undo=drop)
+    def take(flight: str) -> Order: ...
+
+    @tool(undo=drop)
+    def take_untold(flight: str) -> dict: ...
+
+    made = take if described else take_untold
+    if expected and described and not required:
+        return  # refused when it is registered
+    wanted = (made.name, "error", "undo-unfillable")
+    assert (wanted in codes(made)) == (expected and (described or not required))

@@ -1,6 +1,7 @@
 """The registry: names, undo and probe, and asking whether a call happened."""
 
 import types
+from typing import TypedDict
 
 import pytest
 
@@ -208,3 +209,49 @@ async def test_a_probe_is_bounded_in_time():
 async def test_a_tool_without_a_probe_cannot_be_asked():
     """There is nobody to ask: unknown."""
     assert (await ToolRegistry(cancel).probe("cancel", {}, a_call())).error.error_code == "no_probe"
+
+
+class Booked(TypedDict):
+    ref: str
+
+
+def loose(**params): ...
+
+
+def other(reference: str = ""): ...
+
+
+def nothing(): ...
+
+
+def keyed(idempotency_key: str): ...
+
+
+def same(what: str = ""): ...
+
+
+def returned(ref: str = ""): ...
+
+
+@pytest.mark.parametrize(("undo", "fits"), [(loose, False), (other, False), (nothing, True), (keyed, True), (same, True),
+                                            (returned, True)])  # fmt: skip
+def test_an_undo_into_which_nothing_can_be_filled_is_refused(undo, fits):
+    """It would be called with nothing, succeed, and count as an undo; one that takes nothing is meant so."""
+
+    def take(what: str) -> Booked: ...
+
+    if fits:
+        assert ToolRegistry(tool(take, undo=undo))
+        return
+    with pytest.raises(ToolInvalid, match="called with nothing") as refused:
+        ToolRegistry(tool(take, undo=undo))
+    assert refused.value.context["code"] == "undo-unfillable"
+
+
+def test_a_hand_written_schema_without_params_is_no_excuse():
+    """An undo whose schema names nothing gets nothing."""
+
+    def take(what: str) -> dict: ...
+
+    with pytest.raises(ToolInvalid, match="called with nothing"):
+        ToolRegistry(tool(take, undo=tool(loose, input_schema={"type": "object"})))
