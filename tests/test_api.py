@@ -290,7 +290,7 @@ async def test_pause_asks_before_it_compensates(engine) -> None:
 
 
 async def test_answers_that_do_not_fit_are_refused(engine) -> None:
-    """Wrong step, wrong word, an output where none belongs, a missing output, an answer twice, a saga that is not there."""
+    """Wrong step, wrong word, an output where none belongs, a missing output, a second answer, a saga that is not there."""
 
     @tool(undo="release")
     async def vanish() -> dict:
@@ -309,8 +309,9 @@ async def test_answers_that_do_not_fit_are_refused(engine) -> None:
     with pytest.raises(DecisionRefused, match="needs an output"):
         await engine.decide(saga_id, 2, "happened")
     assert (await engine.decide(saga_id, 2, "happened", output={"ref": "r"})).completed
-    with pytest.raises(DecisionRefused):
-        await engine.decide(saga_id, 2, "happened", output={"ref": "r"})
+    for decision, output in (("not-happened", None), ("happened", {"ref": "another"})):
+        with pytest.raises(DecisionRefused, match="answered already"):
+            await engine.decide(saga_id, 2, decision, output=output)
     with pytest.raises(SagaNotFound):
         await engine.decide("nobody", 1, "retry")
 

@@ -14,7 +14,7 @@ import msgspec
 
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.starting import first_record, identity_of
-from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
+from saga_engine.core.messages import Message, check_amendment
 from saga_engine.core.rehearsal import Rehearsal, rehearse
 from saga_engine.errors import (
     PlanInvalid,
@@ -30,7 +30,7 @@ from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
-from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, post, resume_all, settled
+from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, resume_all, say, send, settled
 from saga_engine.runtime.endings import other_plan
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.forking import Fork, Forking
@@ -450,15 +450,15 @@ class Coordinator:
 
     # --- answering -----------------------------------------------------------------------------------------------
 
-    async def cancel(self, saga_id: str, *, by: str = "", note: str = "") -> Outcome:
+    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
         """Have a saga undone. If a process drives it, that process acts; else this one does, to the end.
 
-        Raises ``SagaNotFound`` or ``CancelRefused`` (it has ended, is being undone, or is past its pivot).
+        Without ``wait`` the message is only posted, for a process that has no tools: whoever drives the saga acts on
+        it, or a worker or the next resume. Cancelling it again changes nothing. Raises ``SagaNotFound`` or
+        ``CancelRefused`` (it has ended, is being undone, or is past its pivot).
         """
-        check_cancel(state_of(await read_records(self.store, saga_id), self.tools))
-        return await deliver(
-            self.store, self._fleet, saga_id, Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
-        )
+        message = Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
+        return await say(self.store, self._fleet, self.tools, saga_id, message, wait=wait)
 
     async def decide(
         self,
@@ -469,13 +469,14 @@ class Coordinator:
         output: Any = None,
         by: str = "",
         note: str = "",
+        wait: bool = True,
     ) -> Outcome:
         """Answer the open question about a step; the saga then goes on, here unless another process drives it.
 
-        ``decision``: one of the question's options. ``output`` goes with 'happened'. Raises ``SagaNotFound``,
-        ``DecisionRefused``, ``ValueNotJson``.
+        ``decision``: one of the question's options. ``output`` goes with 'happened'. Without ``wait`` the answer is
+        only posted, as in ``cancel``. The same answer again changes nothing; another one is refused, also before the
+        first has been read. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
         """
-        state = state_of(await read_records(self.store, saga_id), self.tools)
         message = Message(
             id=secrets.token_hex(8),
             kind="decide",
@@ -485,8 +486,7 @@ class Coordinator:
             decision=decision,
             output=plain(output),
         )
-        question = check_decision(state, message, self._fleet.clock.now_ms())
-        return await deliver(self.store, self._fleet, saga_id, msgspec.structs.replace(message, question=question.id))
+        return await say(self.store, self._fleet, self.tools, saga_id, message, wait=wait)
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
@@ -508,8 +508,7 @@ class Coordinator:
         message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
         if wait:
             return await deliver(self.store, self._fleet, saga_id, message)
-        await post(self.store, self._fleet, saga_id, message)
-        return await self.show(saga_id)
+        return await send(self.store, self._fleet, saga_id, message)
 
     async def simulate(
         self,

@@ -27,7 +27,7 @@ from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.starting import first_record
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
-from saga_engine.core.messages import Message, check_amendment, check_cancel, check_decision
+from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.trace import declared
 from saga_engine.errors import PlanInvalid, Problem, SagaNotFound, SettingInvalid
@@ -253,9 +253,8 @@ class TemporalCoordinator:
 
     async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
         """Have a saga undone. Raises ``SagaNotFound``, ``CancelRefused`` and ``EngineUnavailable``."""
-        check_cancel(state_of(await self._records(saga_id), self.tools))
         message = Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
-        return await self._sent(saga_id, message, wait=wait)
+        return await self._said(saga_id, message, wait=wait)
 
     async def decide(
         self,
@@ -272,8 +271,6 @@ class TemporalCoordinator:
 
         Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson`` and ``EngineUnavailable``.
         """
-        records = await self._records(saga_id)
-        state = state_of(records, self.tools)
         message = Message(
             id=secrets.token_hex(8),
             kind="decide",
@@ -283,9 +280,7 @@ class TemporalCoordinator:
             decision=decision,
             output=plain(output),
         )
-        # Whether it has expired is judged by the workflow, on its own clock.
-        question = check_decision(state, message, 0)
-        return await self._sent(saga_id, msgspec.structs.replace(message, question=question.id), wait=wait)
+        return await self._said(saga_id, message, wait=wait)
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
@@ -301,6 +296,15 @@ class TemporalCoordinator:
         check_amendment(state_of(await self._records(saga_id), self.tools), plain_steps)
         message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
         return await self._sent(saga_id, message, declarations_of(plain_steps, self.tools), wait=wait)
+
+    async def _said(self, saga_id: str, message: Message, *, wait: bool) -> Outcome:
+        """Send a cancel or an answer, unless the saga has been told the same already."""
+        records = await self._records(saga_id)
+        # Whether a question has expired is judged by the workflow, on its own clock.
+        checked = to_post(state_of(records, self.tools), records, (), message, 0)
+        if checked is None:
+            return await (self.wait(saga_id) if wait else self.show(saga_id))
+        return await self._sent(saga_id, checked, wait=wait)
 
     async def _sent(self, saga_id: str, message: Message, *more: Any, wait: bool) -> Outcome:
         await self.sagas.send(saga_id, message, *more, wait_s=self._patience_s)

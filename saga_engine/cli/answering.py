@@ -20,7 +20,7 @@ def answer(
     what: str,
     as_json: bool,
 ) -> int:
-    """Post the message and drive the saga on; returns the exit code.
+    """Post the message and drive the saga on, which needs its tools; returns the exit code.
 
     Raises ``Interrupted``, and ``ToolMissing`` or ``SecretMissing``: the message is recorded, but it cannot go on here.
     """

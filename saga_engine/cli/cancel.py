@@ -35,8 +35,9 @@ def cancel(
 ) -> int:
     """Have a saga undone.
 
-    If a live process drives the saga, that process acts and the exit code is 8; else the saga is undone here, which
-    needs its tools. A saga that has ended, is being undone already or has passed its pivot cannot be cancelled
+    If a live process drives the saga, that process acts and the exit code is 8; else the saga is undone here. Without
+    tools the cancel is only recorded (exit code 8): a worker, or `saga resume`, acts on it. Cancelling again is no
+    conflict. A saga that has ended otherwise, is being undone already or has passed its pivot cannot be cancelled
     (exit code 6).
 
     Example:
@@ -47,7 +48,7 @@ def cancel(
     from saga_engine.cli.options import person
 
     async def post(coordinator: Coordinator) -> Outcome:
-        return await coordinator.cancel(saga_id, by=person(by), note=note)
+        return await coordinator.cancel(saga_id, by=person(by), note=note, wait=settings.names_tools)
 
     async def there(coordinator: TemporalCoordinator) -> Outcome:
         return await coordinator.cancel(saga_id, by=person(by), note=note, wait=False)

@@ -63,8 +63,8 @@ def resolve(
 ) -> int:
     """Answer a question that a saga asks; it then goes on here, unless a live process drives it (exit code 8).
 
-    The answer is recorded first. If the saga's tools are not given, it is recorded all the same, the exit code is 1,
-    and `saga resume` goes on later.
+    The answer is recorded first. Without tools it is only recorded (exit code 8): a worker, or `saga resume`, acts on
+    it. The same answer again is no conflict; another one is (exit code 6).
 
     Examples:
       saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py
@@ -79,7 +79,9 @@ def resolve(
     value = output_value(output)
 
     async def post(coordinator: Coordinator) -> Outcome:
-        return await coordinator.decide(saga_id, step, decision.value, output=value, by=person(by), note=note)
+        return await coordinator.decide(
+            saga_id, step, decision.value, output=value, by=person(by), note=note, wait=settings.names_tools
+        )
 
     async def there(coordinator: TemporalCoordinator) -> Outcome:
         who = person(by)

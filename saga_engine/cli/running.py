@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.follow_up import resume_line
+from saga_engine.cli.follow_up import resume_line, show_line
 from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
 from saga_engine.errors import Interrupted, SagaError, SagaOwned
 
@@ -30,18 +30,23 @@ _T = TypeVar("_T")
 
 
 class Driven:
-    """A saga as a command leaves it: its outcome, and whether another live process goes on with it."""
+    """A saga as a command leaves it.
 
-    __slots__ = ("elsewhere", "outcome")
+    That is its outcome, whether another live process goes on with it, and whether it was told what nobody has read yet.
+    """
 
-    def __init__(self, outcome: Outcome, *, elsewhere: bool) -> None:
+    __slots__ = ("elsewhere", "outcome", "unread")
+
+    def __init__(self, outcome: Outcome, *, elsewhere: bool, unread: bool = False) -> None:
         self.outcome = outcome
         self.elsewhere = elsewhere
+        self.unread = unread
 
     @property
     def exit_code(self) -> int:
-        """8 while somebody else drives it, else by its status."""
-        return exit_codes.STILL_RUNNING if self.elsewhere else exit_codes.of_status(self.outcome.status)
+        """8 while somebody else drives it or is to drive it, else by its status."""
+        waits = self.elsewhere or self.unread
+        return exit_codes.STILL_RUNNING if waits else exit_codes.of_status(self.outcome.status)
 
 
 async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome], *, full: bool = False) -> Driven:
@@ -54,7 +59,7 @@ async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome
         return Driven(outcome, elsewhere=False)
     # What was driven here has been released; an owner that is still alive is somebody else.
     head = await coordinator.store.head(saga_id)
-    return Driven(outcome, elsewhere=head.owner_ttl_ms > 0)
+    return Driven(outcome, elsewhere=head.owner_ttl_ms > 0, unread=head.inbox > 0)
 
 
 def drive(
@@ -202,10 +207,13 @@ def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None
     from saga_engine.cli.saga_view import summary_lines
 
     body: dict[str, Any] = found.outcome.to_dict(full=full)
+    saga_id = found.outcome.saga_id
     if as_json:
         document(body)
     else:
         data("\n".join(summary_lines(body, settings)))
         if found.elsewhere:
-            note("hint: another live process drives this saga; `saga show` follows it")
+            note("hint: another live process drives this saga; where it stands: " + show_line(saga_id, settings))
+        elif found.unread:
+            note(f"hint: it is recorded; a worker acts on it, or: {resume_line(saga_id, settings)}")
     return found.exit_code if code is None else code

@@ -14,6 +14,7 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
+from saga_engine.core.evolve import evolve
 from saga_engine.core.growth import Accepted
 from saga_engine.core.state import OpenQuestion, State
 from saga_engine.errors import (
@@ -97,6 +98,57 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         note=message.note,
         message=message.id,
     )
+
+
+def to_post(
+    state: State, records: Sequence[r.AnyRecord], waiting: Sequence[bytes], message: Message, now_ms: int
+) -> Message | None:
+    """A cancel or an answer as it is to be posted; None: the saga has been told the same already.
+
+    ``waiting`` are messages that nobody has read yet. They count as if they were: the first of two answers holds,
+    although neither has been heard. ``state``, which is that of ``records``, changes with them. Raises
+    ``CancelRefused`` or ``DecisionRefused``.
+    """
+    said = [*records]
+    for data in waiting:
+        try:
+            earlier = decode_message(data)
+        except JournalUnreadable:
+            continue  # whoever drives the saga says what becomes of it
+        record = answer(state, earlier, now_ms)
+        evolve(state, record)
+        said.append(record)
+    try:
+        if message.kind == "cancel":
+            check_cancel(state)
+            return message
+        return msgspec.structs.replace(message, question=check_decision(state, message, now_ms).id)
+    except (CancelRefused, DecisionRefused) as error:
+        if repeats(said, message):
+            return None
+        known = _answer_to(said, message.step) if message.kind == "decide" else None
+        if known is None or message.step in {state.plan.steps[asked.step].key for asked in state.questions.values()}:
+            raise
+        by = f" by {known.by}" if known.by else ""
+        raise DecisionRefused(
+            f"step {message.step} was answered already{by}: '{known.decision}'", hint="see `saga history`"
+        ) from error
+
+
+def repeats(records: Sequence[r.AnyRecord], message: Message) -> bool:
+    """Whether the journal holds already what the message says; who says it again contradicts nobody."""
+    if message.kind == "cancel":
+        return any(isinstance(record, r.CancelRequested) for record in records)
+    known = _answer_to(records, message.step) if message.kind == "decide" else None
+    if known is None or (message.question and message.question != known.question):
+        return False
+    return known.decision == message.decision and (message.output is None or message.output == known.output)
+
+
+def _answer_to(records: Sequence[r.AnyRecord], step: str) -> r.DecisionMade | None:
+    """The last answer to a question about a step."""
+    answers = [record for record in records if isinstance(record, r.DecisionMade) and record.step == step]
+    return answers[-1] if answers else None
 
 
 def check_cancel(state: State) -> None:

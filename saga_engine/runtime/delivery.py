@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from saga_engine.core.messages import Message, encode_message
+from saga_engine.core.messages import Message, encode_message, repeats, to_post
 from saga_engine.core.records import MessageRefused
 from saga_engine.core.states import COMPENSATING, ESCALATED, PENDING, RUNNING, SAGA_FINAL
 from saga_engine.errors import (
@@ -19,11 +19,14 @@ from saga_engine.errors import (
     SagaError,
     SagaNotFound,
     SagaOwned,
+    SecretMissing,
+    ToolMissing,
 )
+from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.ports import Head, Store
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.forking import Fork, Forking
-from saga_engine.runtime.journal import look, read_records
+from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
 
@@ -32,6 +35,50 @@ _LOOK_AGAIN_S: Final = (0.02, 0.5)
 #: How many sagas are resumed at the same time.
 _RESUME_AT_ONCE: Final = 256
 _REFUSALS = {"cancel": CancelRefused, "amend": AmendRefused, "hand_over": ForkRefused, "decide": DecisionRefused}
+
+
+async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool) -> Outcome:
+    """Post a cancel or an answer; with ``wait``, until the saga ends or rests, else only post it.
+
+    Saying again what the saga has been told already is no conflict. Raises ``SagaNotFound``, and what refuses it.
+    """
+    records = await read_records(store, saga_id)
+    state = state_of(records, tools)
+    # Before the store has spoken nobody here knows what time it is; the owner judges whether a question has expired.
+    now_ms = max(fleet.clock.now_ms(), state.at) if fleet.clock.heard else state.at
+    checked = to_post(state, records, await store.inbox(saga_id), message, now_ms)
+    if not wait:
+        return await (_look(store, saga_id) if checked is None else send(store, fleet, saga_id, checked))
+    try:
+        return await (_go_on(store, fleet, saga_id) if checked is None else deliver(store, fleet, saga_id, checked))
+    except (ToolMissing, SecretMissing) as error:
+        raise type(error)(
+            f"the message is recorded, but the saga cannot go on here: {error.message}",
+            hint="resume the saga where its tools and secrets are; a process without tools posts with wait=False",
+            **error.context,
+        ) from error
+
+
+async def send(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
+    """Only post a message: who drives the saga acts on it, or else a worker or the next resume."""
+    await store.post(saga_id, encode_message(message))
+    fleet.notify(saga_id)
+    return await _look(store, saga_id)
+
+
+async def _go_on(store: Store, fleet: Fleet, saga_id: str) -> Outcome:
+    """Drive a saga on that has been told already, unless a live process does."""
+    head = await store.head(saga_id)
+    if fleet.find(saga_id) is None and head.owner_ttl_ms > 0 and not provably_dead(head.owner):
+        return await _look(store, saga_id)
+    try:
+        return await fleet.resume(saga_id).wait()
+    except SagaOwned:  # a worker was faster
+        return await _look(store, saga_id)
+
+
+async def _look(store: Store, saga_id: str) -> Outcome:
+    return Outcome(await look(store, saga_id), full=False)
 
 
 async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
@@ -44,14 +91,15 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
     if present is not None:
         present.stay()
     if handle is None:
-        outcome = Outcome(await look(store, saga_id), full=False)
+        outcome = await _look(store, saga_id)
     else:
         try:
             outcome = await handle.wait()
-            if outcome.status == RUNNING:  # a session whose agent has just gone: it was given up before it read this
+            if not outcome.ended and encode_message(message) in await store.inbox(saga_id):
+                # It was just being given up, at its rest or because a session's agent had gone, and did not read this.
                 outcome = await fleet.resume(saga_id).wait()
         except SagaOwned:  # a worker was faster, and reads it
-            outcome = Outcome(await look(store, saga_id), full=False)
+            outcome = await _look(store, saga_id)
     await _require_heard(store, message, outcome)
     return outcome
 
@@ -74,12 +122,17 @@ async def post(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Ha
 async def _require_heard(store: Store, message: Message, outcome: Outcome) -> None:
     """Whoever answers second must hear of it: the message was refused, or the saga ended without reading it."""
     refusal = _REFUSALS[message.kind]
-    for record in await read_records(store, outcome.saga_id, whole=False):
+    records = await read_records(store, outcome.saga_id)
+    for record in records:
         if getattr(record, "message", "") == message.id:
             if isinstance(record, MessageRefused):
+                if repeats(records, message):
+                    return  # two said the same at the same time
                 raise refusal(record.reason, hint="somebody else was faster: see `saga history`")
             return
     if outcome.ended:
+        if repeats(records, message):
+            return
         raise refusal(f"saga {outcome.saga_id} ended ({outcome.status}) before this was read", hint="see `saga show`")
 
 
@@ -138,6 +191,8 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaErro
     heads: list[Head] = []
     for status in (PENDING, RUNNING, COMPENSATING, ESCALATED):
         found = await store.list(status, limit=1_000_000)
+        if status == ESCALATED and not fleet.clock.heard and any(_due_ms(head) for head in found):
+            await fleet.lease()  # what is overdue is a question for the store's clock
         heads += [head for head in found if status != ESCALATED or head.inbox or _overdue(head, fleet.clock.now_ms())]
     heads.sort(key=lambda head: (head.created_ms, head.saga_id))
     gate = asyncio.Semaphore(_RESUME_AT_ONCE)
@@ -155,5 +210,10 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaErro
 
 def _overdue(head: Head, now_ms: int) -> bool:
     """Whether a saga that rests has an approval that has expired, or people to remind."""
-    due_ms = msgspec.json.decode(head.summary).get("due_ms") if head.summary else None
+    due_ms = _due_ms(head)
     return due_ms is not None and due_ms <= now_ms
+
+
+def _due_ms(head: Head) -> int | None:
+    due_ms: int | None = msgspec.json.decode(head.summary).get("due_ms") if head.summary else None
+    return due_ms

@@ -455,6 +455,8 @@ class Fleet:
         state = drivable(saga_id, records, self._tools)
         if state.status in t.SAGA_FINAL:
             return Outcome(state)
+        if state.next_overdue() is not None and not self.clock.heard:
+            await self._open_lease()  # for the store's clock, on which approvals expire and people are reminded
         if self._rests(state) and not await self._store.inbox(saga_id):
             return Outcome(state)
         _require_secrets(state.plan)

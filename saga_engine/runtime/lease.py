@@ -54,6 +54,11 @@ class StoreClock:
         self._last_ms = 0
         self._ahead: dict[str, tuple[int, float]] = {}
 
+    @property
+    def heard(self) -> bool:
+        """Whether the store has said what time it is; until then this is the clock of this machine."""
+        return self._heard
+
     def set(self, now_ms: int) -> None:
         """The store has just said what time it is."""
         self._heard = True

@@ -61,16 +61,49 @@ def test_answers_that_do_not_fit_are_refused(cli, in_doubt):
 
 
 def test_a_decision_is_recorded_even_where_the_tools_are_missing(cli, in_doubt):
-    """Without the tools the decision is recorded, exit code 1 and the way to go on; a resume with tools then acts on it."""
+    """Without tools the decision is only recorded: exit code 8 and the way to go on; a resume with tools acts on it."""
     ran = cli("resolve", "trip", "v", "not-happened")
 
-    assert ran.code == 1
+    assert ran.code == 8
     assert "is recorded" in ran.err
     assert "saga resume trip" in ran.err
     assert "message waiting" in cli.look("list").out
     assert cli.look("show", "trip").code == 4
     assert cli("resume", "trip", *WITH).code == 3
     assert cli.world == ["book:a", "vanish:b", "unbook:a"]
+
+
+def test_an_answer_that_nobody_has_read_yet_holds(cli, in_doubt):
+    """The same answer again is no conflict and is posted once; a contradictory one is refused."""
+    for _ in range(2):
+        assert cli("resolve", "trip", "v", "not-happened").code == 8
+    assert "1 message waiting" in cli.look("list").out
+    refused = cli("resolve", "trip", "v", "happened", "--output", "{}", "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (6, "decision-refused")
+    assert "answered already by ada: 'not-happened'" in refused.json["error"]["message"]
+
+
+def test_an_answer_that_was_given_already_ends_with_the_code_of_the_saga(cli, in_doubt):
+    """Resolving twice, without tools and then with them, acts on the first; a contradiction stays a conflict."""
+    assert cli("resolve", "trip", "v", "not-happened").code == 8
+    for _ in range(2):
+        assert cli("resolve", "trip", "v", "not-happened", *WITH).code == 3
+    assert cli("resolve", "trip", "v", "not-happened").code == 3
+    assert cli("resolve", "trip", "v", "retry", *WITH).code == 6
+    assert cli.world == ["book:a", "vanish:b", "unbook:a"]
+
+
+def test_cancelling_again_is_no_conflict(cli, book):
+    """Cancel without tools, with tools and once more: 8 while nobody has acted, then the code of the saga."""
+    plan = [book("a"), {"step_id": "v", "tool": "vanish", "params": {"item": "b"}}]
+    cli.plan("trip.json", *plan, task_id="trip")
+    assert cli("submit", "trip.json", "--detach", *WITH).code == 0
+    assert [cli("cancel", "trip").code for _ in range(2)] == [8, 8]
+    assert [cli("cancel", "trip", *WITH).code for _ in range(2)] == [3, 3]
+    assert cli("cancel", "trip").code == 3
+    cli.plan("other.json", book("a"), task_id="other")
+    assert cli("submit", "other.json", *WITH).code == 0
+    assert cli("cancel", "other", *WITH).code == 6
 
 
 def test_an_undo_that_failed_asks_and_can_be_tried_again(cli, book):
@@ -112,7 +145,7 @@ def test_leave_ends_a_saga_as_abandoned_and_not_clean(cli, book):
 
 
 def test_cancel_undoes_and_is_refused_at_the_end(cli, book):
-    """A saga that nobody drives is undone here; one that has ended cannot be cancelled (exit code 6)."""
+    """A saga that nobody drives is undone here; one that has ended otherwise cannot be cancelled (exit code 6)."""
     cli.plan("trip.json", book("a"), {"tool": "vanish", "params": {"item": "b"}}, task_id="trip")
     cli("submit", "trip.json", *WITH)
     cli.plan("later.json", book("z"), task_id="later")
@@ -122,5 +155,7 @@ def test_cancel_undoes_and_is_refused_at_the_end(cli, book):
 
     assert (cancelled.code, cancelled.json["error"]["code"]) == (3, "cancelled")
     assert "book:z" not in cli.world
-    assert cli("cancel", "later", *WITH, "--json").json["error"]["code"] == "cancel-refused"
-    assert cli("cancel", "later", *WITH).code == 6
+    cli.plan("done.json", book("y"), task_id="done")
+    cli("submit", "done.json", *WITH)
+    assert cli("cancel", "done", *WITH, "--json").json["error"]["code"] == "cancel-refused"
+    assert cli("cancel", "done", *WITH).code == 6

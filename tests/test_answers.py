@@ -1,0 +1,84 @@
+"""Answers and cancels: from processes without tools, said twice, contradictory, and by a wrong clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from saga_engine import Coordinator, RetryPolicy, tool
+from saga_engine.errors import CancelRefused, DecisionRefused, ToolMissing
+
+# --- a process without the tools -------------------------------------------------------------------------------------
+
+
+@tool(undo="unbook", retry=RetryPolicy(max_attempts=1))
+async def lost(what: str) -> dict:
+    """Its answer never comes."""
+    raise TimeoutError("no answer")
+
+
+@tool
+async def unbook(what: str) -> dict:
+    """Nothing to undo."""
+    return {}
+
+
+async def resting(url: str) -> None:
+    """A saga ``s`` that rests with a question about step 1."""
+    async with Coordinator.open(url, [lost, unbook], on_escalation=()) as engine:
+        assert (
+            await engine.run({"steps": [{"step_id": 1, "tool": "lost", "params": {"what": "x"}}]}, saga_id="s")
+        ).status == "ESCALATED"
+
+
+async def test_a_process_without_the_tools_posts_an_answer() -> None:
+    """``wait=False`` records it and raises nothing; the first answer holds, before anybody has read it."""
+    await resting("memory://console")
+    async with Coordinator.open("memory://console", []) as console:
+        assert (await console.decide("s", 1, "not-happened", by="ada", wait=False)).status == "ESCALATED"
+        await console.decide("s", 1, "not-happened", by="bob", wait=False)
+        assert (await console.store.head("s")).inbox == 1
+        with pytest.raises(DecisionRefused, match="answered already by ada: 'not-happened'"):
+            await console.decide("s", 1, "leave", wait=False)
+        with pytest.raises(ToolMissing, match="the message is recorded"):
+            await console.decide("s", 1, "not-happened")
+    async with Coordinator.open("memory://console", [lost, unbook]) as engine:
+        assert (await engine.resume("s")).status == "COMPENSATED"
+        answers = [record["decision"] for record in await engine.history("s") if record["k"] == "DecisionMade"]
+    assert answers == ["not-happened"]
+
+
+async def test_saying_it_again_is_no_conflict() -> None:
+    """An answer or a cancel that is repeated returns where the saga stands; a contradiction is refused."""
+    await resting("memory://again")
+    async with Coordinator.open("memory://again", [lost, unbook], on_escalation=()) as engine:
+        for _ in range(2):
+            assert (await engine.decide("s", 1, "not-happened")).status == "COMPENSATED"
+        with pytest.raises(DecisionRefused):
+            await engine.decide("s", 1, "happened")
+        with pytest.raises(CancelRefused):
+            await engine.cancel("s")
+        await engine.submit(
+            {"steps": [{"step_id": 1, "tool": "lost", "params": {"what": "x"}}]}, saga_id="t", detach=True
+        )
+        outcomes = await asyncio.gather(*(engine.cancel("t") for _ in range(3)))
+        assert {outcome.status for outcome in outcomes} == {"COMPENSATED"}
+
+
+async def test_a_wrong_clock_here_refuses_no_valid_approval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an approval has expired is a question for the store's clock, not for that of who answers."""
+    policy = {"rules": [{"name": "ask", "tools": ["buy"], "verdict": "ask", "expires_s": 3600}]}
+
+    @tool(undo="unbook")
+    async def buy(what: str) -> dict:
+        return {"ok": True}
+
+    tools = [buy, unbook]
+    async with Coordinator.open("memory://clock", tools, policy=policy, on_escalation=()) as engine:
+        await engine.run({"steps": [{"step_id": 1, "tool": "buy", "params": {"what": "x"}}]}, saga_id="s")
+    here = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: here() + 2 * 3600 * 10**9)
+    async with Coordinator.open("memory://clock", tools, policy=policy, on_escalation=()) as engine:
+        assert (await engine.decide("s", 1, "approve")).status == "COMPLETED"
