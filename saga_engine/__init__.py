@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from saga_engine.runtime.calls import Undo
     from saga_engine.runtime.outcome import Handle, Outcome
     from saga_engine.runtime.session import Savepoint, Session
+    from saga_engine.runtime.step_results import CallResult, Failure, StepResult
     from saga_engine.tools.context import ToolContext
     from saga_engine.tools.decorator import Tool, tool
     from saga_engine.tools.policy.rules import Policy, Rule
@@ -38,7 +39,9 @@ _HOMES = {
     "BreakerPolicy": "saga_engine.plan.tooling",
     "CallBlocked": "saga_engine.errors",
     "CallFailed": "saga_engine.errors",
+    "CallResult": "saga_engine.runtime.step_results",
     "Coordinator": "saga_engine.api",
+    "Failure": "saga_engine.runtime.step_results",
     "Handle": "saga_engine.runtime.outcome",
     "NeedsPerson": "saga_engine.errors",
     "Outcome": "saga_engine.runtime.outcome",
@@ -53,6 +56,7 @@ _HOMES = {
     "SagaError": "saga_engine.errors",
     "Savepoint": "saga_engine.runtime.session",
     "Session": "saga_engine.runtime.session",
+    "StepResult": "saga_engine.runtime.step_results",
     "SyncSession": "saga_engine.adapters.sync",
     "Tool": "saga_engine.tools.decorator",
     "ToolContext": "saga_engine.tools.context",
@@ -69,8 +73,10 @@ __all__ = [
     "BreakerPolicy",
     "CallBlocked",
     "CallFailed",
+    "CallResult",
     "Coordinator",
     "Escalation",
+    "Failure",
     "Handle",
     "NeedsPerson",
     "Outcome",
@@ -84,6 +90,7 @@ __all__ = [
     "SagaError",
     "Savepoint",
     "Session",
+    "StepResult",
     "SyncSession",
     "Tool",
     "ToolContext",

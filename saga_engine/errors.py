@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 Verdict = Literal["fix", "retry", "resume", "conflict"]
+#: Of a plan's problems, so many stand in a traceback.
+_MAX_SHOWN = 50
 
 
 class SagaError(Exception):
@@ -95,9 +97,32 @@ class PlanInvalid(SagaError):
         )
         self.problems = list(problems)
 
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return super().__str__()
+        lines = [f"the plan has {len(self.problems)} problems [{self.code}]"]
+        for problem in self.problems[:_MAX_SHOWN]:
+            hint = f" — {problem.hint}" if problem.hint else ""
+            lines.append(f"  {problem.path}: {problem.message} [{problem.code}]{hint}")
+        if len(self.problems) > _MAX_SHOWN:
+            lines.append(f"  and {len(self.problems) - _MAX_SHOWN} more: see error.problems")
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
         """The error with all its problems."""
         return super().to_dict() | {"problems": [problem.to_dict() for problem in self.problems]}
+
+
+class StepUnknown(SagaError, KeyError):
+    """A saga has no step with this id."""
+
+    code = "step-unknown"
+
+
+class OutputNotFetched(SagaError, LookupError):
+    """Only the cut form of a large output is at hand, and a program must not take that for the value."""
+
+    code = "output-not-fetched"
 
 
 class BindingUnresolved(SagaError):

@@ -402,18 +402,79 @@ async def test_one_session_has_one_agent() -> None:
                     pass
 
 
-async def test_an_id_with_a_plan_is_no_session_and_an_ended_one_has_ended() -> None:
-    """Neither a plan's saga nor a finished session can be gone on with."""
+async def test_an_id_with_a_plan_is_no_session_and_an_undone_one_has_ended() -> None:
+    """Neither a plan's saga nor a session that was undone can be gone on with: its results stand for nothing."""
     async with Coordinator.open("memory://", TOOLS) as engine:
         await engine.run({"steps": [{"step_id": 1, "tool": "look", "params": {"at": "x"}}]}, saga_id="planned")
         with pytest.raises(SagaExists):
             async with engine.session("planned"):
                 pass
-        async with engine.session("done") as s:
-            await s.call("look", at="x")
-        with pytest.raises(SessionEnded):
-            async with engine.session("done"):
+        with pytest.raises(LookupError):
+            async with engine.session("undone") as s:
+                await s.call(book, what="flight")
+                raise LookupError
+        with pytest.raises(SessionEnded, match="has ended: COMPENSATED"):
+            async with engine.session("undone"):
                 pass
+
+
+async def delivered(engine: Coordinator, *more: str) -> list[Any]:
+    """A job: books a flight, tries a hotel, goes back to before it, and books a car."""
+    async with engine.session("job", on_divergence="strict") as s:
+        found = [await s.call(book, what="flight")]
+        point = s.savepoint()
+        await s.call(book, what="train")
+        try:
+            await s.call(book, what="hotel")
+        except CallFailed as error:
+            found.append(error.error_code)
+            await s.rollback(point)
+        found.append(await s.call(book, what="car"))
+        found += [await s.call(book, what=each) for each in more]
+        return found
+
+
+async def test_a_job_that_is_delivered_again_gets_the_same_answers() -> None:
+    """A complete session with the same id replays and returns: each result, each failure, no call, no record."""
+    FULL.add("hotel")
+    async with Coordinator.open("memory://again", TOOLS) as engine:
+        first = await delivered(engine)
+    FULL.clear()
+    made = list(LOG)
+    async with Coordinator.open("memory://again", TOOLS) as engine:
+        length = (await engine.store.head("job")).length
+        assert await delivered(engine) == first
+        assert await delivered(engine) == first
+        head = await engine.store.head("job")
+        assert (head.length, head.status, head.owner) == (length, "COMPLETED", "")
+    assert made == LOG
+
+
+@pytest.mark.parametrize("policy", ["strict", "continue", "rollback"])
+async def test_a_complete_session_is_not_changed_by_another_run(policy: Any) -> None:
+    """Another call, a further one, fewer, an error of the agent: each is told, and what was done stays done."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        async with engine.session("trip", on_divergence=policy) as s:
+            await s.call(book, what="flight")
+            await s.call(book, what="hotel")
+        with pytest.raises((SessionDiverged, SessionEnded), match="is complete"):
+            async with engine.session("trip", on_divergence=policy) as s:
+                await s.call(book, what="boat")
+        with pytest.raises(SessionEnded, match="is complete"):
+            async with engine.session("trip", on_divergence=policy) as s:
+                for what in ("flight", "hotel", "car"):
+                    await s.call(book, what=what)
+        if policy != "continue":
+            with pytest.raises(SessionDiverged, match="made 2 calls before, and now ends after call 1"):
+                async with engine.session("trip", on_divergence=policy) as s:
+                    await s.call(book, what="flight")
+        with pytest.raises(LookupError) as error:
+            async with engine.session("trip", on_divergence=policy) as s:
+                await s.call(book, what="flight")
+                raise LookupError
+        assert "was not undone in full (COMPLETED)" in error.value.__notes__[0]
+        assert (await engine.show("trip")).status == "COMPLETED"
+    assert LOG == ["book flight", "book hotel"]
 
 
 async def test_a_session_whose_agent_is_gone_is_settled_and_left() -> None:

@@ -33,6 +33,7 @@ from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner
 from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, resume_all, say, send, settled
 from saga_engine.runtime.endings import other_plan
 from saga_engine.runtime.fleet import Fleet
+from saga_engine.runtime.following import follow
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, state_of
@@ -545,6 +546,14 @@ class Coordinator:
         """
         records = await read_records(self.store, saga_id, whole=full)
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
+
+    def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """The saga's records as they become durable, as ``history`` gives them, until the saga ends.
+
+        Whoever drives it; ``since`` is the first ``seq``. Raises ``SagaNotFound``, ``JournalUnreadable`` or
+        ``StoreUnavailable``.
+        """
+        return follow(self.store, saga_id, since)
 
     async def trace(
         self,

@@ -332,6 +332,25 @@ class TemporalCoordinator:
             records = [decode(data) for data in await self.sagas.journal(saga_id, patience_s=self._patience_s)]
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
 
+    async def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """The saga's records as they become durable, until it ends; see ``Coordinator.follow``."""
+        known, pause_s = since, _LOOK_FIRST_S
+        while True:
+            closed = (await self.sagas.standing(saga_id)).closed
+            records: Sequence[bytes]
+            if closed:
+                records = (await self.sagas.journal(saga_id, patience_s=self._patience_s))[known:]
+            else:
+                page = await self.sagas.page(saga_id, known, wait_s=self._patience_s)
+                records = [] if page is None else page.records
+            for data in records:
+                yield {"seq": known, **msgspec.to_builtins(decode(data))}
+                known += 1
+            if closed:
+                return
+            pause_s = _LOOK_FIRST_S if records else min(2 * pause_s, _LOOK_MOST_S)
+            await asyncio.sleep(pause_s)
+
     async def trace(
         self,
         saga_id: str,

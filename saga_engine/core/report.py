@@ -249,10 +249,15 @@ def asked_params(state: State, index: int, direction: Direction) -> dict[str, An
     serving = state.acting(index) if direction == FORWARD else state.undoing(index)
     if serving is None:
         return None
-    try:
-        params = serving.params.resolve(_AtHand(state))
-    except (BindingUnresolved, JournalUnreadable):
-        return None
+    undo = state.steps[index].undo if direction == COMPENSATE else None
+    params = None if undo is None else undo.params
+    if params is None:
+        try:
+            params = serving.params.resolve(_AtHand(state))
+        except (BindingUnresolved, JournalUnreadable):
+            return None
+        if direction == COMPENSATE and serving.spec is None and not params:
+            return None  # what a registered undo is called with, its tool knows
     # Cut less than elsewhere: somebody decides by what is shown.
     return {name: brief(value, max_bytes=8192, max_items=20, max_text=1000) for name, value in params.items()}
 

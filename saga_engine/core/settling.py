@@ -28,6 +28,7 @@ def intended(state: State, record: r.StepIntended) -> None:
             turn_saga(state, "go")
     else:
         call = step.call(COMPENSATE)
+        call.params = record.params
         move(step, "undo")
         state.undo_ready.pop(index, None)
         if state.doubts or state.waiting:

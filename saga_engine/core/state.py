@@ -53,6 +53,7 @@ class CallState(msgspec.Struct, eq=False):
     first_at: int = 0
     ended_at: int = 0
     error: ErrorInfo | None = None
+    params: Any = None  # of an undo: what bindings made, for those who look without the tools
 
 
 class StepState(msgspec.Struct, eq=False):

@@ -10,6 +10,7 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.report import abridged, view
 from saga_engine.core.state import State
+from saga_engine.runtime.step_results import Failure, Steps, failure_of
 
 
 class Outcome:
@@ -19,7 +20,7 @@ class Outcome:
     over 31 KiB are in their cut form, with ``output_ref`` (``digest``, ``bytes``) beside them.
     """
 
-    __slots__ = ("_body", "_full", "_state", "saga_id", "status")
+    __slots__ = ("_body", "_full", "_state", "_steps", "saga_id", "status")
 
     def __init__(self, state: State, *, full: bool = True) -> None:
         self.saga_id = state.saga_id
@@ -27,6 +28,7 @@ class Outcome:
         self._state: State | None = state
         self._full = full
         self._body: dict[str, Any] = {}
+        self._steps: Steps | None = None
 
     @property
     def body(self) -> Mapping[str, Any]:
@@ -55,18 +57,25 @@ class Outcome:
         report: Mapping[str, Any] = self.body["report"]
         return report
 
+    @property
+    def steps(self) -> Steps:
+        """The steps, typed, in the order of the plan; ``steps.by_id("pay")`` is one of them."""
+        if self._steps is None:
+            self._steps = Steps(self.saga_id, self.body["steps"])
+        return self._steps
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the saga did not simply complete; None if nothing went wrong."""
+        return failure_of(self.body["error"])
+
     def output(self, step_id: int | str) -> Any:
         """The whole output of a step, None if it has none.
 
-        Raises ``KeyError`` if there is no such step, ``LookupError`` if only the cut form of its output is here: a
-        program must not take that for the value.
+        Raises ``StepUnknown`` (a ``KeyError``) if there is no such step, ``OutputNotFetched`` (a ``LookupError``) if
+        only the cut form of its output is here: a program must not take that for the value.
         """
-        for step in self.body["steps"]:
-            if str(step["step_id"]) == str(step_id):
-                if "output_ref" in step:
-                    raise LookupError(f"the output of step {step_id} was not fetched: use show(..., full=True)")
-                return step["output"]
-        raise KeyError(step_id)
+        return self.steps.by_id(step_id).output
 
     def to_dict(self, *, full: bool = True) -> dict[str, Any]:
         """The outcome as one JSON object; without ``full``, large outputs are in their cut form."""

@@ -89,6 +89,7 @@ class Session:
         self._calls = 0  # the number of the agent's last call in this life; it is the key of its step
         self._begun = False  # and durable
         self._live = False  # apart from what was recorded
+        self._complete = False  # before this life began
         self._turned_away: SessionDiverged | None = None  # there is no going on after it in this life
         # What was recorded of another life: after how many calls which of them were rolled back.
         self._rollbacks: list[tuple[int, frozenset[str]]] = []
@@ -113,6 +114,11 @@ class Session:
                 made += 1
             elif isinstance(record, r.RolledBack):
                 self._rollbacks.append((made, frozenset(record.steps)))
+
+    def repeat(self, state: State) -> None:
+        """Be told that the session is complete: calls are answered from ``state``, and none can be added."""
+        self._complete = self._begun = True
+        self._on_driver(state)
 
     async def begin(self, handle: Handle) -> None:
         """Wait until somebody drives the saga. Raises what keeps it from that, ``SessionEnded``, ``NeedsPerson``."""
@@ -214,7 +220,7 @@ class Session:
         """End the session at the end of its block. Raises ``SessionDiverged`` if it went further before."""
         state = self._here()
         assert self._handle is not None
-        if not self._live and not self._handle.done():
+        if not self._live and (self._complete or not self._handle.done()):
             if self._turned_away is not None:
                 raise self._turned_away
             recorded = len(state.plan.steps)
@@ -306,7 +312,14 @@ class Session:
         self._turned_away = SessionDiverged(
             f"session {self.saga_id} does not go as it went before: {why}", saga_id=self.saga_id
         )
-        if self._diverging == "rollback":
+        if self._complete:
+            self._turned_away = SessionDiverged(
+                f"session {self.saga_id} is complete, nothing of it is changed any more, and it does not go as it went "
+                f"before: {why}",
+                hint="open a session with another id for other work",
+                saga_id=self.saga_id,
+            )
+        elif self._diverging == "rollback":
             outcome = await self.close(reason="diverged", note=why)
             self._turned_away = SessionDiverged(
                 f"session {self.saga_id} went another way and was undone ({outcome.status}): {why}",
@@ -367,6 +380,12 @@ class Session:
         if outcome.status == t.ESCALATED:
             question = next(iter(outcome.body["questions"]), {"step_id": "?", "kind": "?"})
             return needs_person(self.saga_id, str(question["step_id"]), str(question["kind"]))
+        if self._complete:
+            return SessionEnded(
+                f"session {self.saga_id} is complete: what it did is answered again, and nothing can be added",
+                hint="open a session with another id for more work",
+                saga_id=self.saga_id,
+            )
         return SessionEnded(
             f"session {self.saga_id} has ended: {outcome.status}", hint="see `saga show`", saga_id=self.saga_id
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from saga_engine._version import __version__
-from saga_engine.core.records import SagaStarted
+from saga_engine.core.records import SagaCompleted, SagaStarted
 from saga_engine.errors import SagaExists, SagaNotFound
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
@@ -17,8 +18,8 @@ from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
 from saga_engine.runtime.fleet import Fleet
-from saga_engine.runtime.journal import read_records
-from saga_engine.runtime.outcome import Handle
+from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.session import Session
 
 #: All sessions begin alike: what an agent does is not known in advance.
@@ -28,7 +29,7 @@ _DIGEST: Final = digest(["saga-session/1"])
 async def session_handle(
     store: Store, fleet: Fleet, tools: ToolCatalog, session: Session, body: Mapping[str, Any]
 ) -> Handle:
-    """The saga of a session: a new one with ``body`` for its plan, or the one that its agent had begun.
+    """The saga of a session: a new one with ``body`` for its plan, or the one that its agent had begun or completed.
 
     Raises ``SagaExists`` (the id is a saga's with a plan) and ``SagaOwned``.
     """
@@ -53,4 +54,11 @@ async def session_handle(
     if not isinstance(first, SagaStarted) or not first.session:
         raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
     session.recall(records)
+    if isinstance(records[-1], SagaCompleted):
+        # A job that is delivered once more: what was done is answered from the journal, and nothing is driven.
+        state = state_of(records, tools)
+        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        ended.set_result(Outcome(state))
+        session.repeat(state)
+        return Handle(name, ended)
     return fleet.resume(name, session.link)

@@ -1,0 +1,37 @@
+"""A saga's records as they become durable, whoever drives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from saga_engine.core.transitions import SAGA_FINAL
+from saga_engine.ports import Store
+from saga_engine.runtime.journal import read_records
+
+#: How often the journal is looked at: soon after something came, then less often. In seconds.
+LOOK_FIRST_S: Final = 0.05
+LOOK_MOST_S: Final = 1.0
+
+
+async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[str, Any]]:
+    """The records from ``since`` on as plain JSON, each with its ``seq``, until the saga has ended.
+
+    Large values show as references. Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
+    """
+    known, pause_s = since, LOOK_FIRST_S
+    while True:
+        head = await store.head(saga_id)
+        if head.length > known:
+            for record in await read_records(store, saga_id, known, whole=False):
+                yield {"seq": known, **msgspec.to_builtins(record)}
+                known += 1
+            pause_s = LOOK_FIRST_S
+        elif head.status in SAGA_FINAL:
+            return
+        else:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_MOST_S)
