@@ -249,13 +249,14 @@ class StoreRefused(SagaError):
     """The store answered with an error (out of memory, read only, no permission). Nothing was added."""
 
     code = "store-refused"
-    verdict = "resume"
+    verdict: ClassVar[Verdict] = "resume"
 
 
-class StoreTooWeak(SagaError):
-    """The server promises less durability than the configured level asks for."""
+class StoreTooWeak(StoreRefused):
+    """The server promises less durability than the configured level asks for, at the start or since it came back."""
 
     code = "store-too-weak"
+    verdict = "fix"
 
 
 class EngineUnavailable(SagaError):

@@ -149,6 +149,9 @@ class Store(Protocol):
     async def close(self) -> None:
         """Give back connections. Sessions are not ended by this."""
 
+    async def verify(self) -> None:
+        """Look again at what ``open`` demands: a server may have been set up anew. Raises ``StoreTooWeak``."""
+
     async def promise(self) -> StorePromise:
         """What the server promises, read from the server now."""
         ...

@@ -195,6 +195,10 @@ class Fleet:
         """The lease of this process, opened anew if it was lost. Raises ``StoreUnavailable``."""
         return (await self._open_lease()).lease
 
+    async def verify_store(self) -> None:
+        """Whether the store still keeps what it is asked to. Raises ``StoreTooWeak`` and ``StoreUnavailable``."""
+        await self._store.verify()
+
     def count(self) -> tuple[int, int, int]:
         """How many sagas are driven here, how many effects are under way, and how many were ever begun."""
         drivers = [saga.driver for saga in self._running.values() if saga.driver is not None]

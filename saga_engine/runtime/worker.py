@@ -32,6 +32,8 @@ _ASK_AGAIN_S: Final = (0.02, 0.25)
 #: How often, in seconds, it looks after the others and tells of itself.
 _LOOK_ROUND_S: Final = 1.0
 _REPORT_TTL_MS: Final = 5_000
+#: In every so many of these rounds it asks the store what it keeps.
+_ROUNDS_PER_VERIFICATION: Final = 5
 #: A live process renews its lease within this, in seconds (see ``Lease``), and some time to spare.
 _RENEWED_WITHIN_S: Final = 1.3
 #: How long a worker that ends tries to give back what it does not drive, in seconds.
@@ -77,6 +79,7 @@ class Worker:
         self._room = asyncio.Event()
         self._active = 0
         self._nonce = ""
+        self._rounds = 0
         self._away = False
         self._counts: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
@@ -243,6 +246,7 @@ class Worker:
     async def _look_round(self) -> None:
         while not self._stopping.is_set():
             try:
+                await self._verify()
                 await self._reclaim()
                 await self._tell()
             except (StoreUnavailable, StoreRefused) as error:
@@ -254,6 +258,12 @@ class Worker:
                     await self._stopping.wait()
             except TimeoutError:
                 continue
+
+    async def _verify(self) -> None:
+        """Ask the store now and then whether it keeps what it is asked to; if not, taking work is refused."""
+        self._rounds += 1
+        if self._rounds % _ROUNDS_PER_VERIFICATION == 0:
+            await self._fleet.verify_store()
 
     async def _reclaim(self) -> None:
         """Put the sagas of owners that are gone back into the queue."""

@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from saga_engine.errors import SagaError, StoreUnavailable
 from saga_engine.stores.cluster import ClusterConnector, ClusterLine
-from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, judge
+from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, demand_kept, judge
 from saga_engine.stores.scripts import Script, script
 from saga_engine.stores.wire import Line, TooFewError, beside, refusal
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from saga_engine.ports import StorePromise
-    from saga_engine.stores.wire import Argument, Connector
+    from saga_engine.stores.wire import Argument, Check, Connector, Wire
 
 #: Scripts that need not be on a replica's disk before they count: those that read, those that only give away, and those
 #: whose loss costs a statistic, a moment of a rate, or one more failure before a breaker opens. All others wait,
@@ -53,8 +53,10 @@ class Calls:
         self._cluster = isinstance(connector, ClusterConnector)
         self._settling: set[asyncio.Task[None]] = set()
         # A long list or a large value must not stand between the journal and the disk: appends have their own line.
-        self.journal = _line(connector, patience_s, width=2)
-        self.others = _line(connector, patience_s, width=8)
+        self.journal = _line(connector, patience_s, self._check, width=2)
+        self.others = _line(connector, patience_s, self._check, width=8)
+        #: Whether a server that keeps too little is refused on each new connection.
+        self.demanding = False
 
     @property
     def scattered(self) -> bool:
@@ -64,8 +66,7 @@ class Calls:
     async def close(self) -> None:
         """Wait for calls whose answers are late, and close the connections."""
         await asyncio.gather(*self._settling, return_exceptions=True)
-        await self.journal.close()
-        await self.others.close()
+        await self.forget()
 
     async def run(
         self,
@@ -224,6 +225,31 @@ class Calls:
                 raise refusal(error, self._url) from error
         return judge(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
 
+    async def _check(self, wire: Wire) -> None:
+        """Whether a server that is connected anew still keeps enough; raises ``StoreTooWeak``.
+
+        It may have been restarted with another configuration, or be another one. What it is in its cluster or group of
+        replicas shows with the first call.
+        """
+        if not self.demanding:
+            return
+        *told, info = await wire.call_many([*(["CONFIG", "GET", setting] for setting in SETTINGS), ["INFO"]])
+        settings: dict[str, str] | None = {}
+        for setting, found in zip(SETTINGS, told, strict=True):
+            if isinstance(found, ResponseError):
+                if not _untold(found):
+                    raise found
+                settings = None
+            elif settings is not None:
+                settings[setting] = str(found[1], "utf-8") if found else ""
+        facts = ServerFacts({} if isinstance(info, ResponseError) else _info(info), settings)
+        demand_kept(self._url, facts)
+
+    async def forget(self) -> None:
+        """Close the connections that are not in use: whatever comes next is asked of a new one."""
+        await self.journal.close()
+        await self.others.close()
+
     async def _servers(self, *, open_door: bool) -> list[ServerFacts]:
         settings: dict[str, dict[str, str] | None] = {}
         for setting in SETTINGS:
@@ -251,10 +277,10 @@ class Calls:
             return [("", error)]
 
 
-def _line(connector: Connector, patience_s: float, *, width: int) -> Line | ClusterLine:
+def _line(connector: Connector, patience_s: float, check: Check, *, width: int) -> Line | ClusterLine:
     if isinstance(connector, ClusterConnector):
-        return ClusterLine(connector, patience_s=patience_s, width=width)
-    return Line(connector, patience_s=patience_s, width=width)
+        return ClusterLine(connector, patience_s=patience_s, width=width, check=check)
+    return Line(connector, patience_s=patience_s, width=width, check=check)
 
 
 def _with_absent(keys: Sequence[Argument]) -> Sequence[Argument]:

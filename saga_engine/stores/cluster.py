@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from saga_engine.ports import StorePromise
-    from saga_engine.stores.wire import Argument, RedisWire, Wire
+    from saga_engine.stores.wire import Argument, Check, RedisWire, Wire
 
 SLOTS: Final = 16384
 
@@ -247,8 +247,11 @@ class ClusterLine(Patient):
 
     scattered = True
 
-    def __init__(self, connector: ClusterConnector, *, patience_s: float, width: int) -> None:
+    def __init__(
+        self, connector: ClusterConnector, *, patience_s: float, width: int, check: Check | None = None
+    ) -> None:
         super().__init__(connector, patience_s=patience_s)
+        self._check = check
         self._cluster = connector
         self._width = width
         self._lines: dict[Address, Line] = {}
@@ -452,7 +455,8 @@ class ClusterLine(Patient):
         line = self._lines.get(address)
         if line is None:
             node = self._cluster.node(address)
-            line = self._lines[address] = Line(node, patience_s=self._patience_s, width=self._width)
+            line = Line(node, patience_s=self._patience_s, width=self._width, check=self._check)
+            self._lines[address] = line
         return line
 
     async def _lost(self, address: Address) -> None:

@@ -73,6 +73,12 @@ def demand(promise: StorePromise) -> None:
     )
 
 
+def demand_kept(url: str, facts: ServerFacts) -> None:
+    """As ``demand``, of one server's disk and memory only."""
+    findings = [*_disk(facts), *_memory(facts)]
+    demand(StorePromise(url, _server(facts.info), "", findings))
+
+
 def _server(info: Mapping[str, str]) -> str:
     if info.get("server_name") == "valkey":
         return f"Valkey {info.get('valkey_version', '?')}"

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
-from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
+from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused, StoreTooWeak
 from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
 from saga_engine.settings import replicas_of
 from saga_engine.stores.calls import Calls
@@ -97,7 +97,8 @@ class RedisStore:
 
     async def open(self) -> None:
         """Connect, refuse a server that keeps too little, and agree on the format."""
-        if self._durability != "relaxed" and not self._connector.promise():
+        demanding = self._durability != "relaxed" and not self._connector.promise()
+        if demanding:
             demand(await self.promise())
         found = await self._run("meta", [f"{self._namespace}:meta"], [FORMAT, PARTITIONS])
         written, partitions = int(found[0]), int(found[1])
@@ -108,6 +109,16 @@ class RedisStore:
                 url=self.url,
             )
         self._tags = self._make_tags(partitions)
+        self._calls.demanding = demanding
+
+    async def verify(self) -> None:
+        """Refuse a server that keeps less than it did. Then every new connection does, until it keeps enough again."""
+        if self._calls.demanding:
+            try:
+                demand(await self.promise())
+            except StoreTooWeak:
+                await self._calls.forget()
+                raise
 
     async def close(self) -> None:
         """Give back connections. An embedded server stops when its last client has left."""

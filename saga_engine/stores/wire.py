@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from hiredis import pack_command
@@ -49,7 +50,7 @@ from redis.exceptions import (
 from saga_engine.errors import StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
@@ -108,6 +109,10 @@ class Wire(Protocol):
 
     async def close(self) -> None:
         """Close it; never raises."""
+
+
+#: Looks at a new connection before anything else is sent on it; raises what keeps it from being used.
+Check = Callable[[Wire], Awaitable[None]]
 
 
 class Connector(Protocol):
@@ -273,8 +278,9 @@ class Patient(ABC):
 class Line(Patient):
     """Calls to one place over at most ``width`` connections."""
 
-    def __init__(self, connector: Connector, *, patience_s: float, width: int) -> None:
+    def __init__(self, connector: Connector, *, patience_s: float, width: int, check: Check | None = None) -> None:
         super().__init__(connector, patience_s=patience_s)
+        self._check = check
         self._slots = asyncio.Semaphore(width)
         self._idle: list[Wire] = []
         self._losses = 0
@@ -309,7 +315,7 @@ class Line(Patient):
         """
         try:
             async with asyncio.timeout(limit_s), self._slots:
-                wire = self._idle.pop() if self._idle else await self._connector.connect()
+                wire = self._idle.pop() if self._idle else await self._connect()
                 try:
                     reply = await talk(wire)
                 except ResponseError:
@@ -328,6 +334,16 @@ class Line(Patient):
         except (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
             # TimeoutError, which asyncio.timeout raises, is an OSError.
             raise NotNowError(error) from error
+
+    async def _connect(self) -> Wire:
+        wire = await self._connector.connect()
+        if self._check is not None:
+            try:
+                await self._check(wire)
+            except BaseException:
+                await wire.close()
+                raise
+        return wire
 
     async def _drop_idle(self) -> None:
         while self._idle:

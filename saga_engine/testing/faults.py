@@ -177,6 +177,11 @@ class FaultyStore:
         with self.faults.at("close"):
             await self.inner.close()
 
+    async def verify(self) -> None:
+        """As the inner store."""
+        with self.faults.at("verify"):
+            await self.inner.verify()
+
     async def promise(self) -> StorePromise:
         """As the inner store."""
         with self.faults.at("promise"):

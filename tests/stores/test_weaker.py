@@ -1,0 +1,106 @@
+"""A server that comes back weaker than it was: found on each new connection, and by workers in their rounds."""
+
+import asyncio
+
+import pytest
+
+from saga_engine import Coordinator, tool
+from saga_engine.errors import StoreTooWeak
+from saga_engine.ports import Ack, Creation, Entry
+from saga_engine.stores import open_store
+from tests.kill.polling import eventually
+from tests.servers import DebianRedis
+
+pytestmark = pytest.mark.debian_redis
+LONG_MS = 600_000
+
+
+@pytest.fixture
+def server():
+    with DebianRedis() as server:
+        yield server
+
+
+async def begun(server, **options):
+    store = open_store(server.url, patience_s=30, **options)
+    await store.open()
+    await store.open_session("A", LONG_MS)
+    entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
+    assert (await store.append("A", [entry])).acks == [Ack("ok")]
+    return store
+
+
+@pytest.mark.parametrize(
+    ("weak", "found"),
+    [
+        ({"appendfsync": "everysec"}, "appendfsync is everysec"),
+        ({"appendonly": "no"}, "the append-only file is off"),
+        ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, "drops keys when it is full"),
+    ],
+    ids=["everysec", "no file", "eviction"],
+)
+async def test_a_server_that_comes_back_weaker_is_refused(server, weak, found):
+    """Restarted with another configuration it gets no record; set right, it goes on where it was."""
+    store = await begun(server)
+    strong = dict(server.settings)
+    server.stop()
+    server.settings |= weak
+    server.start()
+    for _ in range(2):
+        with pytest.raises(StoreTooWeak, match=found):
+            await store.append("A", [Entry("s1", 1, 1, [b"r1"])])
+    with server.client() as raw:
+        assert raw.llen(store._key("journal", "s1")) == (0 if "appendonly" in weak else 1)
+        if "appendonly" in weak:
+            return
+        for name in weak:
+            raw.config_set(name, strong.get(name, {"maxmemory": "0"}.get(name, "noeviction")))
+    assert (await store.append("A", [Entry("s1", 1, 1, [b"r1"])])).acks == [Ack("ok")]
+    await store.close()
+
+
+async def test_a_connection_that_is_made_anew_asks(server):
+    """Also without a restart: whoever loses its connection looks again."""
+    store = await begun(server)
+    with server.client() as raw:
+        raw.config_set("appendfsync", "everysec")
+        assert (await store.append("A", [Entry("s1", 1, 1, [b"r1"])])).acks == [Ack("ok")]
+        raw.client_kill_filter(_type="normal", skipme=True)
+        with pytest.raises(StoreTooWeak):
+            await store.append("A", [Entry("s1", 2, 1, [b"r2"])])
+    await store.close()
+
+
+async def test_relaxed_asks_nobody(server):
+    """Who chose a weak server gets no refusal later."""
+    store = await begun(server, durability="relaxed")
+    with server.client() as raw:
+        raw.config_set("appendfsync", "everysec")
+        raw.client_kill_filter(_type="normal", skipme=True)
+    assert (await store.append("A", [Entry("s1", 1, 1, [b"r1"])])).acks == [Ack("ok")]
+    await store.verify()
+    await store.close()
+
+
+@tool(effect="read")
+async def look() -> dict:
+    return {}
+
+
+async def test_a_worker_finds_out_in_its_rounds(server, caplog):
+    """No connection was lost: a worker asks all the same, takes nothing more, and goes on when the server is set right."""
+    async with Coordinator.open(server.url, [look]) as coordinator:
+        working = asyncio.create_task(coordinator.work())
+        await eventually(lambda: _at_work(coordinator), "the worker")
+        with server.client() as raw:
+            raw.config_set("appendfsync", "everysec")
+            await eventually(lambda: "no work can be had" in caplog.text, "a round that looks")
+            assert "appendfsync is everysec" in caplog.text
+            raw.config_set("appendfsync", "always")
+        await coordinator.submit({"steps": [{"step_id": 1, "tool": "look"}]}, saga_id="s", detach=True)
+        assert (await coordinator.wait("s")).status == "COMPLETED"
+    await working
+
+
+async def _at_work(coordinator) -> bool:
+    return bool((await coordinator.overview()).reports)
