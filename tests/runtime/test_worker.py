@@ -541,12 +541,12 @@ async def test_a_dead_process_whose_lease_is_renewed_keeps_its_sagas(store, capl
     async def renew() -> None:
         while True:
             await store.renew(owner, AN_HOUR_MS)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
 
     clone = asyncio.create_task(renew())
-    async with worker(store):
+    async with worker(store) as coordinator:
         await eventually(lambda: "its lease is renewed" in caplog.text, "two rounds")
         assert (await store.head("s1")).owner == owner
         assert LOG == []
         clone.cancel()
-        assert await ended(store, "s1") == {"COMPLETED"}
+        assert (await coordinator.wait("s1")).status == "COMPLETED"
