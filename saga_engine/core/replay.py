@@ -16,6 +16,7 @@ What a journal does not tell is left open, and only what no choice of it explain
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -45,6 +46,7 @@ from saga_engine.core.state import State
 from saga_engine.core.trace import declared, plan_of, serving_of, state_at_start
 from saga_engine.core.trace_file import Entry, Trace
 from saga_engine.errors import JournalUnreadable, SagaError, SettingInvalid, ToolMissing
+from saga_engine.plan.brief import brief
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tooling import ToolCatalog
@@ -71,6 +73,7 @@ class Moment(NamedTuple):
 class Divergence(NamedTuple):
     """Where today's engine goes another way. ``recorded`` and ``today`` are records as plain JSON, cut to be shown.
 
+    An intent shows its tool and its params, also where the journal has none because nothing in them binds.
     ``recorded`` is empty where nothing was decided, ``today`` where nothing would be.
     """
 
@@ -145,14 +148,40 @@ class Replay:
             at += count
 
     def _diverge(self, at: int, differs: _Differs) -> None:
-        entry = self._entries[min(at, len(self._entries) - 1)]
+        at = min(at, len(self._entries) - 1)
+        entry = self._entries[at]
         self.divergence = Divergence(
             line=entry.line,
             at=entry.record.at,
             what=differs.what,
-            recorded=[told(entry.record)] if differs.recorded else [],
-            today=[told(record) for record in differs.today],
+            recorded=[self._recorded(each) for each in self._round(at)] if differs.recorded else [],
+            today=[self._today(record) for record in differs.today],
         )
+
+    def _round(self, at: int) -> list[Entry]:
+        """What was recorded at this point: all that one round decided, or the one record that was given."""
+        first = self._entries[at]
+        if self._sorts[at] != "decided":
+            return [first]
+        rest = zip(self._entries[at:], self._sorts[at:], strict=True)
+        return [
+            entry
+            for entry, _ in takewhile(lambda pair: pair[1] == "decided" and pair[0].record.at == first.record.at, rest)
+        ]
+
+    def _recorded(self, entry: Entry) -> dict[str, Any]:
+        shown = told(entry.record)
+        if not isinstance(entry.record, r.StepIntended):
+            return shown
+        call = {name: brief(entry.body[name]) for name in ("tool", "params", "params_ref") if name in entry.body}
+        return shown | call
+
+    def _today(self, record: r.AnyRecord) -> dict[str, Any]:
+        shown = told(record)
+        if not isinstance(record, r.StepIntended) or record.step not in self._state.plan.by_key:
+            return shown
+        tool = serving_of(self._state, self._state.plan.by_key[record.step], record.direction).tool
+        return shown | {"tool": tool, "params": brief(plain_record(intended_params(self._state, record)))}
 
     # --- what was decided ------------------------------------------------------------------------------------------
 

@@ -182,6 +182,9 @@ def test_todays_tools_and_another_plan_show_the_first_difference(ran: Cli, book:
     body = ran("trace", "replay", "t.jsonl", "--plan", "new.json", "--json").json
     assert body["same"] is False
     assert body["sagas"][0]["divergence"]["line"] == 4
+    then, now = (body["sagas"][0]["divergence"][side][0] for side in ("recorded", "today"))
+    assert then != now
+    assert now["params"] == {"item": "b"}
     ran.plan("bad.json", {"tool": "nobody"})
     assert ran("trace", "replay", "t.jsonl", "--plan", "bad.json").code == 7
 

@@ -256,6 +256,10 @@ def test_another_plan_goes_another_way_where_it_differs() -> None:
     divergence = replayed(saga.trace(), saga.catalog, changed)
     assert divergence is not None
     assert (divergence.line, divergence.what) == (2, "today's engine decides otherwise")
+    then, now = divergence.recorded[0], divergence.today[0]
+    assert then != now
+    assert (then["tool"], then["params"]) == (plan()["steps"][0]["tool"], plan()["steps"][0]["params"])
+    assert (now["tool"], now["params"]) == (plan()["steps"][0]["tool"], {"city": "Gdańsk"})
     assert replayed(saga.trace(), saga.catalog, plan()) is None
     later = plan()
     later["steps"][2] = {**later["steps"][2], "depends_on": ["find"], "params": {"card": "$input.card"}}
@@ -347,7 +351,7 @@ def test_params_that_no_longer_fit_are_noticed() -> None:
 def test_it_goes_as_far_as_the_first_difference() -> None:
     """What comes after it did not happen: nothing of it is shown."""
     saga = completed()
-    again = Replay(saga.trace(), with_tool(name="pay", digest="x", check_params=lambda _: [((), "no")]))
+    again = Replay(saga.trace(), with_tool(name="pay", digest="x", check_params=lambda _: [(("for",), "no")]))
     moments = list(again.run())
     assert again.divergence is not None
     assert moments[-1].line == again.divergence.line - 1
