@@ -236,8 +236,8 @@ def _apply(settings: Settings, values: Mapping[str, Any], source: str, *, base: 
     changes: dict[str, Any] = dict(values)
     if "tools" in changes:
         listed = changes["tools"]
-        names = [listed] if isinstance(listed, str) else list(listed)
-        if not all(isinstance(name, str) for name in names):
+        names = [listed] if isinstance(listed, str) else listed
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise SettingInvalid(f"tools in {source} must be a list of texts")
         changes["tools"] = tuple(_rooted(name, base) for name in names)
     if "store" in changes:

@@ -596,3 +596,10 @@ async def test_an_undo_that_gets_none_of_its_params_is_not_called(engine, undo) 
     outcome = await engine.run(plan(*steps))
     assert called == (["a"] if undo == "ref" else [])
     assert outcome.status == ("COMPENSATED" if undo == "ref" else "ESCALATED")
+
+
+async def test_an_id_that_is_no_text_is_the_id_of_no_saga(engine) -> None:
+    """A lone surrogate stands for a byte that is no UTF-8: it is not found, and closing is not kept from its work."""
+    for look in (engine.show, engine.history, engine.cancel, engine.resume, engine.trace, engine.fork):
+        with pytest.raises(SagaNotFound, match="udc80"):
+            await look("a\udc80")

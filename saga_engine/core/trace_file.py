@@ -36,6 +36,24 @@ _STRUCTS: Final[dict[str, Any]] = {kind.__name__: kind for kind in AnyRecord.__a
 _LARGE: Final = ("output", "params", "plan", "input", "steps")
 
 _encode = msgspec.json.Encoder().encode
+#: What a terminal could act on: such characters stand only inside of texts, where JSON lets any be escaped.
+_RAW: Final = re.compile(r"[^ -~]")
+
+
+def _safe(data: bytes) -> bytes:
+    """The same JSON without a character that a terminal acts on or that turns a line around."""
+    text = data.decode()
+    return data if text.isprintable() else _RAW.sub(_escaped, text).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    char = found[0]
+    if char.isprintable():
+        return char
+    pairs = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{pairs[at : at + 4]}" for at in range(0, len(pairs), 4))
+
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -50,7 +68,7 @@ class Chain:
 
     def line(self, body: Mapping[str, Any], key: TraceKey | None = None) -> str:
         """One line, without its line feed; signed with ``key``."""
-        data = _encode({"seq": self.lines, **body, "prev": self.last})
+        data = _safe(_encode({"seq": self.lines, **body, "prev": self.last}))
         if key is not None:
             data = data[:-1] + b',"signature":' + _encode(key.signature(data)) + b"}"
         self.lines += 1

@@ -427,7 +427,12 @@ class RedisStore:
         return tags
 
     def _key(self, kind: str, saga_id: str) -> str:
-        return f"{self._tags[crc32(saga_id.encode()) % len(self._tags)]}{kind}:{saga_id}"
+        try:
+            tag = self._tags[crc32(saga_id.encode()) % len(self._tags)]
+        except UnicodeEncodeError as error:
+            # A lone surrogate, as a terminal makes one of a byte that is no UTF-8: no saga can be called so.
+            raise self._not_found(ascii(saga_id)[1:-1]) from error
+        return f"{tag}{kind}:{saga_id}"
 
     def _journal_and_head(self, saga_id: str) -> Sequence[str]:
         return [self._key("journal", saga_id), self._key("head", saga_id)]

@@ -20,7 +20,7 @@ from saga_engine.core.codec import INLINE_LIMIT
 from saga_engine.core.effects import Done, ErrorInfo, NotDone
 from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.core.trace import Export, fill
-from saga_engine.core.trace_file import checked, read, verify
+from saga_engine.core.trace_file import Chain, checked, read, verify
 from saga_engine.core.trace_signature import TraceKey
 from saga_engine.errors import JournalUnreadable, SettingInvalid, TraceBroken
 from tests.core.recording import Recording, lines_of
@@ -559,3 +559,13 @@ def test_the_plan_of_the_stories_is_declared() -> None:
     assert header["declared"]["pay"]["probe"] == "paid"
     assert header["plan"] == plan()
     assert bodies(completed().lines(declare=False))[0]["declared"] == {}
+
+
+def test_a_line_has_nothing_that_a_terminal_acts_on() -> None:
+    """Texts come from models: marks that turn a line around, or control characters, are escaped; the values stay."""
+    hostile = "a\u202eb\x9b31m\x7f\U000e0001\u2028 und ü 漢"
+    chain = Chain()
+    line = chain.line({"type": "step", "note": hostile})
+    assert line.isprintable()
+    assert "ü 漢" in line
+    assert json.loads(line)["note"] == hostile

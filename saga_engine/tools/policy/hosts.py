@@ -49,6 +49,10 @@ _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
         ("203.0.113.0/24", "for documentation"),
         ("224.0.0.0/4", "multicast"),
         ("240.0.0.0/4", "reserved"),
+        # In the public ranges, and reached only from inside of a cloud, where they give away keys and settings.
+        ("168.63.129.16/32", "the inside of Azure"),
+        ("161.26.0.0/16", "the inside of IBM Cloud"),
+        ("166.8.0.0/14", "the inside of IBM Cloud"),
         ("::/128", "unspecified"),
         ("::1/128", "loopback"),
         ("fe80::/10", "link-local"),
@@ -63,6 +67,8 @@ _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
 _UNICAST: Final = IPv6Network("2000::/3")
 _6TO4: Final = IPv6Network("2002::/16")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+#: The upper half of the interface identifier, without the bit that tells whether it is unique.
+_ISATAP: Final = 0x0000_5EFE
 _DOCUMENTATION_2: Final = IPv6Network("3fff::/20")
 
 
@@ -279,14 +285,17 @@ def _not_public(address: Address) -> str | None:
             return f"it is not public ({what})"
     if isinstance(address, IPv6Address) and (address not in _UNICAST or address in _DOCUMENTATION_2):
         return "it is not public (reserved)"
-    return None
+    # What the registries of newer Pythons know beside.
+    return None if address.is_global else "it is not public (reserved)"
 
 
 def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that traffic to this address ends at: 6to4 (RFC 3056), NAT64 (RFC 6052)."""
+    """The IPv4 address that traffic to this address ends at: 6to4 (RFC 3056), NAT64 (RFC 6052), ISATAP (RFC 5214)."""
     if address in _6TO4:
         return address.sixtofour
     if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    if int(address) >> 32 & 0xFDFF_FFFF == _ISATAP:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return None
 

@@ -393,3 +393,37 @@ def test_the_world_of_these_tests_is_well_formed():
     assert not Addresses(()).refused(PUBLIC)
     assert issubclass(socket.gaierror, OSError)
     assert all(host_of(name) == name for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "168.63.129.16",
+            "161.26.0.7",
+            "166.9.48.1",
+            "100.100.100.200",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+        ),
+        *(
+            "::ffff:168.63.129.16",
+            "64:ff9b::a83f:8110",
+            "2002:a83f:8110::1",
+            "2600::5efe:10.0.0.1",
+            "2600::200:5efe:7f00:1",
+        ),
+        *("64:ff9b:1::1", "5f00::1", "100::1", "198.19.0.1", "255.255.255.255", "2001:0:1::1"),
+    ],
+)
+def test_what_only_the_inside_of_a_cloud_can_reach_is_not_public(address):
+    """Metadata and host services of clouds, some of them in public ranges, however they are wrapped."""
+    assert Addresses([]).refused(address)
+    assert Addresses([address]).refused(address) is None
+
+
+@pytest.mark.parametrize("address", ["168.63.129.17", "161.27.0.1", "166.12.0.1", "2600::5eff:808:808", "9.9.9.9"])
+def test_their_neighbours_are_public(address):
+    """Nothing beside them is refused."""
+    assert Addresses([]).refused(address) is None
