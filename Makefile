@@ -8,24 +8,39 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# One resolution for all Pythons and systems; no address of an index gets into the files.
+LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+  --no-annotate --no-emit-index-url --no-emit-find-links
 # Two workers: many tests wait for a disk or for a child process. A file stays with one worker, so that what its tests share
 # (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: help venv demo test test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
+.PHONY: help venv lock demo test test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 venv: $(STAMP) ## make .venv and install the project into it
 
-$(STAMP): pyproject.toml
+# The versions of requirements/dev.txt, checked by their hashes. Where an index lacks them, what pyproject.toml allows; LOCKED=1
+# (as in CI with a full index) makes that an error.
+LOCKED ?=
+
+$(STAMP): pyproject.toml requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "saga_engine needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true)." >&2; \
 	  echo "Name another one: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@if $(PIP) install --require-hashes -r requirements/dev.txt; then $(PIP) install --no-deps --no-build-isolation -e .; \
+	  elif [ -n "$(LOCKED)" ]; then exit 1; \
+	  else echo "the locked versions cannot be had here: installing what pyproject.toml allows" >&2; $(PIP) install -e '.[dev]'; fi
 	@touch $(STAMP)
+
+lock: venv ## renew requirements/*.txt: the versions and hashes that CI and container images install
+	@$(PIP) install 'uv>=0.5'
+	@$(LOCK) --extra embedded -o requirements/base.txt --custom-compile-command 'make lock'
+	@$(LOCK) --extra dev -o requirements/dev.txt --custom-compile-command 'make lock'
 
 demo: venv ## the article's plan under good and bad luck, in less than a minute
 	@$(BIN)/python examples/booking/demo.py
