@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, Tools
 
 if TYPE_CHECKING:
     from saga_engine.errors import Problem
+    from saga_engine.plan.model import Plan
     from saga_engine.settings import Settings
 
 
@@ -28,50 +30,69 @@ def check(
       saga check trip.json --tools tools.py
       my-planner | saga check - --json
     """
-    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.options import plan_source, settings_for
     from saga_engine.errors import PlanInvalid
+    from saga_engine.plan.lookalikes import lookalikes
+    from saga_engine.plan.model import load_plan
 
     settings = settings_for(None, tools)
     steps = 0
     problems: list[Problem] = []
+    warnings: list[Problem] = []
     try:
-        steps, problems = _examine(plan, settings)
+        loaded = load_plan(plan_source(plan))
+        steps, warnings = len(loaded.steps), lookalikes(loaded)
+        problems = _examine(loaded, settings)
     except PlanInvalid as error:
         problems = error.problems
-    tell_problems(problems, settings, as_json=as_json, steps=steps)
+    tell_problems(problems, settings, as_json=as_json, steps=steps, warnings=warnings)
     return exit_codes.PLAN_INVALID if problems else exit_codes.COMPLETED
 
 
-def tell_problems(problems: Sequence[Problem], settings: Settings, *, as_json: bool, steps: int = 0) -> None:
-    """Print what is wrong with a plan, or that nothing is with its ``steps``."""
+def tell_problems(
+    problems: Sequence[Problem],
+    settings: Settings,
+    *,
+    as_json: bool,
+    steps: int = 0,
+    warnings: Sequence[Problem] = (),
+) -> None:
+    """Print what is wrong with a plan, or that nothing is with its ``steps``; ``warnings`` keep it from nothing."""
     from saga_engine.cli.output import data, document, note, problems_table
 
     if as_json:
-        document(
-            {
-                "valid": not problems,
-                "problems": [problem.to_dict() for problem in problems],
-                "tools_checked": settings.names_tools,
-            }
-        )
+        body = {
+            "valid": not problems,
+            "problems": [problem.to_dict() for problem in problems],
+            "tools_checked": settings.names_tools,
+        }
+        document(body | ({"warnings": [each.to_dict() for each in warnings]} if warnings else {}))
     elif problems:
         data(problems_table(problems))
         note(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}; nothing was run")
     else:
         data(f"the plan is valid: {steps} step{'s' if steps != 1 else ''}")
+    if not as_json:
+        tell_warnings(warnings)
     if not settings.names_tools:
         note("hint: no tools were given, so only the structure was checked; --tools checks names and params too")
 
 
-def _examine(plan: str, settings: Settings) -> tuple[int, list[Problem]]:
-    """The number of steps, and what is wrong. Raises ``PlanInvalid`` if the form is, and ``ToolInvalid``."""
-    from saga_engine.cli.options import plan_source, registry_for
+def tell_warnings(warnings: Sequence[Problem]) -> None:
+    """Say what is most likely not meant as it is written."""
+    from saga_engine.cli.output import note, paint, shown
+
+    for each in warnings:
+        note(f"{paint('warning', stream=sys.stderr)}: {shown(each.path)}: {shown(each.message)}; {shown(each.hint)}")
+
+
+def _examine(loaded: Plan, settings: Settings) -> list[Problem]:
+    """What is wrong. Raises ``PlanInvalid`` if the form is, and ``ToolInvalid``."""
+    from saga_engine.cli.options import registry_for
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.compiling import compile_plan
-    from saga_engine.plan.model import load_plan
 
-    loaded = load_plan(plan_source(plan))
     if not settings.names_tools:
         compile_plan(loaded, None)
-        return len(loaded.steps), []
-    return len(loaded.steps), check_plan(loaded, registry_for(settings))
+        return []
+    return check_plan(loaded, registry_for(settings))

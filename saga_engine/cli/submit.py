@@ -48,12 +48,14 @@ def submit(
       saga submit trip.json --tools booking.tools:registry --input guest=Ada --input nights=2
       saga submit - --tools tools.py --json < trip.json
     """
+    from saga_engine.cli.check import tell_warnings
     from saga_engine.cli.follow_up import resume_line
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.cli.output import note
     from saga_engine.cli.running import drive, driven, finish, stands
     from saga_engine.errors import Interrupted
+    from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.model import load_plan
     from saga_engine.runtime.ids import check_saga_id, new_saga_id
 
@@ -63,6 +65,7 @@ def submit(
     # Chosen here, so that an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id())
     registry = registry_for(settings)
+    tell_warnings(lookalikes(loaded))
     if settings.engine:
         return submit_there(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
 

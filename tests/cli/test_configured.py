@@ -265,3 +265,16 @@ def test_a_nearer_file_cannot_loosen_the_operators(cli, settings):
     assert "no payments" in denied.out
     assert cli("check", "secret.json").code == 0
     assert cli("check", "secret.json", env=environ).code == 7
+
+
+def test_what_looks_like_a_binding_is_warned_of(cli, settings):
+    """The plan runs as it is written; `check` and `submit` say what was probably meant."""
+    settings()
+    cli.plan("pay.json", pay("${input.name}", 10), task_id="p")
+    checked = cli("check", "pay.json")
+    assert checked.code == 0
+    assert "write $input.name" in checked.err
+    assert cli("check", "pay.json", "--json").json["warnings"][0]["code"] == "binding-lookalike"
+    done = cli("submit", "pay.json", "--json")
+    assert done.code == 0
+    assert "write $input.name" in done.err
