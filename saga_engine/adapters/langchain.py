@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from saga_engine.adapters.offering import declared, require_known, specs, words
+from saga_engine.adapters.offering import FailedChecks, declared, require_known, specs, words
 from saga_engine.adapters.sync import SyncSession
 from saga_engine.errors import SagaError, SettingInvalid
 from saga_engine.plan.tooling import ToolSpec
@@ -33,21 +33,28 @@ def register(
     undo: Mapping[str, Any] | None = None,
     reads: Iterable[str] = (),
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    failed: FailedChecks = None,
 ) -> list[AnyTool]:
     """LangChain tools as tools of the coordinator, with their names, descriptions and schemas.
 
     ``undo``: by name, the tool that takes a call back. ``reads``: those that change nothing. ``options``: by name, what
-    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). A tool is run without the agent's graph, so it
-    cannot use what a graph injects. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool has.
+    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). ``failed``: tells of a result whether it is an
+    error, as of ``tool``; one function for all tools, or functions by name. A tool is run without the agent's
+    graph, so it cannot use what a graph injects. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool
+    has.
     """
     listed = list(tools)
     undo, options, reads = undo or {}, options or {}, list(reads)
-    require_known([tool.name for tool in listed], undo, reads, options)
-    return [_registered(tool, undo, reads, options) for tool in listed]
+    require_known([tool.name for tool in listed], undo, reads, options, failed if isinstance(failed, Mapping) else ())
+    return [_registered(tool, undo, reads, options, failed) for tool in listed]
 
 
 def _registered(
-    tool: BaseTool, undo: Mapping[str, Any], reads: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+    tool: BaseTool,
+    undo: Mapping[str, Any],
+    reads: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]],
+    failed: FailedChecks,
 ) -> AnyTool:
     # A tool that answers its own errors with a text would make a success of a failure.
     bare = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
@@ -56,7 +63,7 @@ def _registered(
         return to_jsonable_python(await bare.ainvoke(params), fallback=str)
 
     schema = convert_to_openai_tool(tool)["function"].get("parameters") or {"type": "object", "properties": {}}
-    return declared(call, tool.name, tool.description, schema, undo, reads, options)
+    return declared(call, tool.name, tool.description, schema, undo, reads, options, failed)
 
 
 def saga_tools(

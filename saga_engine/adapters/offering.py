@@ -8,10 +8,14 @@ from typing import Any, Final
 from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolMissing, ValueNotJson
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 from saga_engine.runtime.calls import name_of
-from saga_engine.tools.decorator import AnyTool, Tool
+from saga_engine.tools.decorator import AnyTool, FailedCheck, Tool
 
 #: What a model can do something about: a call that was not done, and params that make no sense. All else ends its run.
 FOR_THE_MODEL: Final = (CallFailed, PlanInvalid, ValueNotJson)
+
+
+#: Tells which results are errors: for all tools, or by name.
+FailedChecks = FailedCheck | Mapping[str, FailedCheck] | None
 
 
 def specs(catalog: ToolCatalog, tools: Iterable[Any]) -> list[ToolSpec]:
@@ -49,11 +53,15 @@ def declared(  # noqa: PLR0917 - one call for each tool of a framework
     undo: Mapping[str, Any],
     reads: Iterable[str],
     options: Mapping[str, Mapping[str, Any]],
+    failed: FailedChecks = None,
 ) -> AnyTool:
     """A framework's tool as one of ours; options as of ``tool``. Raises ``ToolInvalid``."""
     given: dict[str, Any] = {"effect": "read"} if name in set(reads) else {}
     if name in undo:
         given["undo"] = name_of(undo[name])
+    check = failed.get(name) if isinstance(failed, Mapping) else failed
+    if check is not None:
+        given["failed"] = check
     given |= options.get(name, {})
     return Tool(function, name=name, description=description, input_schema=schema, **given)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from saga_engine.adapters.offering import declared, require_known, specs, words
+from saga_engine.adapters.offering import FailedChecks, declared, require_known, specs, words
 from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolError, ToolInvalid
 from saga_engine.plan.tooling import ToolSpec
 from saga_engine.runtime.session import Session
@@ -36,21 +36,27 @@ def register(
     undo: Mapping[str, Any] | None = None,
     reads: Iterable[str] = (),
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    failed: FailedChecks = None,
 ) -> list[AnyTool]:
     """An agent's tools (``Tool`` or plain functions) as tools of the coordinator, with names, descriptions and schemas.
 
     ``undo``: by name, the tool that takes a call back. ``reads``: those that change nothing. ``options``: by name, what
-    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). A tool is run without the agent, so one that takes a
-    ``RunContext`` is refused. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool has.
+    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). ``failed``: tells of a result whether it is an
+    error, as of ``tool``; one function for all tools, or functions by name. A tool is run without the agent, so one
+    that takes a ``RunContext`` is refused. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool has.
     """
     listed = [tool if isinstance(tool, Tool) else Tool(tool) for tool in tools]
     undo, options, reads = undo or {}, options or {}, list(reads)
-    require_known([tool.name for tool in listed], undo, reads, options)
-    return [_registered(tool, undo, reads, options) for tool in listed]
+    require_known([tool.name for tool in listed], undo, reads, options, failed if isinstance(failed, Mapping) else ())
+    return [_registered(tool, undo, reads, options, failed) for tool in listed]
 
 
 def _registered(
-    tool: Tool[Any], undo: Mapping[str, Any], reads: Sequence[str], options: Mapping[str, Mapping[str, Any]]
+    tool: Tool[Any],
+    undo: Mapping[str, Any],
+    reads: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]],
+    failed: FailedChecks,
 ) -> AnyTool:
     if tool.takes_ctx:
         raise ToolInvalid(
@@ -66,11 +72,11 @@ def _registered(
             result = await schema.call(schema.validator.validate_python(params), no_context)
         except ModelRetry as retry:
             raise ToolError(retry.message, error_code=_RETRY) from retry
-        except ToolFailed as failed:
-            raise ToolError(failed.message, error_code="tool_failed") from failed
+        except ToolFailed as refused:
+            raise ToolError(refused.message, error_code="tool_failed") from refused
         return to_jsonable_python(result.return_value if isinstance(result, ToolReturn) else result, fallback=str)
 
-    return declared(call, tool.name, tool.description or "", dict(schema.json_schema), undo, reads, options)
+    return declared(call, tool.name, tool.description or "", dict(schema.json_schema), undo, reads, options, failed)
 
 
 def saga_tools(session: Session, tools: Iterable[Any], *, irreversible: Iterable[str] = ()) -> list[Tool[Any]]:

@@ -86,9 +86,14 @@ class Coordinator:
         advisor: Advisor | None = None,
         semantic: Semantic = "approve",
         planning: Planning | None = None,
+        declared: ToolRegistry | None = None,
+        tool_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.store = store
         self.tools = tools
+        #: The tools before an operator's options, and these.
+        self._declared = tools if declared is None else declared
+        self._tool_options = tool_options
         self._planning = planning
         self._compiled: dict[int, tuple[Plan, CompiledPlan]] = {}
         self._workers: set[Worker] = set()
@@ -153,9 +158,8 @@ class Coordinator:
         planning = _planning(planner)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
-        registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        if tool_options:
-            registry = apply_overrides(registry, tool_options, "tool_options")
+        declared = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        registry = apply_overrides(declared, tool_options, "tool_options") if tool_options else declared
         if secrets is not None:
             registry.allow_secrets(allowed_secrets(secrets, "secrets"))
         try:
@@ -176,6 +180,8 @@ class Coordinator:
             advisor=planning.advisor(_select) if advisor is None and planning is not None else advisor,
             semantic=semantic or ("approve" if planning is None else planning.settings.semantic),
             planning=planning,
+            declared=declared,
+            tool_options=tool_options,
         )
         try:
             yield coordinator
@@ -510,6 +516,33 @@ class Coordinator:
         if wait:
             return await deliver(self.store, self._fleet, saga_id, message)
         return await send(self.store, self._fleet, saga_id, message)
+
+    def check(
+        self,
+        plan: PlanSource,
+        *,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> list[Problem]:
+        """All that is wrong with a plan for the tools of this coordinator; an empty list if it can be submitted."""
+        try:
+            self._compile(load_plan(plan), plain(dict(input)) if input else None)
+        except PlanInvalid as error:
+            return list(error.problems)
+        return []
+
+    def register(self, *tools: Any) -> None:
+        """Add tools to those that it was opened with; the options that an operator gave hold for them, too.
+
+        Plans that are submitted from now on may use them, and sagas that wait for them can be resumed. Raises
+        ``ToolInvalid`` and ``SettingInvalid``; the tools are as before then.
+        """
+        if self._tool_options:
+            given = ToolRegistry(self._declared, *tools)
+            self.tools.become(apply_overrides(given, self._tool_options, "tool_options"))
+            self._declared = given
+        else:
+            self.tools.add(*tools)
+        self._compiled.clear()
 
     async def simulate(
         self,

@@ -1,7 +1,7 @@
 """The steps of a session: calls that an agent makes as it goes, with values instead of bindings.
 
 What an agent passes may come from a model or from another tool, so nothing in it is ever looked into for bindings or
-secrets. Only the params of an undo may bind, and only the output of the call itself.
+secrets. Only the params of an undo may bind, and only the output and the key of the call itself.
 """
 
 from __future__ import annotations
@@ -83,33 +83,39 @@ def _rollback(  # noqa: PLR0917
 
 
 class OwnOutput:
-    """The params of an undo that an agent gave: values, except where a whole text is ``$output`` with a path.
+    """The params of an undo that an agent gave: values, except where a whole text binds.
+
+    ``$output`` with a path is the call's own output, ``$key`` its idempotency key: what is undone by that needs no
+    output, so a call in doubt can be undone.
 
     Raises ``PlanInvalid`` for a path that is none.
     """
 
-    __slots__ = ("_key", "_tails", "bound", "outputs", "raw", "secret_params", "secrets")
+    __slots__ = ("_by_key", "_key", "_tails", "bound", "outputs", "raw", "secret_params", "secrets")
 
     def __init__(self, key: str, given: dict[str, Any]) -> None:
         self.raw = given
         self._key = key
         self._tails: dict[str, tails.Tail | None] = {}
+        self._by_key = False
         self._collect(given)
-        self.bound = bool(self._tails)
+        self.bound = bool(self._tails) or self._by_key
         self.outputs = frozenset({key} if self._tails else ())
         self.secrets: frozenset[str] = frozenset()
         self.secret_params: frozenset[str] = frozenset()
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of the undo. Raises ``BindingUnresolved``."""
-        if not self._tails:
+        if not self.bound:
             return self.raw
-        output = scope.output(self._key)
-        found: dict[str, Any] = self._filled(self.raw, output)
+        output = scope.output(self._key) if self._tails else None
+        found: dict[str, Any] = self._filled(self.raw, output, scope.key(self._key))
         return found
 
     def _collect(self, value: Any) -> None:
-        if isinstance(value, str) and _OWN.match(value):
+        if value == "$key":
+            self._by_key = True
+        elif isinstance(value, str) and _OWN.match(value):
             rest = value.removeprefix("$output")
             tail = tails.parse(rest) if rest else None
             if isinstance(tail, tails.TailFault):
@@ -121,7 +127,9 @@ class OwnOutput:
             for item in value.values() if isinstance(value, dict) else value:
                 self._collect(item)
 
-    def _filled(self, value: Any, output: Any) -> Any:
+    def _filled(self, value: Any, output: Any, own_key: str) -> Any:
+        if value == "$key":
+            return own_key
         if isinstance(value, str) and value in self._tails:
             tail = self._tails[value]
             if tail is None:
@@ -131,7 +139,7 @@ class OwnOutput:
             except tails.Mismatch as mismatch:
                 raise BindingUnresolved(f"{cut(value, 120)}: {mismatch}", binding=value, step=self._key) from mismatch
         if isinstance(value, dict):
-            return {name: self._filled(item, output) for name, item in value.items()}
+            return {name: self._filled(item, output, own_key) for name, item in value.items()}
         if isinstance(value, list):
-            return [self._filled(item, output) for item in value]
+            return [self._filled(item, output, own_key) for item in value]
         return value

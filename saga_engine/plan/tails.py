@@ -157,6 +157,8 @@ def _missing(value: Any, part: str | int) -> str:
     if isinstance(value, dict | Mapping):
         names = ", ".join(repr(str(name)[:64]) for name in list(value)[:10])
         return f"there is no field '{part}'" + (f" among {names}" if names else "")
+    if isinstance(value, list) and part.isdecimal():
+        return f"there is no field '{part}' in a list; its items are written [{part}], not .{part}"
     return f"there is no field '{part}' in what is no object"
 
 

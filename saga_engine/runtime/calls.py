@@ -21,7 +21,7 @@ class Undo(NamedTuple):
     """How a call is taken back: a tool, and its params.
 
     In the params a whole text that is ``$output`` with a path, such as ``"$output.order_id"``, is the call's own
-    output.
+    output, and ``"$key"`` its idempotency key.
     """
 
     tool: str

@@ -8,21 +8,27 @@ and at most a tenth of a second late. A time-out under a second has a timer of i
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 _SLOTS_PER_S: Final = 10
 _OWN_TIMER_S: Final = 1.0
+#: An alarm that rings later than this says that the loop was held up: an answer may have come and not been read yet.
+_HELD_UP_S: Final = 0.05
+_MAX_RESPITES: Final = 3
 
 
 class Alarm:
     """Cancels a task when its time is up, and remembers that it was the one who did."""
 
-    __slots__ = ("_slot", "_timer", "rang", "task")
+    __slots__ = ("_due_s", "_respites", "_slot", "_timer", "rang", "task")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
         self.rang = False
+        self._due_s = 0.0
+        self._respites = 0
         self._slot: dict[Alarm, None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -30,6 +36,7 @@ class Alarm:
         """Ring in ``left_s`` seconds, unless ``stop`` comes first."""
         loop = self.task.get_loop()
         if left_s < _OWN_TIMER_S:
+            self._due_s = monotonic() + left_s
             self._timer = loop.call_later(left_s, self.ring)
             return
         number = int((loop.time() + left_s) * _SLOTS_PER_S) + 1
@@ -42,16 +49,23 @@ class Alarm:
             loop.call_at(number / _SLOTS_PER_S, _ring_all, slots, number)
         slot[self] = None
         self._slot = slot
+        self._due_s = monotonic() + number / _SLOTS_PER_S - loop.time()
 
     def stop(self) -> None:
         """The call has ended."""
-        if self._slot is not None:
-            self._slot.pop(self, None)
-        elif self._timer is not None:
+        if self._timer is not None:
             self._timer.cancel()
+        elif self._slot is not None:
+            self._slot.pop(self, None)
 
     def ring(self) -> None:
-        """Time is up."""
+        """Time is up; but what the loop was held up for is given to the call, to read an answer that came in time."""
+        late_s = monotonic() - self._due_s
+        if late_s > _HELD_UP_S and self._respites < _MAX_RESPITES:
+            self._respites += 1
+            self._due_s = monotonic() + late_s
+            self._timer = self.task.get_loop().call_later(late_s, self.ring)
+            return
         self.rang = True
         self.task.cancel()
 

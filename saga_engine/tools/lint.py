@@ -165,6 +165,7 @@ def lint(catalog: ToolCatalog) -> list[Finding]:
             *_parameters(spec),
             *_undoable(spec, undoes=spec.name in undoing),
             *_fillable(spec, catalog),
+            *_settled(spec),
             *_output(spec, specs, undoes=spec.name in undoing),
         ]
         found += sorted(of_tool, key=lambda finding: rank[finding.severity])
@@ -248,6 +249,15 @@ def _fillable(spec: ToolSpec, catalog: ToolCatalog) -> Iterator[Finding]:
         hint = "name the parameters of the undo as params of the tool, or as fields of what it returns"
         message = f"its undo {undo.name} cannot be filled in: {why}"
         yield Finding(spec.name, "error", "undo-unfillable", message, hint)
+
+
+def _settled(spec: ToolSpec) -> Iterator[Finding]:
+    """A write of which nobody can find out what became of it is a question for a person each time it breaks."""
+    settles = spec.keyed or spec.probe or spec.remembers or spec.tolerates_absence or spec.on_doubt == "undo"
+    if spec.effect == "write" and not settles:
+        message = "nothing settles a doubt: a time-out, a 503 or an exception that breaks it is asked of a person"
+        hint = "send an idempotency_key, name a probe='…', or raise ToolError (or say not_done) for what is certain"
+        yield Finding(spec.name, "hint", "doubt-unsettled", message, hint)
 
 
 def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Iterator[Finding]:

@@ -53,6 +53,11 @@ class ToolRegistry:
             self._tools, self._links = before
             raise
 
+    def become(self, other: ToolRegistry) -> None:
+        """Take the tools of another registry in place of these: whoever calls this one calls them from now on."""
+        self._tools, self._links = dict(other._tools), dict(other._links)
+        self.check()
+
     def check(self) -> None:
         """Judge every declaration, and the names of undo and probe. Raises ``ToolInvalid`` with all unknown names."""
         problems = [

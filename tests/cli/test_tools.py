@@ -28,7 +28,7 @@ from saga_engine import tool
 print("NOISE at import")
 
 @tool(tags="pivot", returns="nothing")
-def send_parcel(weight_kg: Annotated[float, "with its box"]):
+def send_parcel(weight_kg: Annotated[float, "with its box"], idempotency_key: str):
     """Send the parcel when it is packed."""
 '''
 

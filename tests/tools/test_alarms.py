@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 
 import pytest
 
+from saga_engine.core.effects import Done
 from saga_engine.tools import alarms
 from saga_engine.tools.alarms import Alarm
+from tests.tools.calls import call
 
 
 class Clockwork(asyncio.SelectorEventLoop):
@@ -72,3 +76,24 @@ def test_what_has_ended_is_left_alone() -> None:
         assert loop.run_until_complete(body()) == (False, True)
     finally:
         loop.close()
+
+
+async def test_an_answer_that_came_in_time_counts_although_the_loop_was_held_up():
+    """Another call blocks the event loop past the time-out: the answer is there, and is read."""
+    here, there = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=here)
+
+    async def act():
+        first = await reader.readline()
+        return (first + await reader.readline()).decode()
+
+    async def block():
+        there.sendall(b"booked\nA1\n")
+        time.sleep(0.3)  # noqa: ASYNC251 - somebody else's blocking code is what this is about
+
+    loop = asyncio.get_running_loop()
+    loop.call_soon(lambda: asyncio.ensure_future(block()))
+    outcome = await call(act, timeout_s=0.1)
+    writer.close()
+    there.close()
+    assert outcome == Done("booked\nA1\n")

@@ -33,7 +33,8 @@ def book_flight(
 
 
 def found(*tools: Any) -> list[Finding]:
-    return lint(ToolRegistry(tools))
+    """What is said of descriptions; what becomes of doubts has a test of its own."""
+    return [finding for finding in lint(ToolRegistry(tools)) if finding.code != "doubt-unsettled"]
 
 
 def codes(*tools: Any) -> set[tuple[str, str, str]]:
@@ -209,3 +210,29 @@ def test_an_undo_that_cannot_be_filled_is_an_error(parameter, required, expected
         return  # refused when it is registered
     wanted = (made.name, "error", "undo-unfillable")
     assert (wanted in codes(made)) == (expected and (described or not required))
+
+
+def test_a_write_whose_doubts_nothing_settles_is_told():
+    """Each time such a tool breaks, a person is asked: its author should know that before it happens."""
+
+    @tool(effect="read")
+    def find(idempotency_key: str): ...
+
+    def told(**options):
+        @tool(**options)
+        def book(): ...
+
+        return "doubt-unsettled" in {
+            finding.code for finding in lint(ToolRegistry([book, find])) if finding.tool == "book"
+        }
+
+    assert told()
+    for options in (
+        {"keyed": True},
+        {"probe": find},
+        {"tolerates_absence": True},
+        {"dedupe_ttl_s": 60},
+        {"on_doubt": "undo"},
+        {"effect": "read"},
+    ):
+        assert not told(**options)

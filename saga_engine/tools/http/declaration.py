@@ -17,6 +17,7 @@ from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.http.answers import DONE, NOT_DONE, RETRYABLE, SETTLES, Statuses
 from saga_engine.tools.http.endpoint import Endpoint, KeyPlace, Reads
 from saga_engine.tools.http.exchange import HttpCall
+from saga_engine.tools.http.failures import failure_of
 from saga_engine.tools.http.fields import Fields
 from saga_engine.tools.http.templates import ABSENT, KEY, Text, parse_json, parse_text, texts_of
 from saga_engine.tools.limits import template_fields
@@ -108,6 +109,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         wants_output=output_schema is not None or tail is not None,
         tail=tail,
         absent_output=absent_output,
+        failure=failure_of(it),
         follow_redirects=_follows(it, effect, method),
         # A used connection may be closed while it is used again: only what can settle that doubt by itself risks it.
         reuse=effect == "read" or key is not None,

@@ -12,6 +12,7 @@ from saga_engine.errors import ValueNotJson
 from saga_engine.plan.tails import Tail
 from saga_engine.plan.values import canonical
 from saga_engine.tools.http.answers import Statuses
+from saga_engine.tools.http.failures import Failure
 from saga_engine.tools.http.templates import (
     ABSENT,
     KEY,
@@ -63,6 +64,7 @@ class Endpoint:
     wants_output: bool = False
     tail: Tail | None = None
     absent_output: Any = ABSENT
+    failure: Failure | None = None
     follow_redirects: bool = False
     reuse: bool = True
     connect_timeout_s: float = 5.0

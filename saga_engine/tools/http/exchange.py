@@ -175,6 +175,9 @@ class HttpCall:
         if not (is_json(kind) or it.any_content_type):
             raise Unreadable(f"the answer is no JSON, but {_shown(kind)}")
         value = read_json(body)
+        failed = None if it.failure is None else it.failure.of(value)
+        if failed is not None:
+            return failed
         if it.tail is None or (isinstance(value, dict) and value.get("success") is False):
             return value  # Whoever says that it failed need not have what a success has.
         return find(value, it.tail)
