@@ -136,13 +136,8 @@ def _count(figures: Counter[str], told: _Told, lines: Sequence[Line]) -> None:
 
 def _breaches(share: Share, number: int, told: _Told, ledger: OutsideLedger, tools: ToolRegistry) -> Iterator[str]:
     plan = plans.plan(share.seed, number)
-    asked = {
-        record["step"]
-        for record in told.history
-        if record["k"] == "StepEscalated" and record.get("direction") == "compensate"
-    }
     yield from _end(told)
-    yield from ledger.compare(told.body, plan, asked=asked)
+    yield from ledger.compare(told.body, plan)
     yield from _journal(told, share)
     yield from _blind_repeats(plan, told)
     yield from _trace(told, tools)

@@ -14,6 +14,7 @@ from saga_engine.core.judge import Advice
 from saga_engine.core.records import Written
 from saga_engine.errors import AmendRefused, ModelUnreachable, PlanInvalid
 from saga_engine.ports import CompensationRequest, Escalation, Question, ReplanRequest, StepsCheck
+from tests.journals import journalled, until
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []
@@ -439,7 +440,7 @@ async def test_an_advisor_that_is_broken_does_not_trap_the_saga() -> None:
 
 
 async def test_a_step_that_was_to_make_up_for_another_and_stands_is_reported() -> None:
-    """One of two proposed steps happened, the other failed: the report does not call that clean."""
+    """One of two proposed steps happened, the other failed and a person undid the original: a person is asked about it."""
     FULL.update({"full", "all"})
     advisor = Scripted(
         [
@@ -450,9 +451,13 @@ async def test_a_step_that_was_to_make_up_for_another_and_stands_is_reported() -
     async with Coordinator.open("memory://", TOOLS, advisor=advisor, semantic="auto") as engine:
         outcome = await engine.run(TWEETED)
         ended = await engine.decide(outcome.saga_id, 1, "undone")
-        assert ended.status == "COMPENSATED"
-        assert ended.report["left_in_place"] == ["money"]
-        assert not ended.report["clean"]
+        assert ended.status == "ESCALATED"
+        (question,) = ended.body["questions"]
+        assert (question["step_id"], question["kind"]) == ("money", "undo-missing")
+        assert question["error"]["error_code"] == "not_needed"
+        assert ended.report["failed"] == ["money"]
+        ended = await engine.decide(outcome.saga_id, "money", "leave")
+        assert (ended.status, ended.report["left_in_place"], ended.report["clean"]) == ("ABANDONED", ["money"], False)
 
 
 async def test_a_model_is_told_no_idempotency_key() -> None:
@@ -512,3 +517,82 @@ async def test_steps_that_are_posted_leave_a_saga_with_its_live_owner() -> None:
         GATE["hotel"].set()
         assert (await handle.wait()).completed
     assert LOG == ["book hotel", "book spa", "book car"]
+
+
+async def test_a_saga_waits_for_what_makes_up_for_a_step() -> None:
+    """While a step that was to make up for another is in doubt, an answer about that other ends nothing."""
+    asked = asyncio.Event()
+    lost: list[str] = []
+
+    @tool(name="pay_back", compensates=True, semantic="auto", probe="paid_back", retry=ONCE)
+    async def pay_back(ref: str) -> dict:
+        lost.append(ref)
+        raise TimeoutError("sent, and no answer")
+
+    @tool(name="paid_back", effect="read", retry=ONCE)
+    async def paid_back(ref: str) -> dict | None:
+        await asked.wait()
+        return {"ref": lost[0]}
+
+    FULL.update({"full", "all"})
+    advisor = Scripted(
+        [
+            {"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}, "depends_on": []},
+            {"step_id": "money", "tool": "pay_back", "params": {"ref": "x"}, "depends_on": []},
+        ]
+    )
+    async with Coordinator.open("memory://", [*TOOLS, pay_back, paid_back], advisor=advisor, semantic="auto") as engine:
+        running = asyncio.create_task(engine.run(TWEETED, saga_id="s"))
+        await journalled(engine, "s", "StepEscalated")
+        answering = asyncio.create_task(engine.decide("s", 1, "undone"))
+        await journalled(engine, "s", "DecisionMade")
+        assert (await engine.show("s")).status == "COMPENSATING"
+        asked.set()
+        outcome = await answering
+        await running
+        # It turned out to have been paid back for a step that a person has undone: somebody must hear of it.
+        assert outcome.status == "ESCALATED"
+        assert [question["step_id"] for question in outcome.body["questions"]] == ["money"]
+        outcome = await engine.decide("s", "money", "leave")
+        assert (outcome.status, outcome.report["left_in_place"]) == ("ABANDONED", ["money"])
+
+
+async def test_steps_that_were_added_while_the_planner_was_asked_are_not_lost() -> None:
+    """Its answer, which knows nothing of them, counts for nothing: it is asked again, and sees them."""
+    answered = asyncio.Event()
+    tries: list[str] = []
+
+    @tool(name="rent", undo="unbook", retry=RetryPolicy(2, base_s=0.01, max_s=0.01))
+    async def rent(what: str) -> dict:
+        tries.append(what)
+        if len(tries) == 1:
+            raise ToolError("busy", retryable=True)
+        return {"ref": what}
+
+    class Slow(Scripted):
+        async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
+            advice = self._answer(request, check)
+            if len(self.asked) == 1:
+                await answered.wait()
+            return advice
+
+    FULL.add("full")
+    advisor = Slow(
+        [{"step_id": "other", **booking("Savoy")}],
+        [{"step_id": "both", **booking("Savoy")}, {"step_id": "wheels", **booking("car")}],
+    )
+    async with Coordinator.open("memory://", [*TOOLS, rent], advisor=advisor) as engine:
+        bike = {"tool": "rent", "params": {"what": "bike"}, "depends_on": []}
+        handle = await engine.submit(plan(booking("full"), bike, on_failure="replan"), saga_id="s")
+        await until(lambda: advisor.asked)
+        await engine.amend("s", [{"step_id": "car", **booking("car")}], wait=False)
+        await journalled(engine, "s", "StepsAdded")
+        answered.set()
+        outcome = await handle.wait()
+        assert outcome.status == "COMPLETED"
+        first, second = advisor.asked
+        assert [len(request.left) for request in (first, second)] == [0, 1]
+        assert LOG == ["book Savoy", "book car"]
+        assert tries == ["bike", "bike"]
+        gave_up = [r["error"]["error_code"] for r in await engine.history("s") if r["k"] == "PlannerGaveUp"]
+        assert gave_up == ["overtaken"]

@@ -86,8 +86,14 @@ def planner_asked(state: State, record: r.PlannerAsked) -> None:
     index = index_of(state, record)
     if record.purpose == "replan":
         state.asking[index] = "replan"
+        state.replan_saw = len(state.steps)
         return
     state.asking[index] = state.to_escalate.pop((index, COMPENSATE))
+
+
+def overtaken(state: State) -> bool:
+    """Whether steps were added while a model was asked for another way: it does not know of them."""
+    return len(state.steps) > state.replan_saw
 
 
 def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
@@ -98,7 +104,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
         state.steps[index].settled_ask = True
         state.to_escalate[index, COMPENSATE] = kind
         return
-    if state.to_replan is not None:
+    if state.to_replan is not None and not (kind and overtaken(state)):  # else it is asked anew
         state.to_replan = None
         if state.failing is None:
             state.failing = "step-failed"
@@ -136,8 +142,10 @@ def remedy_judged(state: State, index: int, *, approved: bool) -> None:
 def remedy_happened(state: State, stuck: int) -> None:
     """One of the steps that make up for ``stuck`` has happened; with the last of them, ``stuck`` is compensated."""
     step = state.steps[stuck]
-    if not step.open_remedies:
-        return  # another of its remedies has failed, and people have been asked
+    if not step.open_remedies:  # another of its remedies has failed, and a person is or was asked about it
+        if not step.returning:
+            unwinding.ask_about_remedies(state, stuck)
+        return
     step.open_remedies -= 1
     if not step.open_remedies:
         move(step, "remedied")
@@ -152,7 +160,10 @@ def remedy_failed(state: State, stuck: int) -> None:
         return
     step.open_remedies = 0
     for compiled in state.plan.steps:
-        if compiled.remedies == stuck and state.steps[compiled.index].status == t.PENDING:
+        if compiled.remedies != stuck:
+            continue
+        unwinding.close_call(state, compiled.index)
+        if state.steps[compiled.index].status == t.PENDING:
             move(state.steps[compiled.index], "skip")
             state.ready.pop(compiled.index, None)
     state.to_escalate[stuck, COMPENSATE] = "undo-failed" if state.undoing(stuck) is not None else "undo-missing"

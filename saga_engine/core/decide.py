@@ -175,15 +175,8 @@ def _forward(state: State, now: int, means: Means) -> Records:
     if state.failing is not None:
         return _turn_around(state, now)
     plan = state.plan
-    bounded = plan.deadline_s is not None or plan.max_tool_calls is not None
-    moving = state.ready or state.waiting or state.doubts or state.to_replan is not None
-    if bounded and moving and not state.past_pivot:
-        deadline = state.deadline_ms
-        if deadline is not None and now >= deadline:
-            return [r.DeadlinePassed(at=now)]
-        limit = plan.max_tool_calls
-        if limit is not None and state.calls >= limit and _wants_to_call(state, now):
-            return [r.CallLimitReached(at=now)]
+    if (plan.deadline_s is not None or plan.max_tool_calls is not None) and (bound := _bound(state, now)):
+        return bound
     if state.to_replan is not None:
         return _replan(state, state.to_replan, now, means)
     out = _due(state, now)
@@ -203,6 +196,22 @@ def _forward(state: State, now: int, means: Means) -> Records:
     if not state.remaining and not state.open and not state.undo_open:
         # Alerts still under way belong to questions that have been answered since.
         return [r.SagaCompleted(at=now)]
+    return _NONE
+
+
+def _bound(state: State, now: int) -> Records:
+    """The deadline or the call limit, if it is reached and something is still to be done.
+
+    The deadline binds a saga that only waits for a person, and a session whose agent does nothing, as well.
+    """
+    moving = state.ready or state.waiting or state.doubts or state.to_replan is not None
+    idle = not state.in_flight and (state.questions or state.open)
+    deadline = state.binding_deadline
+    if deadline is not None and now >= deadline and (moving or idle):
+        return [r.DeadlinePassed(at=now)]
+    limit = state.plan.max_tool_calls
+    if limit is not None and moving and state.calls >= limit and not state.past_pivot and _wants_to_call(state, now):
+        return [r.CallLimitReached(at=now)]
     return _NONE
 
 
@@ -267,7 +276,8 @@ def _backward(state: State, now: int) -> Records:
     out.extend(_intend(state, index, FORWARD, now) for index in islice(state.ready, MAX_PARALLEL))
     if out:
         return out
-    if not state.undo_open:
+    # A step that was to make up for another may still be in flight, in doubt, or asked about.
+    if not (state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions):
         return [r.SagaAbandoned(at=now) if state.left_any else r.SagaCompensated(at=now)]
     return _NONE
 
@@ -281,7 +291,7 @@ def _rest(state: State, now: int, *, untold: bool) -> Records:
         return _NONE
     if state.questions:
         return _NONE if state.status == t.ESCALATED else [r.SagaEscalated(at=now)]
-    if not state.backward and state.left_any:
+    if not state.backward and state.left_any and not state.open:
         return [r.SagaAbandoned(at=now)]  # past the pivot a person left a step out: what depends on it cannot run
     return _NONE
 
@@ -297,6 +307,8 @@ def _due(state: State, now: int, only: tuple[int, Direction] | None = None) -> l
         if due > now or (only is not None and place != only):
             continue
         index, direction = place
+        if direction == COMPENSATE and state.steps[index].undo_waits:
+            continue  # a later call happened meanwhile: its undo comes first
         call = state.steps[index].call(direction)
         if call.approved or not call.doubtful:
             out.append(_intend(state, index, direction, now))
@@ -397,7 +409,13 @@ def moot(state: State, index: int, direction: str) -> bool:
     """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
     if direction != FORWARD or not (state.failing is not None or state.backward):
         return False
-    return state.plan.steps[index].remedies is None
+    return not _makes_up(state, index)
+
+
+def _makes_up(state: State, index: int) -> bool:
+    """Whether the step is to make up for another, and that is still wanted: the others that belong to it go well."""
+    stuck = state.plan.steps[index].remedies
+    return stuck is not None and state.steps[stuck].open_remedies > 0
 
 
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
@@ -406,14 +424,15 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
     Ask the probe; call again with the same key while the other side remembers it, later if the plan lets the step wait;
     call a read again; undo blindly if that is safe; else ask a person. A write without key and probe is never repeated.
     """
+    if direction == COMPENSATE and state.steps[index].undo_waits:
+        return  # a later call happened meanwhile: its undo comes first
     spec, retry = facts(state, index, direction)
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
+    again = call.tries < _budget(call, retry) and _still_wanted(state, index, direction)
     if call.probes < _probes(spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
-    elif call.tries < _budget(call, retry) and _repeatable(
-        spec, call, direction, now, _timeout_s(state, index, direction)
-    ):
+    elif again and _repeatable(spec, call, direction, now, _timeout_s(state, index, direction)):
         out.append(_intend(state, index, direction, now))
     elif spec.effect == "read" or not (call.sent or call.insisted):
         # A read changes nothing; and that a request never left counts where no probe knows better.
@@ -453,6 +472,11 @@ def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
     """Whether turning around settles a doubt, because the undo makes certain that nothing stands."""
     turns = not (state.backward or state.session or state.past_pivot) and state.failing is None
     return spec.on_doubt == "undo" and turns and _blind_undo(state, index)
+
+
+def _still_wanted(state: State, index: int, direction: Direction) -> bool:
+    """Whether a call in doubt may be repeated to settle it: not that of a step that makes up for nothing any more."""
+    return direction == COMPENSATE or state.plan.steps[index].remedies is None or _makes_up(state, index)
 
 
 def _probes(spec: ToolSpec, direction: Direction) -> int:
@@ -502,6 +526,8 @@ def escalate(  # noqa: PLR0917
         options = OPTIONS["undo-failed"]
     elif kind == "step-failed" and state.past_pivot:
         options = tuple(option for option in options if option != "not-happened")
+    elif not _still_wanted(state, index, direction):
+        options = tuple(option for option in options if option != "retry")
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
     return r.StepEscalated(

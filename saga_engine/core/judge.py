@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
+from saga_engine.core.adding import overtaken
 from saga_engine.core.decide import Means, escalate, facts, give_up, moot
 from saga_engine.core.effects import (
     COMPENSATE,
@@ -208,6 +209,8 @@ def judge_advice(  # noqa: PLR0917
 
     if effect.purpose == "replan" and state.to_replan != effect.step:
         return gave_up("moot", "the saga turned around while the planner was asked")
+    if effect.purpose == "replan" and overtaken(state):
+        return gave_up("overtaken", "steps were added while the planner was asked: it is asked again")
     if state.growth is None or not advice.steps:
         return gave_up("no_steps", "the planner proposed no steps")
     addition = addition_of(state, effect, advice.steps)

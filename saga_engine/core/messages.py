@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from saga_engine.core import agent
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
@@ -34,7 +35,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message. ``id`` is unique; it makes posting it twice the same as posting it once."""
 
     id: str
-    kind: Literal["cancel", "decide", "amend", "hand_over"]
+    kind: Literal["cancel", "decide", "amend", "hand_over", "close"]
     by: str = ""
     note: str = ""
     step: str = ""
@@ -43,6 +44,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     question: str = ""
     steps: list[Any] = []
     to: str = ""
+    reason: str = ""
 
 
 _decoder = msgspec.json.Decoder(Message)
@@ -69,6 +71,8 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         if message.kind == "cancel":
             check_cancel(state)
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
+        if message.kind == "close":
+            return _close(state, message, now_ms)
         if message.kind == "hand_over":
             check_fork(state)
             return r.HandedOver(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
@@ -149,6 +153,13 @@ def _answer_to(records: Sequence[r.AnyRecord], step: str) -> r.DecisionMade | No
     """The last answer to a question about a step."""
     answers = [record for record in records if isinstance(record, r.DecisionMade) and record.step == step]
     return answers[-1] if answers else None
+
+
+def _close(state: State, message: Message, now_ms: int) -> r.SessionClosed:
+    closed = agent.close(state, message.reason, message.note, now_ms, message.id)
+    if closed is None:
+        raise CancelRefused(f"session {state.saga_id} is closed already, or is none", hint="see `saga show`")
+    return closed
 
 
 def check_cancel(state: State) -> None:

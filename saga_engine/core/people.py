@@ -43,8 +43,6 @@ def escalated(state: State, record: r.StepEscalated) -> None:
         rule=record.rule,
     )
     state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
-    if record.direction == COMPENSATE and not asks_first:
-        unwinding.release_order(state, index)
 
 
 def decided(state: State, record: r.DecisionMade) -> None:

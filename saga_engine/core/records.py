@@ -269,10 +269,14 @@ class RolledBack(Record, frozen=True, tag=True):
 
 
 class SessionClosed(Record, frozen=True, tag=True):
-    """A session's agent is done. With a ``reason`` everything that happened is undone."""
+    """A session's agent is done. With a ``reason`` everything that happened is undone.
+
+    ``message``: the id of the message that brought it, if the session rested when its agent ended.
+    """
 
     reason: str = ""
     note: str = ""
+    message: str = ""
 
 
 class HandedOver(Record, frozen=True, tag=True):

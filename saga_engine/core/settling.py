@@ -67,6 +67,8 @@ def happened(state: State, index: int, step: StepState, output: Any, via: str) -
     """A forward call happened: what waited for it can go on."""
     step.output = output
     step.via = via
+    state.happened += 1
+    step.happened_nth = state.happened
     compiled = state.plan.steps[index]
     if compiled.remedies is not None:
         _release_dependents(state, compiled)

@@ -17,7 +17,7 @@ from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
 from saga_engine.core.growth import Added, Growth
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.records import SagaStarted
-from saga_engine.core.transitions import PENDING, SUCCEEDED
+from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 
@@ -76,8 +76,10 @@ class StepState(msgspec.Struct, eq=False):
     using: int = 0  # which of its fallbacks is called; 0: its own tool
     unavailable: bool = False  # its own tool could not be reached
     parked: int = 0  # how often it was parked
-    undo_waits: int = 0  # dependents whose undo has not ended yet
-    released: bool = False  # a failed undo let the steps go that it only follows in the list
+    happened_nth: int = 0  # which of the saga's steps it was to happen, from 1
+    returning: bool = False  # its undo is wanted and has not ended
+    undo_waits: int = 0  # undos that come before its own and have not ended yet
+    undo_next: int = -1  # in a session: the step whose undo comes right after its own
     left: bool = False  # a person accepted that it stands
     by_hand: bool = False  # a person undid it
     settled_ask: bool = False  # the planner has been asked about it, and has answered
@@ -167,6 +169,7 @@ class State:
         "failed",
         "failing",
         "growth",
+        "happened",
         "in_flight",
         "input",
         "left_any",
@@ -178,6 +181,7 @@ class State:
         "ready",
         "remaining",
         "reminders",
+        "replan_saw",
         "replans",
         "saga_id",
         "seed",
@@ -216,6 +220,7 @@ class State:
         self.steps = [StepState(len(step.deps)) for step in plan.steps]
         self.remaining = len(plan.steps)
         self.calls = 0
+        self.happened = 0
         # Dicts serve as ordered sets: what came first goes first.
         self.ready: dict[int, None] = {step.index: None for step in plan.steps if not step.deps}
         self.in_flight: dict[Place, None] = {}
@@ -236,6 +241,8 @@ class State:
         self.proposals: dict[int, Proposal] = {}
         #: The failed step because of which another way is wanted.
         self.to_replan: int | None = None
+        #: How many steps there were when a model was last asked for another way.
+        self.replan_saw = 0
         self.replans = 0
         self.left_any = False
         #: A saga whose agent makes its calls as it goes; while it is ``open``, more may come.
@@ -245,6 +252,13 @@ class State:
     def deadline_ms(self) -> int | None:
         """When forward work must end, in Unix ms on the store's clock."""
         return None if self.plan.deadline_s is None else self.started_at + round(self.plan.deadline_s * 1000)
+
+    @property
+    def binding_deadline(self) -> int | None:
+        """The deadline, unless the saga turns or has turned around, or the point of no return is behind."""
+        if self.plan.deadline_s is None or self.backward or self.failing is not None or self.past_pivot:
+            return None
+        return None if self.status in SAGA_FINAL else self.deadline_ms
 
     @property
     def past_pivot(self) -> bool:
@@ -295,16 +309,21 @@ class State:
         return call.approval if call.approval and self.at < call.approval_until else ""
 
     def overdue(self, now_ms: int, *, alerting: bool) -> bool:
-        """Whether a saga that rests has something to do: an approval has expired, or people are to be reminded."""
+        """Whether a saga that rests has something to do: time is up for it or an approval, or a reminder is due."""
         if any(expires <= now_ms for expires in self.expiring.values()):
+            return True
+        deadline = self.binding_deadline
+        if deadline is not None and deadline <= now_ms:
             return True
         return alerting and any(reminder.due <= now_ms for reminder in self.reminders.values())
 
     def next_overdue(self) -> int | None:
-        """When, in Unix ms, ``overdue`` becomes true if nobody does anything; None: never."""
-        if not (self.expiring or self.reminders):
+        """When, in Unix ms, ``overdue`` becomes true of a saga that rests or is open if nobody does anything."""
+        deadline = self.binding_deadline if self.status == ESCALATED or self.open else None
+        if not (self.expiring or self.reminders or deadline is not None):
             return None
-        return min([*self.expiring.values(), *(reminder.due for reminder in self.reminders.values())])
+        dues = [*self.expiring.values(), *(reminder.due for reminder in self.reminders.values())]
+        return min(dues if deadline is None else [*dues, deadline])
 
     def changed(self, tool: str, digest: str) -> bool:
         """Whether a tool's declaration is another one than on the day the saga was submitted."""
@@ -331,10 +350,9 @@ class State:
         dues += [expires for expires in self.expiring.values() if expires > now_ms]
         dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
-        if not self.backward and self.failing is None and (self.ready or self.waiting or self.in_flight):
-            deadline = self.deadline_ms
-            if deadline is not None and deadline > now_ms and not self.past_pivot:
-                dues.append(deadline)
+        deadline = self.binding_deadline
+        if deadline is not None and deadline > now_ms:
+            dues.append(deadline)
         return min(dues) if dues else None
 
 

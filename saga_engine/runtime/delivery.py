@@ -34,7 +34,13 @@ from saga_engine.runtime.owner import provably_dead
 _LOOK_AGAIN_S: Final = (0.02, 0.5)
 #: How many sagas are resumed at the same time.
 _RESUME_AT_ONCE: Final = 256
-_REFUSALS = {"cancel": CancelRefused, "amend": AmendRefused, "hand_over": ForkRefused, "decide": DecisionRefused}
+_REFUSALS = {
+    "cancel": CancelRefused,
+    "close": CancelRefused,
+    "amend": AmendRefused,
+    "hand_over": ForkRefused,
+    "decide": DecisionRefused,
+}
 
 
 async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool) -> Outcome:
@@ -209,7 +215,7 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaErro
 
 
 def _overdue(head: Head, now_ms: int) -> bool:
-    """Whether a saga that rests has an approval that has expired, or people to remind."""
+    """Whether a saga that rests has an approval that has expired, people to remind, or a deadline that has passed."""
     due_ms = _due_ms(head)
     return due_ms is not None and due_ms <= now_ms
 

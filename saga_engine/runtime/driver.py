@@ -51,7 +51,7 @@ OFFER_AGAIN_MS = 60_000
 
 
 def queued_again(state: State, now_ms: int) -> int:
-    """When a saga that rests wants a worker: an approval expires, people are to be reminded. 0: never."""
+    """When a saga that rests wants a worker: its deadline, an approval that expires, a reminder. 0: never."""
     due_ms = state.next_overdue()
     if due_ms is None:
         return 0
@@ -229,12 +229,13 @@ class SagaDriver:
                 if self.stopping and not (effects or self._tasks or self._outcomes):
                     # Workers go on with it at once; with an open session, its agent does. (A call whose intent has
                     # just become durable is made: left alone it would be in doubt.)
-                    await self._store.release(self.state.saga_id, self.state.epoch, 0 if self.state.open else AT_ONCE)
+                    due_ms = self.state.binding_deadline or 0 if self.state.open else AT_ONCE
+                    await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
                     return
                 self._performer.begun += len(effects)
                 records = []
                 if not effects and self._is_abandoned_session():
-                    await self._store.release(self.state.saga_id, self.state.epoch)
+                    await self._store.release(self.state.saga_id, self.state.epoch, self.state.binding_deadline or 0)
                     return
                 if not effects and self._may_sleep():
                     return
@@ -278,12 +279,15 @@ class SagaDriver:
             records.extend(found)
 
     def _is_abandoned_session(self) -> bool:
-        """An open session that nobody has taken up again: all that can be settled without its agent is settled."""
+        """An open session that nobody has taken up again: all that can be settled without its agent is settled.
+
+        Only its deadline may still come; a worker sees to that.
+        """
         state = self.state
         kept = self._link is not None and not self._link.left
         if not state.open or kept or self._tasks or self._outcomes or self._mail:
             return False
-        return not state.in_flight and state.next_due(self._decided_at) is None
+        return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
 
     def _may_sleep(self) -> bool:
         """Whether nothing but a timer that is far away will move the saga; it then sleeps until that time."""

@@ -370,6 +370,8 @@ class Fleet:
                 if saga.queued and not driver.stopping:
                     return Outcome(driver.state)  # it waits for a timer, or for its agent
                 if driver.state.open and (saga.link is None or saga.link.left):
+                    if not saga.queued:
+                        self._wake_later(driver.state)
                     return Outcome(driver.state)  # only its agent can go on with it
                 if not driver.stopping:  # it had just gone back into the queue when somebody came to wait for it
                     driver = None
@@ -377,7 +379,7 @@ class Fleet:
                 raise interrupted(saga_id)
 
     def _wake_later(self, state: State) -> None:
-        """Take a resting saga up again when an approval expires or people are to be reminded, if this process lives."""
+        """Take a saga up again at its deadline, or when an approval expires or a reminder is due, if we still live."""
         due_ms, now_ms = state.next_overdue(), self._now_of(state)
         if due_ms is None or self.closing:
             return

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-import msgspec
-
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
+from saga_engine.core.agent import add_call, close, roll_back
 from saga_engine.core.effects import COMPENSATE, FORWARD
+from saga_engine.core.messages import Message
 from saga_engine.core.state import State
 from saga_engine.errors import (
+    CancelRefused,
     Interrupted,
     JournalConflict,
     LeaseLost,
@@ -81,6 +83,8 @@ class Session:
         #: What a resumed agent did otherwise than before, in words.
         self.divergence: str | None = None
         self.link = Link(self._on_durable, self._on_driver)
+        #: How a message reaches the session when nobody drives it.
+        self.deliver: Callable[[Message], Awaitable[Outcome]] | None = None
         #: The tools that can be called.
         self.catalog = catalog
         self._diverging = diverging
@@ -199,7 +203,7 @@ class Session:
         chosen = [key for key in since if _stands(state, key)]
         if any(_to_undo(state, state.plan.by_key[key]) for key in chosen):
             self._rolling = chosen
-            self.link.request(functools.partial(_roll_back, chosen))
+            self._request_rollback()
         open_keys = {key for key in since if _has_undo(state, state.plan.by_key[key])}
         while not open_keys <= self._undone:
             self._require_unasked(open_keys)
@@ -208,13 +212,24 @@ class Session:
         return None
 
     async def close(self, *, reason: str = "", note: str = "") -> Outcome:
-        """End the session: it is complete, or with a ``reason`` everything it did is undone."""
+        """End the session: it is complete, or with a ``reason`` everything it did is undone.
+
+        A session that rests over a question hears of the reason by a message, and is undone when that is answered.
+        """
         if self._handle is None:
             raise SessionEnded(f"session {self.saga_id} has not begun")
         if not self._handle.done():
             self._closing = (reason, note)
-            self.link.request(functools.partial(_close, reason, note))
-        return await self._handle.wait()
+            self.link.request(lambda state, now: close(state, reason, note, now))
+        outcome = await self._handle.wait()
+        if not (reason and outcome.status == t.ESCALATED and outcome.body["session"] == "open"):
+            return outcome
+        self._closing = (reason, note)
+        assert self.deliver is not None
+        try:
+            return await self.deliver(Message(secrets.token_hex(8), "close", reason=reason, note=note))
+        except CancelRefused:  # it was closed, or ended, meanwhile
+            return outcome
 
     async def finish(self) -> Outcome:
         """End the session at the end of its block. Raises ``SessionDiverged`` if it went further before."""
@@ -245,10 +260,14 @@ class Session:
         """The next call as it is recorded, in the order of their making, even after some were lost with a lease."""
         number = len(state.plan.steps) + 1
         record = self._wanted.get(number)
-        if record is None or not state.open:
+        if record is None:
             return None
         after = [state.plan.steps[index].key for index in self._latest_of(state)]
-        return msgspec.structs.replace(record, at=now, step=str(number), after=after)
+        return add_call(state, record, after, now)
+
+    def _request_rollback(self) -> None:
+        chosen = self._rolling
+        self.link.request(lambda state, now: roll_back(state, chosen, now))
 
     def _latest_of(self, state: State) -> list[int]:
         """The calls that are known to have happened and that stand, but for those that come before another of these."""
@@ -410,9 +429,10 @@ class Session:
         for _ in self._wanted:
             self.link.request(self._add_next)
         if self._rolling:
-            self.link.request(functools.partial(_roll_back, self._rolling))
+            self._request_rollback()
         if self._closing is not None:
-            self.link.request(functools.partial(_close, *self._closing))
+            reason, note = self._closing
+            self.link.request(lambda state, now: close(state, reason, note, now))
         self._wake()
 
     def _on_durable(self, records: Sequence[r.AnyRecord]) -> None:
@@ -507,13 +527,3 @@ async def opened(
             raise SessionEnded(f"session {name} did not complete: {outcome.status}", hint="see `saga show`")
     finally:
         session.link.leave()
-
-
-def _close(reason: str, note: str, state: State, now: int) -> r.AnyRecord | None:
-    return r.SessionClosed(at=now, reason=reason, note=note[:1000]) if state.open else None
-
-
-def _roll_back(chosen: list[str], state: State, now: int) -> r.AnyRecord | None:
-    standing = [key for key in chosen if _stands(state, key)]
-    under_way = not state.open or state.undo_open
-    return r.RolledBack(at=now, steps=standing) if standing and not under_way else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
+from saga_engine.runtime.delivery import deliver
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.outcome import Handle, Outcome
@@ -34,6 +36,7 @@ async def session_handle(
     Raises ``SagaExists`` (the id is a saga's with a plan) and ``SagaOwned``.
     """
     name = session.saga_id
+    session.deliver = partial(deliver, store, fleet, name)
     try:
         records = await read_records(store, name)
     except SagaNotFound:

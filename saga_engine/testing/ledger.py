@@ -31,7 +31,7 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -152,14 +152,11 @@ class OutsideLedger:
         self,
         outcome: Any,
         plan: Any = None,
-        *,
-        asked: Collection[int | str] = (),
     ) -> list[str]:
         """Every disagreement between the engine's report and this world, as sentences; an empty list is agreement.
 
         ``outcome``: an ``Outcome``, or the object that ``show --json`` prints. With ``plan`` (anything that ``submit``
-        takes) the order of the undos is checked too. ``asked`` are steps whose undo became a question: what such a step
-        merely follows in the list does not wait for it.
+        takes) the order of the undos is checked too.
         """
         body: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else outcome.to_dict()
         lines = self.lines(body["saga_id"])
@@ -171,7 +168,7 @@ class OutsideLedger:
             found += [f"step {step_id}: {text}" for text in (*_requests(step, own), *_effects(body, step, own))]
         found += _keys(lines)
         if plan is not None:
-            found += _order(plan, body, lines, {str(step_id) for step_id in asked})
+            found += _order(plan, body, lines)
         return found
 
     # --- inside --------------------------------------------------------------------------------------------------
@@ -312,7 +309,7 @@ def _keys(lines: Sequence[Line]) -> Iterator[str]:
             yield f"one key stands for different calls ({named}): {key}"
 
 
-def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line], asked: Collection[str]) -> Iterator[str]:
+def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """A step's undo comes after the undos of all that depended on it, unless such a one is never to be undone."""
     from saga_engine.plan.compiling import compile_plan
     from saga_engine.plan.model import load_plan
@@ -333,8 +330,7 @@ def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line], asked: Col
             continue
         for index in later.deps:
             earlier = steps[index].key
-            released = later.key in asked and index not in later.data_deps
-            if earlier in undone and not released and undone.get(later.key, _NEVER) > undone[earlier]:
+            if earlier in undone and undone.get(later.key, _NEVER) > undone[earlier]:
                 yield f"step {earlier} was undone before step {later.key}, which depends on it"
 
 

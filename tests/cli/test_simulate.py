@@ -39,7 +39,7 @@ STEP           WHAT HAPPENS                                                     
 1 book_flight  it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight                step 1: did the call happen? (happened, not-happened, retry, leave)              7      asks
 1 book_flight  step 2 fails, the undo of step 1 fails for good                   ESCALATED  1 book_flight                undo of step 1: its undo failed for good: who undoes it? (undone, retry, leave)  3      asks
 2 book_hotel   it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight, 2 book_hotel  step 2: did the call happen? (happened, not-happened, retry, leave)              8      asks
-2 book_hotel   somebody cancels after step 2, the undo of step 2 fails for good  ESCALATED  2 book_hotel                 undo of step 2: its undo failed for good: who undoes it? (undone, retry, leave)  4      asks
+2 book_hotel   somebody cancels after step 2, the undo of step 2 fails for good  ESCALATED  1 book_flight, 2 book_hotel  undo of step 2: its undo failed for good: who undoes it? (undone, retry, leave)  3      asks
 """
 
 #: Tools that must not be called, and say so in the file ``called`` if they are.

@@ -55,8 +55,8 @@ def new_key_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: dict[str, Patch] = {
     "compensate forwards": both(
-        rewrite(unwinding, "compensation_started", (".dependents\n", ".deps\n")),
-        rewrite(unwinding, "_let_go", ("in compiled.deps", "in compiled.dependents")),
+        rewrite(unwinding, "_send_back", (".dependents\n", ".deps\n")),
+        rewrite(unwinding, "_let_go", ("[index].deps", "[index].dependents")),
     ),
     "treat unknown as failed": rewrite(judge, "judge", ('if spec.effect != "read":', "if False:")),
     "forget an in-doubt step": lambda monkeypatch: monkeypatch.setattr(
@@ -80,8 +80,8 @@ MUTANTS: dict[str, Patch] = {
         settling, "failed", ('move(step, "undo_failed")', "unwinding.end_undo(state, index); return")
     ),
     "undo before the dependents are undone": both(
-        rewrite(unwinding, "undo_turn", ("if step.undo_waits:", "if False:")),
-        rewrite(unwinding, "compensation_started", ("if not state.steps[index].undo_waits]", "]")),
+        rewrite(unwinding, "undo_turn", ("if step.undo_waits or", "if")),
+        rewrite(unwinding, "_send_back", ("if not steps[index].undo_waits]", "]")),
     ),
     "undo blindly what does not tolerate it": rewrite(
         decide, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
@@ -114,7 +114,7 @@ MUTANTS: dict[str, Patch] = {
     ),
     "wait for steps that were dropped": rewrite(adding, "_drop", ("state.remaining -= 1", "None")),
     "added steps are started at once": rewrite(adding, "_grow", ("if not step.waits:", "if True:")),
-    "skip the steps that wait for a retry": rewrite(unwinding, "_close_forward", ('move(step, "fail")', "None")),
+    "skip the steps that wait for a retry": rewrite(unwinding, "close_call", ('move(step, "fail")', "None")),
 }
 
 

@@ -76,7 +76,7 @@ def test_what_declarations_make_safe_is_clean() -> None:
     assert failed.what == "step 2 fails, the undo of step 1 fails for good"
     # The last step stands only if something else than its own failure turns the saga around.
     last = found(rehearsal, 2, "refused", COMPENSATE)
-    assert (last.reason, last.standing) == ("cancelled", (2,))
+    assert (last.reason, last.standing) == ("cancelled", (1, 2))  # what comes before it in the list waits for it
 
 
 def test_what_nothing_can_settle_is_asked() -> None:

@@ -280,10 +280,9 @@ def _agreement(scenario: Scenario, told: Told, place: Place) -> Iterator[str]:
     """The world and the report agree."""
     final, history = told["final"], told["history"]
     added = [step for record in history if record["k"] == "StepsAdded" for step in record["steps"]]
-    undos = [step for step, direction in laws.asked(history) if direction == "compensate"]
     grown = {**scenario.plan, "steps": [*scenario.plan["steps"], *added]}
     dropped = {key for record in history if record["k"] == "StepsAdded" for key in record.get("dropped", ())}
-    found = place.ledger.compare(final, grown, asked=undos)
+    found = place.ledger.compare(final, grown)
     yield from (text for text in found if not _beyond_the_ledger(text, final, dropped))
     yield from _made_up_for(told, place.ledger.lines(place.saga_id))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from saga_engine.core import records as r
+from saga_engine.core import unwinding
 from saga_engine.runtime.session import Session
 
 
@@ -19,8 +20,8 @@ def make_every_call_anew() -> None:
 
 
 def forget_what_came_before() -> None:
-    """No call comes after another, so nothing is undone before anything."""
-    Session._latest_of = lambda self, state: []  # type: ignore[method-assign, assignment]
+    """No undo waits for another."""
+    unwinding._in_reverse = lambda state, chosen: None  # type: ignore[assignment]
 
 
 def end_well_whatever_happens() -> None:

@@ -133,7 +133,7 @@ async def _killed_and_rescued(scene: Scene, place: Place, variant: str, case: Ca
             while outcome.status == "ESCALATED":
                 outcome = await person.answers(coordinator, outcome)
             histories = await place.replayed(coordinator, saga_id)
-    wrong = scene.ledger.compare(outcome, plan, asked=person.undos)
+    wrong = scene.ledger.compare(outcome, plan)
     if case.plan in _PARALLEL and _timers(histories):
         wrong.append("it had timers, which the test server may be stuck with")
     if reached and victim.returncode != -signal.SIGKILL:
@@ -145,10 +145,9 @@ async def _killed_and_rescued(scene: Scene, place: Place, variant: str, case: Ca
 
 
 class Person:
-    """Looks at the world, and says what is there. ``undos``: the steps whose undo was asked about."""
+    """Looks at the world, and says what is there."""
 
     def __init__(self, scene: Scene) -> None:
-        self.undos: set[str] = set()
         self.denied = False
         self._ledger = scene.ledger
 
@@ -164,7 +163,6 @@ class Person:
             said = ("happened", lines[0].output) if lines else ("not-happened", None)
             self.denied |= not lines
         else:
-            self.undos.add(step_id)
             said = ("happened", None) if lines else ("retry", None)
         return await coordinator.decide(outcome.saga_id, step_id, said[0], output=said[1], by="ada")
 
