@@ -19,6 +19,8 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, Literal
 
+import msgspec
+
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import OutcomeUnknown, ToolError, ValueNotJson
 from saga_engine.plan.values import plain
@@ -30,7 +32,12 @@ MAX_CODE_CHARS = 100
 #: A server that asks for a longer wait than an hour is not obeyed: the wait would outlive the saga's use.
 MAX_RETRY_AFTER_S = 3600.0
 
+#: How large a result may be, as JSON: it is journalled, and every reader of the journal gets it.
+MAX_OUTPUT_BYTES = 32 * 2**20
+
 _MAX_CAUSES = 16
+_SMALL_KINDS = frozenset({bool, int, float, type(None)})
+_encode = msgspec.json.Encoder().encode
 
 _Word = Literal["never-left", "unknown", "not-done"]
 
@@ -118,7 +125,7 @@ def outcome_of_value(value: Any) -> Outcome:
     """What a returned value means.
 
     An object whose ``success`` is exactly ``False`` says that nothing was done. Anything that is not finite JSON means
-    that the call happened and cannot be recorded: *unknown*.
+    that the call happened and cannot be recorded: *unknown*. So does a result over ``MAX_OUTPUT_BYTES``.
     """
     if type(value) is dict and value.get("success") is False:
         return _reported_failure(value)
@@ -130,7 +137,18 @@ def outcome_of_value(value: Any) -> Outcome:
         return _not_json(f"the result could not be read: {describe(error)}")
     if output is not value and type(output) is dict and output.get("success") is False:
         return _reported_failure(output)
+    if type(output) not in _SMALL_KINDS:
+        size = len(_encode(output))
+        if size > MAX_OUTPUT_BYTES:
+            return _too_large(size)
     return Done(output)
+
+
+def _too_large(size: int) -> Unknown:
+    """The call happened, and that cannot be said without what came of it: a defect of the tool."""
+    message = f"the call returned, but its result of {size} bytes is not recorded: at most {MAX_OUTPUT_BYTES} are"
+    hint = "find out what the call did; the tool should keep what is large and return where it is"
+    return Unknown(ErrorInfo("output_too_large", message, suggestion=hint))
 
 
 def _not_json(reason: str) -> Unknown:

@@ -526,3 +526,21 @@ def test_a_structured_error_may_be_a_model_and_may_be_bare():
 def test_only_exactly_false_is_a_failure(success):
     """A value that merely looks false is an output."""
     assert isinstance(outcome_of_value({"success": success}), Done)
+
+
+def test_a_result_that_is_too_large_is_a_defect_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call happened and what came of it is not journalled: unknown, with what to do; the limit itself still fits."""
+    monkeypatch.setattr(outcomes, "MAX_OUTPUT_BYTES", 100)
+    for fits in ("x" * 98, {"x": "y" * 92}, 10**18, None):
+        assert outcome_of_value(fits) == Done(fits)
+    for large in ("x" * 99, {"x": "y" * 93}, ["ü" * 50]):
+        found = outcome_of_value(large)
+        assert isinstance(found, Unknown)
+        assert found.error.error_code == "output_too_large"
+        assert "at most 100" in found.error.message
+
+
+def test_the_limit_of_a_result_is_32_mib() -> None:
+    """As the docs say."""
+    assert outcomes.MAX_OUTPUT_BYTES == 32 * 2**20
+    assert isinstance(outcome_of_value("x" * outcomes.MAX_OUTPUT_BYTES), Unknown)
