@@ -499,8 +499,8 @@ class SharedStore:
 
     async def put(self, digest: str, data: bytes) -> None:
         """Keep a large value."""
-        # What a digest stands for never changes: to a store it is the good result of a read.
-        await (await self.guards()).keep_good(_values_of(digest), digest, data, _KEEP_VALUES_MS)
+        # What a digest stands for never changes; the history has nothing else than the digest.
+        await (await self.guards()).keep_value(_values_of(digest), digest, data, _KEEP_VALUES_MS)
 
     async def get(self, digest: str) -> bytes | None:
         """A large value; None if it is not there."""

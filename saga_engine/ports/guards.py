@@ -118,6 +118,9 @@ class GuardStore(Protocol):
     async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
         """Keep the last good result of a read."""
 
+    async def keep_value(self, tool: str, memory: str, value: bytes, ttl_ms: int) -> None:
+        """Keep what ``good`` then finds, as durably as a journal: it may be large, and somebody relies on it."""
+
     async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
         """The last good result of a read and its age in ms."""
         ...

@@ -20,12 +20,13 @@ from saga_engine.runtime.owner import this_process
 _log = logging.getLogger("saga_engine.lease")
 
 #: CLOCK_MONOTONIC stands still while a laptop sleeps, and its lease runs out meanwhile; CLOCK_BOOTTIME does not.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def lease_clock_s() -> float:
     """Seconds on a clock that never goes back and never pauses."""
-    return time.clock_gettime(_CLOCK)
+    # macOS and Windows have no such clock, and Windows cannot be asked for one by its number.
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 #: The store's word may be this much behind what was said here, because answers take their time: the clock then stands

@@ -31,6 +31,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+from redis.exceptions import ResponseError
+
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused, StoreTooWeak
 from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
@@ -39,6 +41,7 @@ from saga_engine.stores.calls import Calls
 from saga_engine.stores.cluster import ClusterLine
 from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
+from saga_engine.stores.wire import refusal
 from saga_engine.stores.work import RedisWork
 
 if TYPE_CHECKING:
@@ -195,10 +198,22 @@ class RedisStore:
             return await self._append_scattered(owner, entries)
         now_ms = 0
         acks: list[Ack] = []
+        damaged: dict[int, StoreRefused] = {}
         for keys, args in self._cut(owner, entries):
             now_ms, *codes = await self._run("append", keys, args, self._appends)
-            acks += [_OK if code == 0 else _ack(code) for code in codes]
-        return AppendReply(now_ms, acks)
+            for code in codes:
+                if type(code) is list:
+                    damaged[len(acks)] = self._damaged(code)
+                acks.append(_OK if code == 0 else _ack(code))
+        if not damaged:
+            return AppendReply(now_ms, acks)
+        if len(damaged) == len(acks):
+            raise damaged[0]
+        return AppendReply(now_ms, acks, {place: _failed(error) for place, error in damaged.items()})
+
+    def _damaged(self, code: Sequence[bytes]) -> StoreRefused:
+        """Why a saga whose keys somebody else wrote to cannot be written; other sagas are not concerned."""
+        return refusal(ResponseError(str(code[0], "utf-8", "replace")), self.url)
 
     async def _append_scattered(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit on a cluster: a call for each partition, all at once, in one round trip to each node.
@@ -210,7 +225,10 @@ class RedisStore:
             shares.setdefault(crc32(entry.saga_id.encode()) % len(self._tags), []).append(place)
         calls = [call for places in shares.values() for call in self._cut(owner, [entries[place] for place in places])]
         replies = await self._calls.run_many("append", calls or [([], [owner])], self._appends)
-        codes = (code for reply in replies for code in reply[1:])
+        codes = [code for reply in replies for code in reply[1:]]
+        for code in codes:
+            if type(code) is list:
+                raise self._damaged(code)
         acks = [_OK] * len(entries)
         for place, code in zip((place for places in shares.values() for place in places), codes, strict=True):
             acks[place] = _OK if code == 0 else _ack(code)
@@ -248,6 +266,8 @@ class RedisStore:
                 now_ms = max(now_ms, said)
                 for place, code in zip(share, codes, strict=True):
                     acks[place] = _OK if code == 0 else _ack(code)
+                    if type(code) is list:
+                        late[place] = _failed(self._damaged(code))
             else:
                 for at, place in enumerate(share):
                     acks[place] = Ack("late")
@@ -495,6 +515,13 @@ def _check(entry: Entry) -> None:
         raise ValueError(f"{entry.saga_id}: a saga that is owned wants no worker")
 
 
+def _failed(error: StoreRefused) -> asyncio.Future[Ack]:
+    found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+    found.set_exception(error)
+    found.exception()  # whoever wants to know reads it; nobody need
+    return found
+
+
 def _later(reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
     """The ack of the entry at that place of a call whose reply is not there yet, or will never be."""
     found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
@@ -507,13 +534,19 @@ def _later(reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
             found.exception()  # whoever wants to know reads it; nobody need
         else:
             code = reply.result()[at + 1]
-            found.set_result(_OK if code == 0 else _ack(code))
+            if type(code) is list:
+                found.set_exception(refusal(ResponseError(str(code[0], "utf-8", "replace")), ""))
+                found.exception()
+            else:
+                found.set_result(_OK if code == 0 else _ack(code))
 
     reply.add_done_callback(settle)
     return found
 
 
-def _ack(code: int | bytes) -> Ack:
+def _ack(code: int | bytes | list[bytes]) -> Ack:
+    if isinstance(code, list):
+        return Ack("late")
     if isinstance(code, bytes):
         return Ack("exists", 0, str(code, "utf-8"))
     verdict = code % 8

@@ -39,7 +39,7 @@ from saga_engine.temporal.secrets import filled
 _log = logging.getLogger("saga_engine.temporal")
 
 #: CLOCK_MONOTONIC stands still while a machine sleeps, and Temporal does not wait meanwhile; CLOCK_BOOTTIME goes on.
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", None)
 _QUESTION_FIELDS: Final = frozenset(each.name for each in fields(Question))
 
 Asking = Callable[[State, AskPlanner], Awaitable[Advice | ErrorInfo]]
@@ -197,25 +197,29 @@ async def _still_ours() -> None:
         ) from error
 
 
+def _clock_s() -> float:
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
 @contextmanager
 def _alive() -> Iterator[Callable[[], None]]:
     """Send heartbeats meanwhile; what is given out raises ``LeaseLost`` if they have not come through for too long."""
     info = activity.info()
     limit_s = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else 0.0
     loop = asyncio.get_running_loop()
-    last_s = time.clock_gettime(_CLOCK)
+    last_s = _clock_s()
     timer: asyncio.TimerHandle | None = None
 
     def beat() -> None:
         nonlocal last_s, timer
-        now_s = time.clock_gettime(_CLOCK)
+        now_s = _clock_s()
         if now_s - last_s < limit_s:  # else Temporal has given this activity up: it must not look alive to itself
             last_s = now_s
             activity.heartbeat()
         timer = loop.call_later(limit_s / 4, beat)
 
     def permit() -> None:
-        silent_s = time.clock_gettime(_CLOCK) - last_s
+        silent_s = _clock_s() - last_s
         if activity.is_cancelled() or (limit_s and silent_s >= limit_s):
             raise LeaseLost(f"the worker was silent for {silent_s:.1f} s; it began nothing")
 

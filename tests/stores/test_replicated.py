@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from saga_engine.api.temporal import SharedStore
 from saga_engine.errors import SettingInvalid, StoreTooWeak, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
@@ -275,3 +276,13 @@ def test_a_mark_lies_beside_what_it_marks(command, key, mark):
     assert key_slot(key) == key_slot(mark)
     assert key_of([b"EVAL", b"x", 0, "owner"]) is None
     assert key_of(["INFO"]) is None
+
+
+async def test_large_values_of_temporal_wait_for_replicas(world, store, replica):
+    """The history holds nothing but their digest, so they are kept as safely as a journal."""
+    shared = SharedStore(world.store(), ours=False)
+    await shared.put("d" * 64, b"large")
+    assert await shared.get("d" * 64) == b"large"
+    replica.freeze()
+    with pytest.raises(StoreUnavailable, match="did not confirm"):
+        await shared.put("e" * 64, b"large")

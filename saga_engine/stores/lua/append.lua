@@ -8,6 +8,7 @@
 --       i consumed messages     k keep_ms                        d due_ms
 -- Reply the time in ms, then one item for each entry: code + 8 * waiting messages, or the digest of the saga that exists
 --       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more   5 full
+--       {text}: a key of this saga has a wrong type, so that nothing can be said or done about it
 --
 -- LAWS
 -- 1. An append that is already there, asked again under the same epoch, is 'ok' and nothing is applied a second time.
@@ -303,8 +304,12 @@ for k = 1, #KEYS, 2 do
   next_arg = next_arg + n
   local went, code = pcall(settle, KEYS[k], KEYS[k + 1], epoch, seq, n, first, next_arg - 1, chosen)
   if not went then
-    write_scores()
-    error(code, 0)
+    local text = type(code) == 'table' and code.err or tostring(code)
+    if not string.find(text, 'WRONGTYPE', 1, true) then
+      write_scores()
+      error(code, 0)
+    end
+    code = {text} -- somebody else wrote there: it is this saga's damage, and no other's
   end
   reply[#reply + 1] = code
 end

@@ -4,10 +4,15 @@
 -- ARGV  for each, the status under whose index it was found, or '' when it was asked for by name
 --
 -- LAW  An index entry whose saga is gone, or has another status by now, is wrong: it is removed by whoever finds it.
+--      So is that of a saga with a key of a wrong type, which hides no other saga. Asked for by name it is an error.
 
 local reply = {}
 for k, head in ipairs(KEYS) do
-  local found = describe(head)
+  local went, found = pcall(describe, head)
+  if not went and ARGV[k] == '' then
+    error(found, 0)
+  end
+  found = went and found
   if ARGV[k] ~= '' and (not found or found[1] ~= ARGV[k]) then
     local tag, id = parts(head)
     redis.call('ZREM', tag .. 'index:' .. ARGV[k], id)

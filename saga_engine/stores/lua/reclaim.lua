@@ -24,7 +24,8 @@ local found = redis.call('ZSCAN', tag .. 'index:' .. status, ARGV[4], 'COUNT', A
 for i = 1, #found[2], 2 do
   local id = found[2][i]
   local head = tag .. 'head:' .. id
-  if redis.call('HGET', head, 'owner') == owner then
+  -- (What is no hash was written by somebody else, and has no owner.)
+  if redis.pcall('HGET', head, 'owner') == owner then
     redis.call('HSET', head, 'owner', '')
     redis.call('ZADD', tag .. 'due', now, id)
     moved = moved + 1

@@ -31,7 +31,7 @@ while left > 0 and key < #KEYS do
   for i = 1, #piece[2], 2 do
     local id = piece[2][i]
     local head = tag .. 'head:' .. id
-    local found = call('HMGET', head, 'owner', 'epoch', 'idle', 'status')
+    local found = redis.pcall('HMGET', head, 'owner', 'epoch', 'idle', 'status') -- (an error has no fields)
     left = left - 1
     if found[1] and found[4] == name then
       if found[1] == owner then

@@ -9,6 +9,7 @@
 -- 1. What was taken is remembered under the nonce, longer than anybody waits for an answer. Asked again with it after a
 --    lost reply, the same sagas are the answer, if they are still ours: nothing is ours without our knowing.
 -- 2. A member of `due` that has ended, is gone, or is owned by a live session is wrong there: whoever finds it removes it.
+-- 3. A saga with a key of a wrong type cannot be driven: it is taken out of the queue, and the others are served.
 
 local call = redis.call
 local LONGEST = 256
@@ -36,6 +37,16 @@ local function add(tag, id, epoch)
   local at = #reply
   reply[at + 1], reply[at + 2], reply[at + 3] = id, epoch, length
   reply[at + 4], reply[at + 5] = call('LLEN', tag .. 'inbox:' .. id), records
+end
+
+-- Owner and status of a saga; false for one that is gone or cannot be read.
+local function readable(tag, id)
+  local went, found = pcall(function()
+    call('LLEN', tag .. 'journal:' .. id)
+    call('LLEN', tag .. 'inbox:' .. id)
+    return call('HMGET', tag .. 'head:' .. id, 'owner', 'status')
+  end)
+  return went and found[1] and found
 end
 
 for _, due in ipairs(KEYS) do
@@ -66,9 +77,9 @@ for _, due in ipairs(KEYS) do
   if not again and limit > 0 then
     for _, id in ipairs(call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, limit)) do
       local head = tag .. 'head:' .. id
-      local found = call('HMGET', head, 'owner', 'status')
+      local found = readable(tag, id)
       call('ZREM', due, id)
-      if found[1] and not FINAL[found[2]] and ttl_of(tag, found[1]) == 0 then
+      if found and not FINAL[found[2]] and ttl_of(tag, found[1]) == 0 then
         if found[1] ~= '' then
           call('SREM', tag .. 'wake:' .. found[1], id)
         end
