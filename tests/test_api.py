@@ -17,6 +17,7 @@ from saga_engine.errors import (
     SagaExists,
     SagaNotFound,
     SecretMissing,
+    ValueNotJson,
 )
 from saga_engine.plan.model import load_plan
 
@@ -603,3 +604,13 @@ async def test_an_id_that_is_no_text_is_the_id_of_no_saga(engine) -> None:
     for look in (engine.show, engine.history, engine.cancel, engine.resume, engine.trace, engine.fork):
         with pytest.raises(SagaNotFound, match="udc80"):
             await look("a\udc80")
+
+
+@pytest.mark.parametrize("said", [{"by": "a\udc80"}, {"note": "a\udc80"}])
+async def test_a_person_whose_words_are_no_text_is_told_where(engine, said) -> None:
+    """A name or a note with a byte that is no UTF-8 is refused in words, and the question stays open."""
+    outcome = await engine.run(plan("reserve", "refuse", on_failure="pause"))
+    for answer in (engine.decide(outcome.saga_id, 2, "leave", **said), engine.cancel(outcome.saga_id, **said)):
+        with pytest.raises(ValueNotJson, match=next(iter(said))):
+            await answer
+    assert (await engine.show(outcome.saga_id)).status == "ESCALATED"

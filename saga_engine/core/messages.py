@@ -27,12 +27,16 @@ from saga_engine.errors import (
     PlanInvalid,
 )
 from saga_engine.plan.growing import Addition
+from saga_engine.plan.values import plain
 
 DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave", "approve", "deny")
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message. ``id`` is unique; it makes posting it twice the same as posting it once."""
+    """One message. ``id`` is unique; it makes posting it twice the same as posting it once.
+
+    Raises ``ValueNotJson`` for a text with a lone surrogate, as a terminal makes one of a byte that is no UTF-8.
+    """
 
     id: str
     kind: Literal["cancel", "decide", "amend", "hand_over", "close"]
@@ -45,6 +49,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: list[Any] = []
     to: str = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        plain({"by": self.by, "note": self.note, "step": self.step, "decision": self.decision, "reason": self.reason})
 
 
 _decoder = msgspec.json.Decoder(Message)
