@@ -27,6 +27,7 @@ from saga_engine.errors import (
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
@@ -307,8 +308,8 @@ class Coordinator:
         detach: bool,
         journalled: asyncio.Future[None] | None,
     ) -> Handle:
-        plan = load_plan(source)
         chosen = plain(dict(given)) if given else None
+        plan = load_checked(source, self.tools, input=chosen)
         compiled = self._compile(plan, chosen)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
         present = self._fleet.find(name)
@@ -554,7 +555,8 @@ class Coordinator:
 
         The tools are played by what they declare (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
         """
-        compiled = self._compile(load_plan(plan), plain(dict(input)) if input else None)
+        given = plain(dict(input)) if input else None
+        compiled = self._compile(load_checked(plan, self.tools, input=given), given)
         # In a thread: it may take seconds, and the sagas that run here must not wait for it.
         return await asyncio.to_thread(rehearse, compiled)
 

@@ -31,7 +31,7 @@ def answer(
     from saga_engine.errors import Interrupted, SecretMissing, ToolMissing
 
     registry = registry_for(settings)
-    progress = Progress(f"saga {saga_id}", {})
+    progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
 
     async def work(coordinator: Coordinator) -> Driven:
         progress.start_from((await coordinator.show(saga_id)).body)

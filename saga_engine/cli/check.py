@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, ToolsOption
@@ -13,12 +15,17 @@ if TYPE_CHECKING:
     from saga_engine.errors import Problem
     from saga_engine.plan.model import Plan
     from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
 
 
 def check(
     plan: PlanArgument,
     *,
     tools: ToolsOption = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="K=V", help="A value for $input.K, as for `saga submit`; repeatable."),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -27,22 +34,26 @@ def check(
     Without tools only the plan's structure is checked: its form, bindings and order. Exit code 7 if there are problems.
 
     Examples:
-      saga check trip.json --tools tools.py
+      saga check trip.json --tools tools.py --input guest=Ada
       my-planner | saga check - --json
     """
-    from saga_engine.cli.options import plan_source, settings_for
+    from saga_engine.cli.inputs import input_values, require_used
+    from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.errors import PlanInvalid
     from saga_engine.plan.lookalikes import lookalikes
-    from saga_engine.plan.model import load_plan
+    from saga_engine.plan.salvage import load_checked
 
+    values = input_values(given or [])
     settings = settings_for(None, tools)
     steps = 0
     problems: list[Problem] = []
     warnings: list[Problem] = []
     try:
-        loaded = load_plan(plan_source(plan))
+        registry = registry_for(settings) if settings.names_tools else None
+        loaded = load_checked(plan_source(plan), registry, input=values or None)
+        require_used(values, loaded)
         steps, warnings = len(loaded.steps), lookalikes(loaded)
-        problems = _examine(loaded, settings)
+        problems = _examine(loaded, registry, values)
     except PlanInvalid as error:
         problems = error.problems
     tell_problems(problems, settings, as_json=as_json, steps=steps, warnings=warnings)
@@ -86,13 +97,12 @@ def tell_warnings(warnings: Sequence[Problem]) -> None:
         note(f"{paint('warning', stream=sys.stderr)}: {shown(each.path)}: {shown(each.message)}; {shown(each.hint)}")
 
 
-def _examine(loaded: Plan, settings: Settings) -> list[Problem]:
-    """What is wrong. Raises ``PlanInvalid`` if the form is, and ``ToolInvalid``."""
-    from saga_engine.cli.options import registry_for
+def _examine(loaded: Plan, registry: ToolRegistry | None, values: dict[str, Any]) -> list[Problem]:
+    """What is wrong with the meaning. Raises ``PlanInvalid``."""
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.compiling import compile_plan
 
-    if not settings.names_tools:
-        compile_plan(loaded, None)
+    if registry is None:
+        compile_plan(loaded, None, input=values or None)
         return []
-    return check_plan(loaded, registry_for(settings))
+    return check_plan(loaded, registry, input=values or None)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.values import plain
+
+if TYPE_CHECKING:
+    from saga_engine.plan.model import Plan
+
+#: A binding to the input, and the first name in it; empty for the input as a whole.
+_INPUT: Final = re.compile(r"\$input(?:\.([^\W\d]\w*))?")
 
 
 def strict_json(text: str) -> Any:
@@ -52,6 +61,20 @@ def input_values(pairs: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"{key!r} is given twice", param_hint="--input")
         values[key] = _json_or_text(key, text)
     return values
+
+
+def require_used(values: Mapping[str, Any], plan: Plan) -> None:
+    """Refuse a value that nothing in the plan asks for: most likely its name is misspelt."""
+    text = plan.model_dump_json(exclude={"input"})
+    names = set(_INPUT.findall(text))
+    if "" in names:
+        return  # it takes the input as a whole
+    known = sorted(names | set(plan.input))
+    for key in values:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            asks = f"did you mean {near[0]}?" if near else f"it asks for: {', '.join(known) or 'nothing'}"
+            raise typer.BadParameter(f"the plan has no $input.{key[:64]}; {asks}", param_hint="--input")
 
 
 def _json_or_text(key: str, text: str) -> Any:

@@ -41,6 +41,8 @@ def list_sagas(
     from saga_engine.cli.output import data, document, note
 
     settings = settings_for(store)
+    if settings.engine:
+        note(f"hint: these are the sagas of {settings.store}; those of {settings.engine} are in Temporal's own lists")
     # One more than asked for tells whether there are more.
     heads = asyncio.run(_heads(settings, None if status is None else status.value, limit + 1))
     more = len(heads) > limit

@@ -87,7 +87,9 @@ class _Row:
 class Progress:
     """What a command shows while sagas are driven. An observer; it must be cheap and must not fail."""
 
-    def __init__(self, title: str, names: Mapping[str, str], *, many: bool = False) -> None:
+    def __init__(self, title: str, names: Mapping[str, str], *, many: bool = False, saga_id: str = "") -> None:
+        #: The saga that is followed; empty for many.
+        self.saga_id = saga_id
         self._title = title
         self._names = names
         self._total = len(names)
@@ -106,7 +108,7 @@ class Progress:
     @classmethod
     def of_plan(cls, saga_id: str, plan: Plan) -> Progress:
         """Progress of a saga that is submitted here."""
-        return cls(f"saga {saga_id}", {step.key: step.title for step in plan.steps})
+        return cls(f"saga {saga_id}", {step.key: step.title for step in plan.steps}, saga_id=saga_id)
 
     def start_from(self, body: Mapping[str, Any]) -> None:
         """Take over how a saga stood before it was driven on here; ``body`` is the object of ``show``."""
@@ -223,6 +225,11 @@ class Progress:
         """The engine's log as lines of ours: what it quotes comes from tools and is made safe first."""
         with reported(self.say):
             yield
+
+    def leave(self) -> None:
+        """Give the terminal back as it was, because the process ends at once."""
+        if self._live is not None:
+            self._live.console.show_cursor()
 
     # --- the window ----------------------------------------------------------------------------------------------
 

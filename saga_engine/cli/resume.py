@@ -55,7 +55,7 @@ def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_j
     from saga_engine.cli.running import drive, driven, finish, stands
     from saga_engine.errors import Interrupted
 
-    progress = Progress(f"saga {saga_id}", {})
+    progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
 
     async def work(coordinator: Coordinator) -> Driven:
         progress.start_from((await coordinator.show(saga_id)).body)

@@ -148,7 +148,7 @@ async def _drive(
             return await work(coordinator)
 
     stopped = asyncio.get_running_loop().create_future()
-    _on_signals(stopped, progress)
+    _on_signals(stopped, progress, settings)
     async with progress.displayed():
         job = asyncio.create_task(opened_and_done(), name="saga-command")
         await asyncio.wait([job, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -168,9 +168,12 @@ async def _drive(
             raise Interrupted("interrupted", **error.context) from error
 
 
-def _on_signals(stopped: asyncio.Future[None], progress: Progress) -> None:
+def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Settings) -> None:
     def on_signal() -> None:
         if stopped.done():
+            progress.leave()
+            if progress.saga_id:
+                note(f"resume with: {resume_line(progress.saga_id, settings)}")
             sys.stderr.flush()
             # At once: not even threads that still run a tool are waited for. The journal has their intents.
             os._exit(exit_codes.INTERRUPTED)

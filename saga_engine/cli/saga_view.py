@@ -48,14 +48,12 @@ def summary_lines(body: Mapping[str, Any], settings: Settings) -> list[str]:
 
 def _header(body: Mapping[str, Any]) -> list[str]:
     status = shown(body["status"])
-    steps = body["steps"]
-    done = sum(step["status"] == "SUCCEEDED" for step in steps)
     lines = [f"saga {shown(body['saga_id'])}: {paint(status)}"]
     if body["goal"]:
         lines.append(f"goal: {shown(body['goal'], 300)}")
     took = times.between(body["started_ms"], body["ended_ms"])
     ended = f", ended {times.local(body['ended_ms'])} ({took})" if body["ended_ms"] else ""
-    lines.append(f"started {times.local(body['started_ms'])}{ended}; {done} of {len(steps)} steps stand")
+    lines.append(f"started {times.local(body['started_ms'])}{ended}; {_standing(body)}")
     error = body["error"]
     if error:
         about = f" (step {shown(error['step_id'])})" if "step_id" in error else ""
@@ -64,6 +62,16 @@ def _header(body: Mapping[str, Any]) -> list[str]:
         if error.get("suggestion"):
             lines.append(f"suggestion: {shown(error['suggestion'], 500)}")
     return lines
+
+
+def _standing(body: Mapping[str, Any]) -> str:
+    """How many steps stand in the world, whatever became of their undo; and of how many that is not known."""
+    report, steps = body["report"], body["steps"]
+    left = {str(step_id) for name in ("failed", "left_in_place") for step_id in report[name]}
+    doubtful = {str(step_id) for step_id in report["unresolved"]}
+    stands = {str(step["step_id"]) for step in steps if step["status"] == "SUCCEEDED"} | left
+    may = len(doubtful - stands)
+    return f"{len(stands)} of {len(steps)} steps stand" + (f", {may} may stand" if may else "")
 
 
 _STEP_TITLES = ("STEP", "NAME", "TOOL", "STATUS", "TRIES", "TOOK", "ERROR")

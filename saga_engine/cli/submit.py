@@ -50,21 +50,22 @@ def submit(
     """
     from saga_engine.cli.check import tell_warnings
     from saga_engine.cli.follow_up import resume_line
-    from saga_engine.cli.inputs import input_values
+    from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.cli.output import note
     from saga_engine.cli.running import drive, driven, finish, stands
-    from saga_engine.errors import Interrupted
+    from saga_engine.errors import Interrupted, PlanInvalid
     from saga_engine.plan.lookalikes import lookalikes
-    from saga_engine.plan.model import load_plan
+    from saga_engine.plan.salvage import load_checked
     from saga_engine.runtime.ids import check_saga_id, new_saga_id
 
     values = input_values(given or [])
     settings = settings_there(engine, task_queue, store, tools)
-    loaded = load_plan(plan_source(plan))
+    registry = registry_for(settings)
+    loaded = load_checked(plan_source(plan), registry if settings.names_tools else None, input=values or None)
+    require_used(values, loaded)
     # Chosen here, so that an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id())
-    registry = registry_for(settings)
     tell_warnings(lookalikes(loaded))
     if settings.engine:
         return submit_there(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
@@ -83,6 +84,10 @@ def submit(
         found = drive(settings, registry, work, progress)
     except Interrupted as error:
         raise stands(error, settings) from error
+    except PlanInvalid:
+        if not settings.names_tools:
+            note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
+        raise
     code = finish(found, settings, as_json=as_json, code=0 if detach else None, full=full)
     if detach and not found.outcome.ended:
         note(f"hint: it is queued for `saga worker`; to drive it here: {resume_line(chosen, settings)}")

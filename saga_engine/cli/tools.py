@@ -64,7 +64,7 @@ def tools(
             from saga_engine.tools.lint import lint as judged
 
             findings = [finding for finding in judged(registry) if name is None or finding.tool == name]
-        numbers = _numbers(settings, names) if stats else None
+        numbers = _counted(registry, _numbers(settings, names)) if stats else None
     if as_json:
         document(_document(registry, names, findings, numbers))
     else:
@@ -170,6 +170,17 @@ async def _read_numbers(settings: Settings, names: Sequence[str]) -> dict[str, d
     return found
 
 
+def _counted(registry: ToolRegistry, numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The numbers without those of tools whose calls nobody counts: a tool without guards has no zeros."""
+    return {
+        name: one
+        for name, one in numbers.items()
+        if any(one[counter] for counter in one if counter != "breaker")
+        or one["breaker"]["failures"]
+        or ((tool := registry.get(name)) is not None and _guards(tool))
+    }
+
+
 def _breaker(state: BreakerState) -> dict[str, Any]:
     """A breaker: ``half-open`` waits for the outcome of one call that is let through."""
     word = "closed" if not state.tripped else "open" if state.opens_ms > 0 else "half-open"
@@ -195,7 +206,7 @@ def _document(
         one |= {"input_schema": spec.input_schema, "output_schema": spec.output_schema}
         one |= {"options": _options(registry, name), "overridden": dict(_sources(registry, name))}
         if numbers is not None:
-            one["stats"] = numbers[name]
+            one["stats"] = numbers.get(name)  # None: without guards nobody counts its calls
         listed.append(one)
     off = [{"name": name, "from": source} for name, source in _switched_off(registry).items()]
     body: dict[str, Any] = {"tools": listed, "switched_off": off}
@@ -218,6 +229,9 @@ def _print(
         parts.append(_whole(registry, chosen))
     if numbers:
         parts.append(_numbers_table(numbers))
+    uncounted = [each for each in names if each not in numbers] if numbers is not None else []
+    if uncounted:
+        note(f"hint: calls of tools without guards are not counted: {', '.join(map(shown, uncounted))}")
     if findings is not None:
         parts.append(_findings_text(findings) or "nothing to mend")
     if chosen is None and findings is None and numbers is None and names:

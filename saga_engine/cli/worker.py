@@ -51,6 +51,10 @@ def worker(
     chosen = None if partitions is None else _numbers(partitions)
     settings = settings_there(engine, task_queue, store, tools)
     registry = registry_for(settings)
+    if not len(registry):
+        from saga_engine.errors import SettingInvalid
+
+        raise SettingInvalid("a worker without tools can drive no saga", hint="--tools, SAGA_TOOLS or saga.toml")
     if settings.engine:
         if partitions is not None:
             raise typer.BadParameter("a worker of --engine has a --task-queue instead", param_hint="--partitions")

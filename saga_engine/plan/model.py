@@ -266,6 +266,11 @@ def _validated(kind: type[_M], data: Any, path: ProblemPath, problems: Problems)
     return None
 
 
+def oversized(data: Any) -> bool:
+    """Whether an object has so many fields, or names so many steps, that it is not looked at."""
+    return _oversized(data, (), Problems())
+
+
 def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
     """Refuse what has so many faults that pydantic's report of them would be the attack."""
     if not isinstance(data, dict):
@@ -290,14 +295,14 @@ def _translate(kind: type[_Model], data: Any, path: ProblemPath, error: Validati
     """Pydantic's findings as problems of ours, one for each place."""
     seen: set[ProblemPath] = set()
     for detail in error.errors(include_url=False):
-        inner = _place(data, detail)
+        inner = place_of(data, detail)
         if inner not in seen:
             seen.add(inner)
             _add(kind, path, inner, detail, problems)
 
 
-def _place(data: Any, detail: ErrorDetails) -> ProblemPath:
-    """Where in the data a finding is: pydantic's own path also has the branches of unions in it."""
+def place_of(data: Any, detail: ErrorDetails) -> ProblemPath:
+    """Where in the data a finding of pydantic is: pydantic's own path also has the branches of unions in it."""
     place: list[str | int] = []
     for part in detail["loc"]:
         if part == 0 and isinstance(data, dict):

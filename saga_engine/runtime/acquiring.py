@@ -44,7 +44,7 @@ async def acquire(
         elif now_s + left_s > ends_s + _RENEWED_S:
             raise SagaOwned(
                 f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
-                hint="it goes on there; `saga show` follows it",
+                hint=f"it goes on there; where it stands: saga show {saga_id}",
                 saga_id=saga_id,
                 owner=answer.owner,
             )

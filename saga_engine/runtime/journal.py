@@ -145,9 +145,12 @@ def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:
     missing = sorted(name for name in needed if catalog.spec(name) is None)
     if missing:
         known = ", ".join(catalog.names()) or "none"
+        hint = f"give the tools with --tools (as at submission) or in saga.toml; registered: {known}"
+        if state.session:
+            hint = f"run its agent again with the id {saga_id}, or give the agent's tools; registered: {known}"
         raise ToolMissing(
             f"saga {saga_id} needs tools that are not registered here: {', '.join(missing)}",
-            hint=f"give the tools with --tools (as at submission) or in saga.toml; registered: {known}",
+            hint=hint,
             saga_id=saga_id,
             tools=missing,
         )

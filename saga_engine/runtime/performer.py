@@ -50,7 +50,11 @@ def secret_value(name: str) -> str:
     """The secret's value from the environment; raises ``SecretMissing``."""
     value = os.environ.get(name)
     if value is None:
-        raise SecretMissing(f"the environment has no {name}", hint=f"set {name} and resume the saga", secret=name)
+        raise SecretMissing(
+            f"the environment has no {name}",
+            hint=f"set {name} in the environment of this process, and do the same again",
+            secret=name,
+        )
     return value
 
 

@@ -126,6 +126,13 @@ def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> St
         _ = urlsplit(address).port
     except ValueError as error:
         raise StoreUrlInvalid(f"the store's address cannot be understood: {error}", hint=_SCHEMES_HINT) from error
+    database = "" if address.startswith("unix:") else urlsplit(address).path.strip("/")
+    if not re.fullmatch(r"[0-9]*", database):
+        # redis-py would take database 0.
+        raise StoreUrlInvalid(
+            f"the store's address names the database {database[:64]!r}, which is no number",
+            hint="write redis://HOST:PORT/0, or ?namespace=NAME to part sagas by a name",
+        )
     from saga_engine.stores.redis import RedisStore
     from saga_engine.stores.remote import RemoteConnector
 

@@ -63,9 +63,10 @@ def test_a_second_interrupt_ends_at_once_and_loses_nothing(cli, blocked):
     os.killpg(blocked.pid, signal.SIGINT)
     until(blocked.stderr, "stopping")
     os.killpg(blocked.pid, signal.SIGINT)
-    blocked.communicate(timeout=_LIMIT_S)
+    _, err = blocked.communicate(timeout=_LIMIT_S)
 
     assert blocked.returncode == 130
+    assert "resume with: saga resume trip --tools" in err
     kinds = [(record["k"], record.get("step")) for record in cli.look("history", "trip", "--json").json["records"]]
     assert kinds[-1] == ("StepIntended", "2")
     resumed = cli("resume", "trip", *WITH, "--json")

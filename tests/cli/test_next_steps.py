@@ -1,0 +1,77 @@
+"""What a command says that a person should do next, and what it counts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import TOOLS
+
+WITH = ("--tools", str(TOOLS))
+
+
+def test_the_header_counts_what_stands_in_the_world(cli, book):
+    """A step whose undo failed stands, also once a person has accepted that; one in doubt may stand."""
+    (cli.folder / "undo-is-broken").touch()
+    cli.plan("trip.json", book("a"), {"tool": "fail", "params": {"message": "full"}}, task_id="trip")
+    assert "; 1 of 2 steps stand\n" in cli("submit", "trip.json", *WITH).out
+    assert "; 1 of 2 steps stand\n" in cli.look("show", "trip").out
+    assert "; 1 of 2 steps stand\n" in cli("resolve", "trip", "1", "leave", *WITH).out
+    cli.plan("lost.json", book("a"), {"tool": "vanish", "params": {"item": "b"}}, task_id="lost")
+    assert "; 1 of 2 steps stand, 1 may stand\n" in cli("submit", "lost.json", *WITH).out
+
+
+@pytest.mark.parametrize("command", ["check", "submit"])
+def test_an_input_that_nothing_asks_for_is_refused(cli, command):
+    """It is most likely misspelt; the message says what the plan asks for. Nothing is journalled."""
+    cli.plan("trip.json", {"tool": "book", "params": {"item": "$input.guest"}}, task_id="trip")
+    near = cli(command, "trip.json", *WITH, "--input", "guset=Ada")
+    assert (near.code, "did you mean guest?" in near.err) == (2, True)
+    far = cli(command, "trip.json", *WITH, "--input", "nights=2", "--input", "guest=Ada")
+    assert (far.code, "it asks for: guest" in far.err) == (2, True)
+    assert cli.look("show", "trip").code == 5
+
+
+def test_check_takes_the_input_that_submit_takes(cli):
+    """A plan that lacks only its input is valid with it, and invalid without."""
+    cli.plan("trip.json", {"tool": "book", "params": {"item": "$input.guest"}}, task_id="trip")
+    assert cli("check", "trip.json", *WITH, "--input", "guest=Ada").code == 0
+    assert cli("check", "trip.json", *WITH).code == 7
+
+
+def test_submit_without_tools_says_where_tools_come_from(cli, book):
+    """A list of unknown tools alone would not tell what is missing."""
+    cli.plan("trip.json", book("a"), task_id="trip")
+    ran = cli("submit", "trip.json")
+    assert ran.code == 7
+    assert "no tools were given; name them with --tools" in ran.err
+
+
+def test_a_worker_without_tools_is_refused(cli):
+    """It would take sagas from the queue that it cannot drive."""
+    ran = cli("worker", "--json")
+    assert (ran.code, ran.json["error"]["code"]) == (1, "setting-invalid")
+
+
+def test_a_missing_secret_names_no_saga_that_does_not_exist(cli):
+    """Nothing was journalled, so there is nothing to resume."""
+    cli.plan("trip.json", {"tool": "book", "params": {"item": "$secret.NOWHERE_SET"}}, task_id="trip")
+    (cli.folder / "saga.toml").write_text('[secrets.allow]\n"*" = ["NOWHERE_SET"]\n')
+    ran = cli("submit", "trip.json", *WITH, "--json")
+    assert "NOWHERE_SET" in json.dumps(ran.json["error"])
+    assert "resume" not in ran.json["error"]["hint"]
+
+
+def test_a_list_names_the_other_runtime(cli):
+    """With another runtime set, the store's own sagas are not all there are."""
+    ran = cli("list", env={"SAGA_ENGINE": "temporal://localhost:1/default"})
+    assert ran.code == 0
+    assert "those of temporal://localhost:1/default" in ran.err
+
+
+def test_tools_without_guards_are_not_said_to_be_uncalled(cli):
+    """Nobody counts their calls: that is no zero."""
+    ran = cli("tools", "--stats", "--json", *WITH)
+    assert {one["name"]: one["stats"] for one in ran.json["tools"]}["book"] is None
+    assert "are not counted" in cli("tools", "--stats", *WITH).err
