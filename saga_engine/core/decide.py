@@ -31,9 +31,13 @@ from saga_engine.core.effects import (
 from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.tooling import RetryPolicy, Semantic, ToolSpec
+from saga_engine.plan.values import cut
 
 #: How often a probe that cannot tell is asked again before the next way to settle a doubt is taken.
 MAX_PROBES: Final = 3
+
+#: So many owners in a row may end while a call, or its probe, is in flight; then a person is asked.
+MAX_CRASHES: Final = 3
 
 OPTIONS: Final = {
     "in-doubt": ("happened", "not-happened", "retry", "leave"),
@@ -45,6 +49,15 @@ OPTIONS: Final = {
     "undo-missing": ("undone", "leave"),
     "approval": ("approve", "deny"),
     "remedy": ("approve", "deny", "undone", "leave"),
+}
+#: Why a person is asked, where no error says it.
+_CAUSES: Final = {
+    "in-doubt": ErrorInfo("answer_lost", "it is not known whether the call happened"),
+    "undo-in-doubt": ErrorInfo("answer_lost", "it is not known whether the undo happened"),
+    "undo-missing": ErrorInfo("undo_missing", "the step happened, and nothing says how it is undone"),
+    "undo-failed": ErrorInfo("undo_failed", "the undo did not succeed"),
+    "undo-blocked": ErrorInfo("undo_blocked", "the undo was not allowed"),
+    "step-failed": ErrorInfo("step_failed", "the step was not done"),
 }
 #: How often the planner may find another way for one saga.
 MAX_REPLANS: Final = 3
@@ -430,7 +443,15 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
     again = call.tries < _budget(call, retry) and _still_wanted(state, index, direction)
-    if call.probes < _probes(spec, direction):
+    if call.crashes >= MAX_CRASHES:
+        why = (
+            f"{call.crashes} processes in a row ended, or lost their lease, while they called the tool "
+            f"{cut(spec.name, 80)} or its probe: nothing more is tried by itself"
+        )
+        kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        error = ErrorInfo("takeovers_without_progress", why, "find out what the call did, and what ends the process")
+        out.append(escalate(state, index, direction, kind, now, error))
+    elif call.probes < _probes(spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
     elif again and _repeatable(spec, call, direction, now, _timeout_s(state, index, direction)):
         out.append(_intend(state, index, direction, now))
@@ -538,7 +559,7 @@ def escalate(  # noqa: PLR0917
         question=f"{key}:{'f' if direction == FORWARD else 'c'}:{call.asked + 1}",
         kind=kind,
         options=list(options),
-        error=error or call.error,
+        error=error or call.error or _CAUSES.get(kind),
         call=approval.digest if approval else "",
         expires_ms=now + round(approval.expires_s * 1000) if approval else None,
         rule=approval.rule if approval else "",

@@ -13,7 +13,7 @@ from typing import Any
 from saga_engine.core import adding, people, settling, unwinding
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import COMPENSATE
+from saga_engine.core.effects import COMPENSATE, ErrorInfo
 from saga_engine.core.growth import Growth
 from saga_engine.core.moving import move, turn_saga
 from saga_engine.core.state import State
@@ -51,15 +51,17 @@ def evolve(state: State, record: r.AnyRecord) -> State:
     return state
 
 
+_ANSWER_LOST = "the process that made the call ended, or lost its lease, before the answer was recorded"
+
+
 def _resumed(state: State, record: r.SagaResumed) -> None:
     state.epoch = record.epoch
     for index, direction in list(state.in_flight):
         call = state.steps[index].call(direction)
-        if call.phase == "probing":
-            call.probes -= 1  # nobody heard what it said
-        else:
+        call.crashes += 1  # a probe that nobody heard counts as one, too: it may be what ended the process
+        if call.phase != "probing":
             call.sent = call.lost = True
-        settling.doubt(state, index, direction, None, None)
+        settling.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)
     for question, alert in list(state.alerts.items()):
         state.alerts[question] = alert._replace(due=record.at, in_flight=False)
     for index, kind in list(state.asking.items()):  # whatever was answered is lost: ask again

@@ -67,7 +67,7 @@ def decided(state: State, record: r.DecisionMade) -> None:
         settling.refused(state, question.step, question.direction, ErrorInfo("approval_denied", said[:1000]))
         return
     if record.decision == "retry" or (record.decision == "not-happened" and question.direction == COMPENSATE):
-        call.tries = call.probes = 0
+        call.tries = call.probes = call.crashes = 0
         call.approval = ""
         call.approved = call.insisted = True
         call.phase = "waiting"

@@ -58,10 +58,14 @@ class SagaStarted(Record, frozen=True, tag=True):
 
 
 class SagaResumed(Record, frozen=True, tag=True):
-    """Another owner took over. Calls that were in flight are in doubt from here on."""
+    """Another owner took over. Calls that were in flight are in doubt from here on.
+
+    ``reason``: what is known of why the one before stopped.
+    """
 
     owner: str
     epoch: int
+    reason: str = ""
 
 
 class StepIntended(Record, frozen=True, tag=True):

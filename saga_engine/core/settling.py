@@ -115,6 +115,7 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
         move(step, "intend")  # a probe said that it did not happen: no doubt is left
     call.error = record.error
     call.phase = "waiting"
+    call.crashes = 0
     if not record.counted:
         _take_back(state, call, record.direction)
     state.waiting[index, record.direction] = record.at + record.delay_ms
@@ -206,7 +207,7 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
     if step.status == t.IN_DOUBT:
         move(step, "intend")
     call = step.forward
-    call.tries = call.probes = call.first_at = 0
+    call.tries = call.probes = call.crashes = call.first_at = 0
     call.approval = ""
     call.error = error
     call.phase = "waiting"
@@ -237,6 +238,7 @@ def in_doubt(state: State, record: r.StepInDoubt) -> None:
     """It is not known whether a call happened."""
     index = index_of(state, record)
     call = state.steps[index].call(record.direction)
+    call.crashes = 0
     if not record.counted:
         _take_back(state, call, record.direction)
     call.sent = call.sent or record.sent
@@ -288,4 +290,5 @@ def probe_intended(state: State, record: r.ProbeIntended) -> None:
 def probe_failed(state: State, record: r.ProbeFailed) -> None:
     """The other side could not tell."""
     index = index_of(state, record)
+    state.steps[index].call(record.direction).crashes = 0
     doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)

@@ -41,6 +41,7 @@ class CallState(msgspec.Struct, eq=False):
     attempt: int = 0
     tries: int = 0
     probes: int = 0
+    crashes: int = 0  # how many owners in a row were gone before it, or its probe, was answered
     asked: int = 0  # how often a person was asked about it
     phase: Phase = "idle"
     doubtful: bool = False

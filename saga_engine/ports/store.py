@@ -164,6 +164,13 @@ class Store(Protocol):
         """Extend the lease, unless it has ended in any partition. One round trip."""
         ...
 
+    def renew_blocking(self, owner: str, ttl_ms: int, limit_s: float) -> Renewal:
+        """As ``renew``, from any thread, over a connection of its own, within ``limit_s`` seconds.
+
+        It blocks its thread: it is for the case that the event loop is blocked.
+        """
+        ...
+
     async def close_session(self, owner: str, *, clean: bool = False) -> None:
         """End the lease now: others may take over at once. ``clean``: it owns no saga any more. Idempotent."""
 

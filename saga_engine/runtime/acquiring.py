@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, SagaOwned
 from saga_engine.ports import Acquired, Held, Store
 from saga_engine.runtime.lease import lease_clock_s
@@ -54,6 +55,14 @@ async def acquire(
                 hint=f"saga resume {saga_id}",
                 saga_id=saga_id,
             )
+
+
+def is_suspect(state: State) -> bool:
+    """Whether a call of the saga was in flight when two owners ended: it may be what ended them.
+
+    One such saga is driven at a time, so that the next end of a process speaks against it alone.
+    """
+    return any(state.steps[index].call(direction).crashes >= 1 for index, direction in state.in_flight)
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:

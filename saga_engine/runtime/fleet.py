@@ -36,7 +36,7 @@ from saga_engine.errors import (
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Store, Taken, Tools
-from saga_engine.runtime.acquiring import acquire
+from saga_engine.runtime.acquiring import acquire, is_suspect
 from saga_engine.runtime.audit import Audit
 from saga_engine.runtime.debts import Debts
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
@@ -45,8 +45,9 @@ from saga_engine.runtime.journal import decoded, drivable, read_records, state_o
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Handle, Outcome, pass_on
-from saga_engine.runtime.performer import Performer, means_of, secret_value
+from saga_engine.runtime.performer import Performer, means_of, require_secrets
 from saga_engine.runtime.running import Running
+from saga_engine.runtime.watchdog import Watchdog
 from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine")
@@ -59,6 +60,8 @@ _REST_MS = 2_000
 _WAKE_AGAIN_S = 5.0
 #: After how long a saga is offered again that could not be driven here, for want of a tool or a secret: least and most.
 _RETRY_REFUSED_MS = (5_000, 600_000)
+#: When the next saga that may have ended its owners is offered again, while another one is tried here.
+_NEXT_SUSPECT_MS = 500
 #: What becomes of a saga here; None: it sleeps.
 Work = Coroutine[Any, Any, Outcome | None]
 
@@ -101,6 +104,8 @@ class Fleet:
         self._on_wait = on_wait
         self._writer = JournalWriter(store, self.clock)
         self._performer: Performer | None = None
+        self._watchdog: Watchdog | None = None
+        self._suspect = ""  # the last saga that may have ended its owners and is tried here
         self._begun_before = 0
         self._opening = asyncio.Lock()
         self._running: dict[str, Running] = {}
@@ -125,6 +130,8 @@ class Fleet:
         self.stop()
         tasks = [saga.task for saga in self._running.values() if saga.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._watchdog is not None:
+            self._watchdog.stop()
         await self._audit.stop()
         await self._writer.close()
         if self._performer is not None:
@@ -159,7 +166,7 @@ class Fleet:
         Nothing is awaited here, so two submissions of one id in this process meet in ``find``.
         """
         self._still_open()
-        _require_secrets(plan)
+        require_secrets(plan)
         saga = Running(started.digest, link)
         saga.journalled = journalled
         work = self._create_detached(started, plan) if detach else self._create(saga, started, plan, taken)
@@ -413,6 +420,7 @@ class Fleet:
                 raise error
             task.uncancel()
         saga.lost = False
+        saga.reason = "" if self._performer is None else self._performer.lease.why
 
     def _due_after(self, error: Exception, since_ms: int | None = None) -> int:
         """When a worker may try again: at once after an outage; later, elsewhere perhaps, what failed for a reason.
@@ -465,7 +473,7 @@ class Fleet:
             await self._open_lease()  # for the store's clock, on which approvals expire and people are reminded
         if self._rests(state) and not await self._store.inbox(saga_id):
             return Outcome(state)
-        _require_secrets(state.plan)
+        require_secrets(state.plan)
         performer = await self._open_lease()
         try:
             try:
@@ -500,7 +508,8 @@ class Fleet:
         self, saga: Running, state: State, acquired: Acquired, performer: Performer
     ) -> Outcome | tuple[SagaDriver, AnyRecord]:
         """Go on with a saga that has just become ours."""
-        resumed = SagaResumed(at=self._now_of(state), owner=self._writer.owner, epoch=acquired.epoch)
+        owner, saga.reason, reason = self._writer.owner, "", saga.reason
+        resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=acquired.epoch, reason=reason)
         if state.status in t.SAGA_FINAL:
             await self._store.release(state.saga_id, acquired.epoch)
             return Outcome(state)
@@ -529,7 +538,12 @@ class Fleet:
                 due_ms = queued_again(state, now_ms)
                 await self._store.release(saga_id, epoch, due_ms and self.clock.in_store(due_ms, now_ms))
                 return Outcome(state)
-            _require_secrets(state.plan)
+            require_secrets(state.plan)
+            if is_suspect(state):
+                if self._suspect != saga_id and self._suspect in self._running:
+                    await self._store.release(saga_id, epoch, self.clock.now_ms() + _NEXT_SUSPECT_MS)
+                    return Outcome(state)
+                self._suspect = saga_id
         except LeaseLost:
             raise
         except Exception as error:
@@ -558,6 +572,8 @@ class Fleet:
             lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
             await lease.open()
             lease.on_lost(self._lost)
+            self._watchdog = Watchdog(lease, self._store)
+            self._watchdog.start()
             self._writer.owner = lease.owner
             self._audit.start()
             self._performer = Performer(self._tools, lease, self._escalation, self._advisor, self._semantic)
@@ -572,16 +588,6 @@ class Fleet:
             elif saga.task is not None and saga.driver is not None and not saga.waking:
                 saga.lost = True
                 saga.task.cancel()
-
-
-def _require_secrets(compiled: CompiledPlan) -> None:
-    """Raises ``SecretMissing`` before anything is journalled or taken over."""
-    for call in compiled.calls():
-        for name in call.params.secrets:
-            secret_value(name)
-        if call.rollback is not None:
-            for name in call.rollback.params.secrets:
-                secret_value(name)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

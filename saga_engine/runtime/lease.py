@@ -103,10 +103,14 @@ class Lease:
         self.lost = False
         self._store = store
         self._clock = clock
+        self.ttl_s = ttl_s
+        #: Until when it is ours for certain, on ``lease_clock_s``.
+        self.valid_until_s = 0.0
+        #: Why it may be lost one day, as far as that is known here.
+        self.why = ""
         self._ttl_ms = round(ttl_s * 1000)
         # Often enough that mail is seen within a second and that two renewals may be lost.
         self._every_s = min(1.0, ttl_s / 3)
-        self._valid_until_s = 0.0
         self._on_wake = on_wake
         self._on_lost: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -116,7 +120,7 @@ class Lease:
         """Start the lease and its renewal."""
         sent = lease_clock_s()
         self._clock.set(await self._store.open_session(self.owner, self._ttl_ms))
-        self._valid_until_s = sent + self._ttl_ms / 1000
+        self.valid_until_s = sent + self._ttl_ms / 1000
         self._task = asyncio.create_task(self._keep(), name="saga-lease")
 
     async def close(self, *, clean: bool = False) -> None:
@@ -136,7 +140,7 @@ class Lease:
 
     def valid(self) -> bool:
         """Whether a call may begin now."""
-        return not self.lost and lease_clock_s() < self._valid_until_s
+        return not self.lost and lease_clock_s() < self.valid_until_s
 
     def check(self) -> None:
         """Raises ``LeaseLost`` unless a call may begin now."""
@@ -147,6 +151,10 @@ class Lease:
                 owner=self.owner,
             )
 
+    def prolong(self, until_s: float) -> None:
+        """It has been renewed from another thread, because the event loop was blocked."""
+        self.valid_until_s = max(self.valid_until_s, until_s)
+
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called once when the lease is lost (not when it is closed)."""
         self._on_lost.append(callback)
@@ -156,7 +164,7 @@ class Lease:
         if self.lost:
             return
         self.lost = True
-        _log.warning("lease lost: %s", self.owner)
+        _log.warning("lease lost: %s%s", self.owner, f" ({self.why})" if self.why else "")
         for callback in self._on_lost:
             callback()
 
@@ -164,12 +172,12 @@ class Lease:
         while not self.lost and not self._closing:
             await asyncio.sleep(self._every_s)
             sent = lease_clock_s()
-            if sent >= self._valid_until_s:
+            if sent >= self.valid_until_s:
                 self.lose()  # this process was stopped or too busy; the server has not waited for it
                 return
             try:
                 # Bounded by what is left: the store may be away for longer than the lease lasts.
-                async with asyncio.timeout(self._valid_until_s - sent):
+                async with asyncio.timeout(self.valid_until_s - sent):
                     renewal = await self._store.renew(self.owner, self._ttl_ms)
             except (TimeoutError, StoreUnavailable):
                 continue
@@ -179,7 +187,8 @@ class Lease:
             if not renewal.alive:
                 self.lose()
                 return
-            self._valid_until_s = sent + self._ttl_ms / 1000
+            self.valid_until_s = sent + self._ttl_ms / 1000
+            self.why = ""
             self._clock.set(renewal.now_ms)
             for saga_id in renewal.wakes:
                 self._on_wake(saga_id)

@@ -22,7 +22,7 @@ from saga_engine.core.judge import Advice, judge_advice
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
-from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 from saga_engine.plan.tooling import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
 from saga_engine.ports.orders import abandonable, call_of, misfit, question_of, scrub, tell
@@ -143,3 +143,13 @@ class Performer:
 def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:
     """What a process with these can do beside calling tools."""
     return Means(bool(escalation.hooks or escalation.further), advisor is not None, semantic)
+
+
+def require_secrets(compiled: CompiledPlan) -> None:
+    """Raises ``SecretMissing`` before anything is journalled or taken over."""
+    for call in compiled.calls():
+        for name in call.params.secrets:
+            secret_value(name)
+        if call.rollback is not None:
+            for name in call.rollback.params.secrets:
+                secret_value(name)

@@ -22,6 +22,7 @@ class Running:
         "link",
         "lost",
         "queued",
+        "reason",
         "task",
         "waking",
     )
@@ -41,6 +42,8 @@ class Running:
         #: It has been woken, and its task has not begun yet.
         self.waking = False
         self.lost = False
+        #: Why it had to be taken up again from its journal here, if that is known.
+        self.reason = ""
         #: Resolved when the saga is in the store, for a submission that waits for no more than that.
         self.journalled: asyncio.Future[None] | None = None
 

@@ -15,6 +15,7 @@ A saga of such a slot waits until the slot has arrived. A slot that is moved as 
 from __future__ import annotations
 
 import asyncio
+import copy
 from binascii import crc_hqx
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,6 +83,18 @@ class ClusterConnector:
         self.open_door = self._recipe.open_door(said.hosts)
         self._owners: list[Address | None] = [None] * SLOTS
         self._known: tuple[Address, ...] = ()
+        self._stale = True
+        self._refreshing = asyncio.Lock()
+
+    def twin(self) -> ClusterConnector:
+        """One with a map and a lock of its own."""
+        twin = copy.copy(self)
+        twin._forget()  # noqa: SLF001 - it is one of us
+        return twin
+
+    def _forget(self) -> None:
+        self._owners = [None] * SLOTS
+        self._known = ()
         self._stale = True
         self._refreshing = asyncio.Lock()
 
@@ -232,6 +245,10 @@ class NodeConnector:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+    def twin(self) -> NodeConnector:
+        """Never asked for: the cluster's own is."""
+        return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
         """Only the server knows."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import fcntl
 import importlib.util
 import json
@@ -125,6 +126,10 @@ class EmbeddedConnector:
         if self._socket is not None:
             self._socket = None
             await asyncio.to_thread(self._server.stop_if_last, self._name)
+
+    def twin(self) -> EmbeddedConnector:
+        """Nothing in it belongs to an event loop."""
+        return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
         """It is asked like any other server."""

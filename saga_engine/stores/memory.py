@@ -5,6 +5,7 @@ It runs the same scripts as a real one (fakeredis with its Lua), so the store ab
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import fakeredis
@@ -59,6 +60,10 @@ class MemoryConnector:
 
     async def close(self) -> None:
         """The data stays for the life of the process if it has a name."""
+
+    def twin(self) -> MemoryConnector:
+        """Nothing in it belongs to an event loop."""
+        return copy.copy(self)
 
     def promise(self) -> StorePromise:
         """Nothing outlives the process."""

@@ -161,6 +161,21 @@ class RedisStore:
         wakes = [str(wake, "utf-8") for reply in replies for wake in reply[2:]]
         return Renewal(max(reply[0] for reply in replies), all(reply[1] == 1 for reply in replies), wakes)
 
+    def renew_blocking(self, owner: str, ttl_ms: int, limit_s: float) -> Renewal:
+        """Extend the lease from another thread, over a connection of its own."""
+
+        async def renewed() -> Renewal:
+            twin = RedisStore(
+                self._connector.twin(), namespace=self._namespace, durability=self._durability, patience_s=limit_s
+            )
+            twin._tags = self._tags
+            try:
+                return await twin.renew(owner, ttl_ms)
+            finally:
+                await twin._calls.close()
+
+        return asyncio.run(renewed())
+
     async def close_session(self, owner: str, *, clean: bool = False) -> None:
         """End the lease now."""
         keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}", f"{tag}owners") for tag in self._tags]

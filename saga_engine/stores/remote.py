@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -72,6 +73,10 @@ class RemoteConnector:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+    def twin(self) -> RemoteConnector:
+        """Nothing in it belongs to an event loop."""
+        return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
         """Only the server knows."""

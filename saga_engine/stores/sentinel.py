@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -97,6 +98,10 @@ class SentinelConnector:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+    def twin(self) -> SentinelConnector:
+        """Nothing in it belongs to an event loop."""
+        return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
         """Only the server knows."""

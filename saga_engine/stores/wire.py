@@ -135,6 +135,10 @@ class Connector(Protocol):
     async def close(self) -> None:
         """Called once, after the last wire is closed."""
 
+    def twin(self) -> Connector:
+        """One for the event loop of another thread; it shares nothing that belongs to a loop, and is not closed."""
+        ...
+
     def promise(self) -> StorePromise | None:
         """What is known without asking: the choice of such a server is the choice of its level. None: ask it."""
         ...
@@ -313,11 +317,15 @@ class Line(Patient):
         Raises ``NotNowError`` for a connection that cannot be made, breaks or takes longer than ``limit_s``,
         ``StoreRefused`` when the server does not let us in, and the server's own ``ResponseError``.
         """
+        task = asyncio.current_task()
         try:
             async with asyncio.timeout(limit_s), self._slots:
                 wire = self._idle.pop() if self._idle else await self._connect()
+                asked = 0 if task is None else task.cancelling()
                 try:
                     reply = await talk(wire)
+                    if task is not None and task.cancelling() > asked:
+                        raise asyncio.CancelledError  # the client has swallowed it
                 except ResponseError:
                     self._idle.append(wire)
                     raise

@@ -65,7 +65,10 @@ MUTANTS: dict[str, Patch] = {
     "forget the calls in flight at a crash": rewrite(
         evolve,
         "_resumed",
-        ("settling.doubt(state, index, direction, None, None)", "state.in_flight.pop((index, direction))"),
+        (
+            'settling.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)',
+            "state.in_flight.pop((index, direction))",
+        ),
     ),
     "new key on retry": new_key_each_time,
     "compensate twice": rewrite(settling, "intended", ("state.undo_ready.pop(index, None)", "None")),

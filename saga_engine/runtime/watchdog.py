@@ -1,0 +1,127 @@
+"""Notices from a thread that the event loop is blocked, says what blocks it, and keeps the lease alive meanwhile.
+
+An ``async def`` tool that blocks (``time.sleep``, a synchronous client, a long computation) holds up every saga of its
+process. Without this the lease would end, and with it the right to record what all the other calls came to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Probe
+from saga_engine.errors import SagaError
+from saga_engine.ports import Store
+from saga_engine.runtime.driver import SagaDriver
+from saga_engine.runtime.lease import Lease, lease_clock_s
+
+_log = logging.getLogger("saga_engine.watchdog")
+
+#: How often, in seconds, the loop is asked for a sign of life, at most.
+_EVERY_S: Final = 0.5
+#: A loop that gives none for so long is called blocked.
+_BLOCKED_S: Final = 1.0
+#: For so long the lease of a blocked loop is kept alive; longer only for a call whose own time-out allows for it.
+_AT_LEAST_S: Final = 60.0
+
+
+class Culprit(NamedTuple):
+    """What runs in the event loop: in words, and how long it may take in seconds (0: nobody has said)."""
+
+    text: str
+    timeout_s: float
+
+
+class Watchdog:
+    """Watches the event loop in which it is started for as long as the lease is there."""
+
+    def __init__(self, lease: Lease, store: Store) -> None:
+        self._lease = lease
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._every_s = min(_EVERY_S, lease.ttl_s / 6)
+        self._answered = True
+        self._told = False
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Watch until ``stop``, or until the lease or the loop is gone."""
+        threading.Thread(target=self._watch, name="saga-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._over.set()
+
+    def _alive(self) -> None:
+        self._answered = True
+
+    def _watch(self) -> None:
+        asked_s = lease_clock_s()
+        while not self._over.wait(self._every_s) and not self._lease.lost:
+            now_s = lease_clock_s()
+            if not self._answered:
+                self._look_after(now_s - asked_s)
+                continue
+            if self._told:
+                _log.warning("the event loop goes on after %.1f s", now_s - asked_s)
+                self._told = False
+            self._answered, asked_s = False, now_s
+            try:
+                self._loop.call_soon_threadsafe(self._alive)
+            except RuntimeError:
+                return  # the loop has been closed
+
+    def _look_after(self, blocked_s: float) -> None:
+        if blocked_s < min(_BLOCKED_S, self._lease.ttl_s / 3) or not self._loop.is_running():
+            return
+        culprit = what_runs(sys._current_frames().get(self._loop_thread))  # noqa: SLF001 - the one way to look there
+        self._lease.why = f"the event loop was blocked for {blocked_s:.1f} s by {culprit.text}"
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "the event loop is blocked by %s: every saga of this process waits for it "
+                "(an async tool must not block: make it a plain def, which runs in a thread, or await its waits)",
+                culprit.text,
+            )
+        self._keep(max(_AT_LEAST_S, culprit.timeout_s + self._lease.ttl_s) - blocked_s)
+
+    def _keep(self, left_s: float) -> None:
+        """Renew the lease in place of the loop, unless it is fresh, over, or the loop has been blocked for too long."""
+        lease = self._lease
+        sent_s = lease_clock_s()
+        remaining_s = lease.valid_until_s - sent_s
+        if left_s <= 0 or remaining_s <= 0 or remaining_s > lease.ttl_s * 2 / 3:
+            return
+        with contextlib.suppress(SagaError, TimeoutError):  # it is tried again; the loop tells of what is wrong
+            if self._store.renew_blocking(lease.owner, round(lease.ttl_s * 1000), remaining_s).alive:
+                lease.prolong(sent_s + lease.ttl_s)
+
+
+def what_runs(frame: FrameType | None) -> Culprit:
+    """What the event loop's thread is at: the call of a saga, and where it is in the code."""
+    where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    while frame is not None:
+        if frame.f_code is SagaDriver.run.__code__:
+            effects = frame.f_locals.get("effects") or [None]
+            return _of(frame.f_locals["self"], effects[0], where)
+        if frame.f_code is SagaDriver._perform_apart.__code__:  # noqa: SLF001 - as above
+            return _of(frame.f_locals["self"], frame.f_locals.get("effect"), where)
+        frame = frame.f_back
+    return Culprit(f"code at {where}" if where else "code that cannot be seen", 0.0)
+
+
+def _of(driver: SagaDriver, effect: Any, where: str) -> Culprit:
+    state = driver.state
+    if not isinstance(effect, CallTool | Probe):
+        return Culprit(f"code at {where} (saga {state.saga_id})", 0.0)
+    serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+    kind = "the probe of tool" if isinstance(effect, Probe) else "tool"
+    undo = ", undo" if effect.direction == COMPENSATE else ""
+    step = state.plan.steps[effect.step].key
+    return Culprit(f"{kind} '{serving.tool}' (saga {state.saga_id}, step {step}{undo}) at {where}", serving.timeout_s)

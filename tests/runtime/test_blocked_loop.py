@@ -1,0 +1,76 @@
+"""A tool that blocks the event loop: the lease lives on, whoever looks at the log is told, and nothing else is harmed."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from saga_engine import Coordinator, RetryPolicy, ToolContext, tool
+from saga_engine.runtime.lease import lease_clock_s
+
+
+@tool(undo="back", retry=RetryPolicy(max_attempts=1))
+async def bare(item: str) -> dict:
+    """Neither key nor probe: a lost lease would leave it to a person."""
+    await asyncio.sleep(0.05)
+    return {"item": item}
+
+
+@tool
+async def back(item: str) -> dict:
+    return {"item": item}
+
+
+def plan(*names: str) -> dict:
+    return {"steps": [{"step_id": n, "tool": name, "params": {"item": "x"}} for n, name in enumerate(names)]}
+
+
+@pytest.mark.parametrize("url", ["memory://", "embedded://{}"])
+async def test_the_lease_outlives_a_blocked_loop_and_the_tool_is_named(url, tmp_path, caplog) -> None:
+    """It blocks for longer than the lease: every saga goes on under the same epoch, and no call is in doubt."""
+    box: list[Coordinator] = []
+
+    @tool(undo="back")
+    async def blocker(item: str, ctx: ToolContext) -> dict:
+        ends = box[0]._fleet._performer.lease.valid_until_s
+        while lease_clock_s() < ends + 0.5:
+            time.sleep(0.01)  # noqa: ASYNC251 - what no async tool must do
+        return {"item": item}
+
+    caplog.set_level(logging.WARNING, "saga_engine")
+    async with Coordinator.open(url.format(tmp_path), [bare, back, blocker], lease_s=1.0) as coordinator:
+        box.append(coordinator)
+        await coordinator.run(plan("bare"))
+        outcomes = await asyncio.gather(
+            *(coordinator.run(plan("bare", "bare"), saga_id=f"beside-{n}") for n in range(5)),
+            coordinator.run(plan("blocker", "bare"), saga_id="blocks"),
+        )
+        kinds = [record["k"] for record in await coordinator.history("blocks")]
+    assert {outcome.status for outcome in outcomes} == {"COMPLETED"}
+    assert "SagaResumed" not in kinds
+    assert "lease lost" not in caplog.text
+    assert "tool 'blocker' (saga blocks, step 0)" in caplog.text
+
+
+async def test_a_question_about_a_lost_call_says_why() -> None:
+    """Whoever is asked reads what is known: the process that made the call is gone."""
+    begun = asyncio.Event()
+
+    @tool(undo="back", retry=RetryPolicy(max_attempts=1))
+    async def hangs(item: str) -> dict:
+        begun.set()
+        await asyncio.Event().wait()
+        return {}
+
+    async with Coordinator.open("memory://", [hangs, back]) as coordinator:
+        handle = await coordinator.submit(plan("hangs"), saga_id="s1")
+        await begun.wait()
+        lease = coordinator._fleet._performer.lease
+        await coordinator.store.close_session(lease.owner)
+        lease.why = "the event loop was blocked for 99.0 s by tool 'x'"
+        lease.lose()
+        outcome = await handle.wait()
+    (question,) = outcome.body["questions"]
+    assert question["error"]["error_code"] == "answer_lost"
+    assert "blocked for 99.0 s by tool 'x'" in question["error"]["message"]

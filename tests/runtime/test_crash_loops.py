@@ -1,0 +1,99 @@
+"""A call that ends its process is set aside after three of them, with a question, and harms no others."""
+
+import asyncio
+
+from saga_engine import Coordinator, RetryPolicy, tool
+from saga_engine.core import records as r
+from saga_engine.core.effects import ErrorInfo
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.model import load_plan
+from saga_engine.tools.registry import ToolRegistry
+from tests.runtime.test_given_back import in_a_process_of_its_own
+
+PROBED: list[int] = []
+CALLS: list[str] = []
+
+
+@tool(effect="read")
+async def ask(item: str) -> dict | None:
+    """The probe that ends every process which asks it."""
+    PROBED.append(1)
+    await asyncio.sleep(0)
+    raise KeyboardInterrupt
+
+
+@tool(undo="back", probe="ask")
+async def poison(item: str) -> dict:
+    await asyncio.sleep(0)
+    raise KeyboardInterrupt
+
+
+@tool(undo="back", keyed=True, retry=RetryPolicy(max_attempts=10))
+async def innocent(item: str) -> dict:
+    """Still in flight when the process ends, unless nothing ends it."""
+    CALLS.append(item)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    return {"item": item}
+
+
+@tool
+async def back(item: str) -> dict:
+    return {"item": item}
+
+
+TOOLS = [ask, poison, innocent, back]
+
+
+async def test_a_probe_that_ends_its_process_is_asked_three_times_at_most() -> None:
+    """The saga is a person's after three owners; sagas that were in flight beside it complete."""
+    ids = [f"beside-{n}" for n in range(4)]
+
+    async def submit() -> None:
+        async with Coordinator.open("memory://loops", TOOLS) as coordinator:
+            for saga_id in ("poison", *ids):
+                step = {
+                    "step_id": 1,
+                    "tool": saga_id if saga_id == "poison" else "innocent",
+                    "params": {"item": saga_id},
+                }
+                await coordinator.submit({"steps": [step]}, saga_id=saga_id, detach=True)
+
+    async def worker() -> None:
+        async with Coordinator.open("memory://loops", TOOLS) as coordinator:
+            working = asyncio.create_task(coordinator.work())
+            async with asyncio.timeout(60):
+                for saga_id in ("poison", *ids):
+                    await coordinator.wait(saga_id)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    await submit()
+    ended = 0
+    while await asyncio.to_thread(in_a_process_of_its_own, worker) is not None:
+        ended += 1
+        assert ended < 10
+    async with Coordinator.open("memory://loops", TOOLS) as coordinator:
+        shown = await coordinator.show("poison")
+        beside = [(await coordinator.show(saga_id)).status for saga_id in ids]
+    assert beside == ["COMPLETED"] * 4
+    assert shown.status == "ESCALATED"
+    (question,) = shown.body["questions"]
+    assert question["error"]["error_code"] == "takeovers_without_progress"
+    assert ended == 3
+    assert len(PROBED) == 2
+
+
+def test_an_answer_begins_the_count_anew() -> None:
+    """A call that is answered between two ends of a process is no crash loop."""
+    plan = load_plan({"steps": [{"step_id": 1, "tool": "innocent", "params": {"item": "x"}}]})
+    compiled = compile_plan(plan, ToolRegistry(TOOLS))
+    state = begin(r.SagaStarted(at=0, saga_id="s", plan=None, digest="d", seed="x"), compiled)
+    for epoch in (2, 3):
+        evolve(state, r.StepIntended(at=1, step="1"))
+        evolve(state, r.SagaResumed(at=1, owner="o", epoch=epoch))
+    assert state.steps[0].forward.crashes == 2
+    evolve(state, r.StepIntended(at=1, step="1", attempt=3))
+    evolve(state, r.StepInDoubt(at=1, step="1", error=ErrorInfo("lost", "no answer")))
+    assert state.steps[0].forward.crashes == 0
