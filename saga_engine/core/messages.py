@@ -7,6 +7,7 @@ by the owner against the state as it is when the record is made. What no longer 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final, Literal
 
 import msgspec
@@ -72,6 +73,28 @@ def decode_message(data: bytes) -> Message:
         ) from error
 
 
+def answer_to(state: State, data: bytes, now_ms: int) -> r.AnyRecord:
+    """The record that the bytes of a message make of the state; what cannot be read or understood is refused by its id.
+
+    They may come from a newer engine, or from anybody who reaches the store: they must not stop the saga for ever.
+    """
+    try:
+        return answer(state, decode_message(data), now_ms)
+    except Exception as error:  # noqa: BLE001 - whatever it breaks, it is the message's fault, and said in the journal
+        reason = error.message if isinstance(error, JournalUnreadable) else f"{type(error).__name__}: {error}"
+        return r.MessageRefused(at=now_ms, message=_id_of(data), code="message-unreadable", reason=reason[:500])
+
+
+def _id_of(data: bytes) -> str:
+    """The id that a message gives itself, or one that is made of its bytes."""
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = None
+    said = found.get("id") if isinstance(found, dict) else None
+    return said[:200] if isinstance(said, str) and said else f"sha256:{sha256(data).hexdigest()[:16]}"
+
+
 def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
     """The record that a message makes of the state as it is."""
     try:
@@ -122,11 +145,7 @@ def to_post(
     """
     said = [*records]
     for data in waiting:
-        try:
-            earlier = decode_message(data)
-        except JournalUnreadable:
-            continue  # whoever drives the saga says what becomes of it
-        record = answer(state, earlier, now_ms)
+        record = answer_to(state, data, now_ms)
         evolve(state, record)
         said.append(record)
     try:

@@ -23,7 +23,7 @@ from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.judge import Advice, judge, judge_alert
-from saga_engine.core.messages import answer, decode_message
+from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
@@ -314,7 +314,7 @@ class SagaDriver:
         waiting = await self._store.inbox(self.state.saga_id)
         now = self._now_ms()
         for data in waiting:
-            record = answer(self.state, decode_message(data), now)
+            record = answer_to(self.state, data, now)
             evolve(self.state, record)
             records.append(record)
         return len(waiting)
