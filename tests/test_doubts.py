@@ -230,7 +230,7 @@ async def test_a_bare_write_behind_a_503_is_made_once(options, calls) -> None:
 
 async def test_nothing_is_probed_or_repeated_while_the_thread_of_a_call_is_at_work() -> None:
     """The engine waits for its own thread, and takes its answer: the probe would have said 'no' too early."""
-    go, log = threading.Event(), []
+    began, go, log = threading.Event(), threading.Event(), []
 
     @tool(effect="read")
     def find() -> dict | None:
@@ -240,6 +240,7 @@ async def test_nothing_is_probed_or_repeated_while_the_thread_of_a_call_is_at_wo
     @tool(undo="cancel", probe=find, timeout_s=0.01, retry=FAST)
     def book() -> dict:
         log.append("book")
+        began.set()
         go.wait(PATIENCE_S)
         return {"ref": 1}
 
@@ -248,6 +249,7 @@ async def test_nothing_is_probed_or_repeated_while_the_thread_of_a_call_is_at_wo
 
     async with Coordinator.open("memory://", [book, cancel]) as engine:
         running = asyncio.ensure_future(engine.run(plan("book")))
+        await asyncio.to_thread(began.wait, PATIENCE_S)
         await asyncio.wait([running], timeout=0.1)
         assert log == ["book"]
         go.set()
@@ -394,3 +396,26 @@ async def test_a_doubt_may_be_settled_by_an_undo_under_the_key(on_doubt) -> None
         assert (outcome.status, outcome.report["clean"]) == (t.COMPENSATED, True)
         assert [what for what, _ in log] == ["booked", "cancelled"]
         assert log[0][1] == log[1][1]
+
+
+async def test_what_a_person_says_has_happened_is_remembered_for_others() -> None:
+    """An identical call of another saga gets the output that the person gave: the payment is not made twice."""
+    paid = []
+
+    @tool(undo="refund", dedupe_ttl_s=3600, retry=ONCE)
+    async def pay(order: str) -> dict:
+        paid.append(order)
+        raise TimeoutError
+
+    @tool
+    async def refund() -> None: ...
+
+    step = {"tool": "pay", "params": {"order": "A1"}}
+    async with Coordinator.open("memory://", [pay, refund]) as engine:
+        outcome = await engine.run(plan(step))
+        assert outcome.status == t.ESCALATED
+        outcome = await engine.decide(outcome.saga_id, 1, "happened", output={"receipt": 7})
+        assert outcome.status == t.COMPLETED
+        other = await engine.run(plan(step))
+    assert (other.status, paid) == (t.COMPLETED, ["A1"])
+    assert other.body["steps"][0]["output"] == {"receipt": 7}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from saga_engine.api.escalation import Hooks, escalation_of
+from saga_engine.api.plans import CheckedPlans, planning_of, select
 from saga_engine.api.starting import first_record, identity_of
 from saga_engine.core.messages import Message, check_amendment
 from saga_engine.core.rehearsal import Rehearsal, rehearse
@@ -24,8 +25,6 @@ from saga_engine.errors import (
     SagaNotFound,
     SettingInvalid,
 )
-from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tooling import Semantic
@@ -56,14 +55,11 @@ from saga_engine.tools.threads import start_in_thread
 
 if TYPE_CHECKING:
     from saga_engine.core.trace import Export
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
     from saga_engine.planner.configuring import PlannerSettings
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.proposing import PlannedPlan
 
 PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
-#: How many checked plans a coordinator remembers, so that a plan run again is not checked again.
-_REMEMBERED_PLANS = 256
 
 
 class Coordinator:
@@ -92,11 +88,8 @@ class Coordinator:
     ) -> None:
         self.store = store
         self.tools = tools
-        #: The tools before an operator's options, and these.
-        self._declared = tools if declared is None else declared
-        self._tool_options = tool_options
+        self._plans = CheckedPlans(tools, declared, tool_options)
         self._planning = planning
-        self._compiled: dict[int, tuple[Plan, CompiledPlan]] = {}
         self._workers: set[Worker] = set()
         clock = StoreClock()
         shared = store.guard_store()
@@ -156,7 +149,7 @@ class Coordinator:
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak``, ``ToolInvalid``, ``SettingInvalid``, or
         ``PlannerUnavailable`` for a name that names no model; whether it can be asked shows when it is.
         """
-        planning = _planning(planner)
+        planning = planning_of(planner)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
@@ -178,7 +171,7 @@ class Coordinator:
             observers=observers,
             on_wait=on_wait,
             policy=rules,
-            advisor=planning.advisor(_select) if advisor is None and planning is not None else advisor,
+            advisor=planning.advisor(select) if advisor is None and planning is not None else advisor,
             semantic=semantic or ("approve" if planning is None else planning.settings.semantic),
             planning=planning,
             declared=declared,
@@ -310,7 +303,7 @@ class Coordinator:
     ) -> Handle:
         chosen = plain(dict(given)) if given else None
         plan = load_checked(source, self.tools, input=chosen)
-        compiled = self._compile(plan, chosen)
+        compiled = self._plans.compile(plan, chosen)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
         present = self._fleet.find(name)
         if present is not None:
@@ -324,18 +317,6 @@ class Coordinator:
             return handle
         started = first_record(name, plan, compiled, chosen, self._fleet.clock.now_ms())
         return self._fleet.begin(started, compiled, journalled, detach=detach)
-
-    def _compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:
-        if given is not None:
-            return compile_plan(plan, self.tools, input=given)
-        known = self._compiled.get(id(plan))
-        if known is not None and known[0] is plan:
-            return known[1]
-        compiled = compile_plan(plan, self.tools)
-        if len(self._compiled) >= _REMEMBERED_PLANS:
-            self._compiled.pop(next(iter(self._compiled)))
-        self._compiled[id(plan)] = (plan, compiled)
-        return compiled
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -526,7 +507,8 @@ class Coordinator:
     ) -> list[Problem]:
         """All that is wrong with a plan for the tools of this coordinator; an empty list if it can be submitted."""
         try:
-            self._compile(load_plan(plan), plain(dict(input)) if input else None)
+            given = plain(dict(input)) if input else None
+            self._plans.compile(load_checked(plan, self.tools, input=given), given)
         except PlanInvalid as error:
             return list(error.problems)
         return []
@@ -537,13 +519,7 @@ class Coordinator:
         Plans that are submitted from now on may use them, and sagas that wait for them can be resumed. Raises
         ``ToolInvalid`` and ``SettingInvalid``; the tools are as before then.
         """
-        if self._tool_options:
-            given = ToolRegistry(self._declared, *tools)
-            self.tools.become(apply_overrides(given, self._tool_options, "tool_options"))
-            self._declared = given
-        else:
-            self.tools.add(*tools)
-        self._compiled.clear()
+        self._plans.register(tools)
 
     async def simulate(
         self,
@@ -556,7 +532,7 @@ class Coordinator:
         The tools are played by what they declare (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
         """
         given = plain(dict(input)) if input else None
-        compiled = self._compile(load_checked(plan, self.tools, input=given), given)
+        compiled = self._plans.compile(load_checked(plan, self.tools, input=given), given)
         # In a thread: it may take seconds, and the sagas that run here must not wait for it.
         return await asyncio.to_thread(rehearse, compiled)
 
@@ -619,15 +595,3 @@ class Coordinator:
     async def list(self, status: str | None = None, *, limit: int = 1000) -> list[Head]:
         """Summaries of sagas, the one that changed last first; no journal is read."""
         return list(await self.store.list(status, limit=limit))
-
-
-def _planning(given: str | Planner | PlannerSettings | None) -> Planning | None:
-    if given is None:
-        return None
-    from saga_engine.planner.planning import Planning
-
-    return Planning.of(given)
-
-
-def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
-    return select_tools(words, catalog, limit=limit)

@@ -69,3 +69,7 @@ class Tools(ToolCatalog, Protocol):
     async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
         """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
         ...
+
+    async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call) -> None:
+        """Remember the output of a call of which a person said that it happened, where results are remembered."""
+        ...

@@ -219,6 +219,8 @@ class SagaDriver:
                     self._decide(records, settled_at)
                 if records or consumed:
                     self._committed(records, await self._commit(records, consumed))
+                    if consumed:
+                        await self._performer.learn(self.state, records)
                     if self._observers:
                         await self._observers.tell(self.state.saga_id, records)
                 if self._released:

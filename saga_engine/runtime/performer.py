@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from saga_engine.core.decide import Means
@@ -19,7 +19,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.judge import Advice, judge_advice
-from saga_engine.core.records import AnyRecord
+from saga_engine.core.records import AnyRecord, DecisionMade
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
@@ -119,6 +119,21 @@ class Performer:
             call = call._replace(masked=serving.params.resolve(StateScope(state)))
         self.lease.check()
         return scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
+
+    async def learn(self, state: State, records: Sequence[AnyRecord]) -> None:
+        """A person said that calls happened, and that is durable: whoever remembers results learns theirs."""
+        for record in records:
+            if type(record) is not DecisionMade or record.decision != "happened":
+                continue
+            index = state.plan.by_key[record.step]
+            serving = state.acting(index)
+            if state.steps[index].via != "decision" or serving.spec is None or not serving.spec.remembers:
+                continue
+            effect = CallTool(index, FORWARD, state.steps[index].forward.attempt)
+            call = call_of(state, effect, FORWARD, serving.timeout_s, None)
+            # What identical calls have in common has markers in the place of secrets: their values are not needed.
+            shown = serving.params.resolve(StateScope(state))
+            await self._tools.learn(serving.tool, shown, record.output, call)
 
     async def alert(self, state: State, effect: Alert) -> ErrorInfo | None:
         """Tell everybody about a question, all at once; None if all were told."""

@@ -150,6 +150,14 @@ class GuardedTools:
         """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
         return await self._memories.good(name, params, max_age_s, call)
 
+    async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call) -> None:
+        """Remember the output of a call of which a person said that it happened, for identical calls of other sagas."""
+        ttl_ms = self._memories.ttl_ms(name)
+        if ttl_ms is not None:
+            await self._memories.remember(
+                Entry(name, memory_of(name, params, call), ttl_ms), Done(output), params, call
+            )
+
     # --- statistics and the end ----------------------------------------------------------------------------------
 
     async def stats(self) -> dict[str, dict[str, Any]]:

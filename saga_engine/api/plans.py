@@ -1,0 +1,70 @@
+"""What a coordinator knows of plans and tools before anything runs: checked plans, and tools that join later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.plan.compiling import compile_plan
+from saga_engine.tools.overrides import apply_overrides
+from saga_engine.tools.registry import ToolRegistry
+from saga_engine.tools.selecting import select_tools
+
+if TYPE_CHECKING:
+    from saga_engine.plan.compiled import CompiledPlan
+    from saga_engine.plan.model import Plan
+    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.planner.configuring import PlannerSettings
+    from saga_engine.planner.planning import Planning
+    from saga_engine.ports import Planner
+
+#: How many checked plans a coordinator remembers, so that a plan run again is not checked again.
+_REMEMBERED_PLANS: Final = 256
+
+
+class CheckedPlans:
+    """Compiles plans for the tools of a coordinator, and remembers those that it was given as objects."""
+
+    def __init__(self, tools: ToolRegistry, declared: ToolRegistry | None, options: Mapping[str, Any] | None) -> None:
+        self._tools = tools
+        #: The tools before an operator's options, and these.
+        self._declared = tools if declared is None else declared
+        self._options = options
+        self._known: dict[int, tuple[Plan, CompiledPlan]] = {}
+
+    def compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:
+        """The plan with its input. Raises ``PlanInvalid``."""
+        if given is not None:
+            return compile_plan(plan, self._tools, input=given)
+        known = self._known.get(id(plan))
+        if known is not None and known[0] is plan:
+            return known[1]
+        compiled = compile_plan(plan, self._tools)
+        if len(self._known) >= _REMEMBERED_PLANS:
+            self._known.pop(next(iter(self._known)))
+        self._known[id(plan)] = (plan, compiled)
+        return compiled
+
+    def register(self, tools: tuple[Any, ...]) -> None:
+        """Add tools, with the operator's options. Raises ``ToolInvalid``, ``SettingInvalid``; nothing changed then."""
+        if self._options:
+            declared = ToolRegistry(self._declared, *tools)
+            self._tools.become(apply_overrides(declared, self._options, "tool_options"))
+            self._declared = declared
+        else:
+            self._tools.add(*tools)
+        self._known.clear()
+
+
+def planning_of(given: str | Planner | PlannerSettings | None) -> Planning | None:
+    """Who writes plans; None: nobody."""
+    if given is None:
+        return None
+    from saga_engine.planner.planning import Planning
+
+    return Planning.of(given)
+
+
+def select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
+    """The tools that matter for these words."""
+    return select_tools(words, catalog, limit=limit)
