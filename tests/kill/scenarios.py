@@ -53,6 +53,11 @@ class Scenario:
         return [(point, when) for point in self.points for when in ("before", "after")]
 
     @property
+    def parallel(self) -> bool:
+        """Whether steps run side by side."""
+        return sum(step.get("depends_on") == [] for step in self.plan["steps"]) > 1
+
+    @property
     def later_ways(self) -> list[Way]:
         return [(point, when) for point in self.later for when in ("before", "after")]
 
@@ -122,13 +127,20 @@ def killed_once(stage: Stage, judge: Judge | None = None) -> dict[str, list[str]
 
 
 def killed_twice(stage: Stage, *, every: bool, judge: Judge | None = None) -> dict[str, list[str]]:
-    """Kill whoever resumes as well. A sample of the pairs, or ``every`` one."""
+    """Kill whoever resumes as well. A sample of the pairs, or ``every`` one that leaves another journal or another world.
+
+    (A process that dies beside a call leaves what one leaves that dies at the append before or after it; single kills
+    take both, see ``test_matrix.every``. Where steps run side by side the calls are points of their own.)
+    """
+    skipped = "" if not every or stage.scenario.parallel else "call"
+    ways = [way for way in stage.scenario.ways if way[0] != skipped] or stage.scenario.ways
+    later_ways = [way for way in stage.scenario.later_ways if way[0] != skipped]
 
     def one(way: Way) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for index, (first, place) in enumerate(stage.first_kills(way, nth=1 if every else 3)):
             fresh: Place | None = place
-            for series in _seconds(stage.scenario.later_ways, index, every=every):
+            for series in _seconds(later_ways, index, every=every):
                 for second in series:
                     at = fresh or stage.first(first)[0]
                     fresh = None
@@ -140,7 +152,7 @@ def killed_twice(stage: Stage, *, every: bool, judge: Judge | None = None) -> di
                         break
         return found
 
-    return _together(one, stage.scenario.ways)
+    return _together(one, ways)
 
 
 def _seconds(ways: Sequence[Way], index: int, *, every: bool) -> Iterator[Iterator[str]]:

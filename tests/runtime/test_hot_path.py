@@ -144,11 +144,12 @@ async def test_a_compensation_costs_one_write_a_call(counting) -> None:
 
 
 async def test_sagas_that_wait_together_share_a_commit(counting) -> None:
-    """A hundred sagas at once need far fewer round trips than appends, and never more than 512 entries in one."""
+    """Many sagas at once need far fewer round trips than appends, and never more than 512 entries in one."""
     async with Coordinator.open(counting, [forth, back]) as coordinator:
-        await asyncio.gather(*(coordinator.run(chain("forth", "forth")) for _ in range(100)))
-    assert sum(counting.commits) == 300
+        await asyncio.gather(*(coordinator.run(chain("forth", "forth")) for _ in range(1200)))
+    assert sum(counting.commits) == 3600
     assert len(counting.commits) < 100
+    assert max(counting.commits) == 512
 
 
 async def test_a_sequential_saga_needs_no_task_for_a_call(counting) -> None:
@@ -291,7 +292,6 @@ def work_per_step(length: int, *, wide: bool) -> float:
     plan = load_plan({"steps": steps})
     compiled = compile_plan(plan, Catalog())
     state = begin(r.SagaStarted(at=1, saga_id="s", plan={}, digest="d", seed="e"), compiled)
-    evolve(state, r.CancelRequested(at=1)) if length == 0 else None
     calls = 0
 
     def count(_frame: Any, event: str, _arg: Any) -> None:

@@ -222,7 +222,7 @@ async def test_a_plain_function_in_front_of_an_asynchronous_one_is_awaited():
 
 
 async def test_an_unknown_name_is_raised_not_recorded():
-    """DESIGN, section 5: a missing tool is never a failure of the step."""
+    """A missing tool is never a failure of the step."""
     registry = ToolRegistry(tool(lambda: None, name="book_flight"))
     for ask in (registry.call, registry.probe):
         with pytest.raises(ToolMissing, match="book_flght") as caught:

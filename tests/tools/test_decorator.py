@@ -72,7 +72,7 @@ def test_bare_and_with_arguments_leave_the_function_callable():
 
 
 def test_the_defaults_are_those_of_the_design():
-    """DESIGN, section 7: a tool that says nothing writes, waits 30 s and is tried four times."""
+    """A tool that says nothing writes, waits 30 s and is tried four times."""
 
     @tool
     def act(): ...
@@ -108,7 +108,7 @@ def test_the_schema_comes_from_the_signature():
 
 
 def test_context_and_key_are_never_visible_to_the_model():
-    """DESIGN, section 7: neither the context nor the key is in the schema, however the annotation is written."""
+    """Neither the context nor the key is in the schema, however the annotation is written."""
 
     @tool
     def one(x: int, ctx: ToolContext, idempotency_key: str): ...

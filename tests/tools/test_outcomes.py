@@ -163,7 +163,7 @@ def test_requests_that_never_left_may_be_tried_again(error):
 
 @pytest.mark.parametrize("error", SAID, ids=lambda e: type(e).__name__)
 def test_what_was_said_is_not_done(error):
-    """DESIGN, section 7: the tool's own exceptions, ValueError and RuntimeError say that nothing was done."""
+    """The tool's own exceptions, ValueError and RuntimeError say that nothing was done."""
     outcome = outcome_of_error(error, write=True)
     assert isinstance(outcome, NotDone)
     assert not outcome.retryable

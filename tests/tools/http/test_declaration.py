@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -261,29 +262,45 @@ def test_declaring_imports_nothing_heavy() -> None:
     assert "httpcore2" not in found
 
 
-def test_every_error_is_one_of_the_engine_s() -> None:
-    """Whatever a table holds, it is refused in words."""
-    for value in (None, [], {}, 7, "x", True, 1.5, [[]], {"a": {}}):
-        for field in [
-            "method",
-            "url",
-            "query",
-            "headers",
-            "body",
-            "form",
-            "params",
-            "input_schema",
-            "output_schema",
-            "output",
-            "key",
-            "undo",
-            "done",
-            "retry",
-        ]:
-            try:
-                http_tools({"a": {"url": "https://example.com/x"} | {field: value}}, base=Path(), source="s")
-            except SagaError:
-                continue
+#: What each field may hold of the values below: nothing, where that says nothing, and a schema. All else is refused.
+FINE: dict[str, list[Any]] = {
+    "query": [None, {}],
+    "headers": [None, {}],
+    "form": [None],
+    "params": [None, {}],
+    "input_schema": [None, {}, {"a": {}}],
+    "output_schema": [None, {}, {"a": {}}],
+    "key": [None],
+    "done": [None, []],
+    "retry": [None, {}],
+}
+FIELDS = [
+    "method",
+    "url",
+    "query",
+    "headers",
+    "body",
+    "form",
+    "params",
+    "input_schema",
+    "output_schema",
+    "output",
+    "key",
+]
+
+
+@pytest.mark.parametrize("value", [None, [], {}, 7, "x", True, 1.5, [[]], {"a": {}}], ids=repr)
+@pytest.mark.parametrize("field", [*FIELDS, "undo", "done", "retry"])
+def test_whatever_a_field_holds_is_refused_in_words(field: str, value: Any) -> None:
+    """A value that the field cannot have is an error that names the table and says what is wrong; it is never passed over."""
+    table = {"a": {"url": "https://example.com/x"} | {field: value}}
+    if value in FINE.get(field, []) and not isinstance(value, bool | int):
+        assert [tool.name for tool in http_tools(table, base=Path(), source="saga.toml")] == ["a"]
+        return
+    with pytest.raises(SagaError) as refused:
+        http_tools(table, base=Path(), source="saga.toml")
+    said = f"{refused.value.message} {refused.value.context}"
+    assert "[http.a]" in said or "tool 'a'" in said
 
 
 def test_the_page_s_tables_are_tools() -> None:

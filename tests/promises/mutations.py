@@ -1,0 +1,13 @@
+"""How each promise of docs/guarantees.md could be broken, by the test that is named for it.
+
+A row that no longer fits the code is written anew, so that it breaks the same promise.
+"""
+
+from __future__ import annotations
+
+from tests.promises.breaking import Mutation
+from tests.promises.mutations_of_calls import OF_CALLS
+from tests.promises.mutations_of_fleets import OF_FLEETS
+from tests.promises.mutations_of_stores import OF_STORES
+
+MUTATIONS: list[Mutation] = [*OF_STORES, *OF_CALLS, *OF_FLEETS]

@@ -1,0 +1,359 @@
+"""Mutations of calls, undos, doubts, people and guards."""
+
+from __future__ import annotations
+
+from tests.promises.breaking import Mutation
+
+_JUDGE = "saga_engine/core/judge.py"
+_DECIDE = "saga_engine/core/decide.py"
+_UNWINDING = "saga_engine/core/unwinding.py"
+_SETTLING = "saga_engine/core/settling.py"
+_CHAIN = "saga_engine/tools/guards/chain.py"
+_KEYS = "saga_engine/core/keys.py"
+_GATE = "saga_engine/tools/policy/gate.py"
+_SIMULATION = "tests/core/simulation.py"
+_UNKNOWN_IS_FAILED = (
+    ('if spec.effect != "read":\n            return r.StepInDoubt', "if False:\n            return r.StepInDoubt"),
+)
+_FORGOTTEN = (("t.RESOLVED, t.COMPENSATED})", "t.RESOLVED, t.COMPENSATED, t.IN_DOUBT, t.ESCALATED})"),)
+
+OF_CALLS = [
+    # 4
+    Mutation(
+        "tests/tools/test_outcomes.py::test_lost_answers_are_unknown",
+        "an unknown error is 'not done'",
+        "saga_engine/tools/outcomes.py",
+        (
+            (
+                '    if word == "unknown":\n        return Unknown(_info(error))',
+                '    if word == "unknown":\n        return NotDone(_info(error))',
+            ),
+        ),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_pitfalls.py::test_14_a_time_out_is_not_stored_as_failed",
+        "unknown is taken for failed",
+        _JUDGE,
+        _UNKNOWN_IS_FAILED,
+        quick=True,
+    ),
+    # 5
+    Mutation(
+        "tests/test_pitfalls.py::test_11_a_charge_that_timed_out_is_not_repeated_without_a_key",
+        "a write without a key is repeated",
+        _DECIDE,
+        (("    if not spec.keyed:\n        return False", "    if not spec.keyed:\n        return True"),),
+        quick=True,
+    ),
+    # 6
+    *(
+        Mutation(
+            "tests/test_keys.py::test_all_attempts_of_a_step_have_one_key_in_each_direction",
+            breaks,
+            file,
+            changes,
+            quick=breaks == "each attempt has a key of its own",
+        )
+        for breaks, file, changes in (
+            (
+                "each attempt has a key of its own",
+                "saga_engine/ports/orders.py",
+                (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
+            ),
+            (
+                "the undo has the key of the call",
+                _KEYS,
+                (("{'f' if direction == FORWARD else 'c'}", "f"),),
+            ),
+            ("all steps have one key", _KEYS, (("{step_key}:{'f'", "{'f'"),)),
+        )
+    ),
+    Mutation(
+        "tests/test_keys.py::test_a_call_whose_result_was_never_journalled_is_repeated_under_its_key",
+        "each owner has keys of its own",
+        "saga_engine/ports/orders.py",
+        (("        state.key(index, way),\n", "        state.key(index, way) + str(state.epoch),\n"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_keys.py::test_the_same_plan_under_the_same_id_elsewhere_has_other_keys",
+        "keys have no seed",
+        _KEYS,
+        ((":{seed}", ""),),
+    ),
+    Mutation(
+        "tests/test_pitfalls.py::test_15_two_identical_calls_are_two_calls",
+        "all steps have one key",
+        _KEYS,
+        (("{step_key}:{'f'", "{'f'"),),
+    ),
+    # 7
+    Mutation(
+        "tests/test_pitfalls.py::test_13_a_step_in_doubt_is_not_forgotten_while_others_are_undone",
+        "a step in doubt has nothing to undo",
+        _UNWINDING,
+        _FORGOTTEN,
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_pitfalls.py::test_20_the_last_step_times_out_and_its_effect_is_not_forgotten",
+        "unknown is taken for failed",
+        _JUDGE,
+        _UNKNOWN_IS_FAILED,
+        quick=True,
+    ),
+    # 8
+    Mutation(
+        "tests/test_pitfalls.py::test_30_five_actions_are_undone_in_reverse_order",
+        "nothing waits for the undos of others",
+        _UNWINDING,
+        (
+            ("sum(1 for other in dependents if state.steps[other].status != t.SKIPPED)", "0"),
+            ("    if step.undo_waits:\n        return", "    if step.undo_waits > 0:\n        return"),
+        ),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_pitfalls.py::test_03_a_failing_step_of_a_graph_leaves_no_upstream_effect",
+        "what nothing waits for is not undone",
+        _UNWINDING,
+        (
+            (
+                "            if step.status == t.SUCCEEDED and _has_undo(state, other):\n                _begin_undo(state, other)",
+                "            if step.status == t.SUCCEEDED and _has_undo(state, other):\n                stack.append(other)",
+            ),
+        ),
+        quick=True,
+    ),
+    # 9
+    Mutation(
+        "tests/test_pitfalls.py::test_07_a_failed_undo_is_never_stored_as_rolled_back",
+        "a failed undo counts as done",
+        _SETTLING,
+        (
+            (
+                '        move(step, "undo_failed")\n        state.to_escalate[index, COMPENSATE] = "undo-failed"',
+                '        move(step, "undone")\n        unwinding.end_undo(state, index)',
+            ),
+        ),
+        quick=True,
+    ),
+    Mutation(
+        "tests/core/test_simulation.py::test_every_law_holds_whatever_happens",
+        "a failed undo counts as done",
+        _SETTLING,
+        (
+            (
+                '        move(step, "undo_failed")\n        state.to_escalate[index, COMPENSATE] = "undo-failed"',
+                '        move(step, "undone")\n        unwinding.end_undo(state, index)',
+            ),
+        ),
+    ),
+    # 10
+    Mutation(
+        "tests/test_pitfalls.py::test_28_a_failed_compensation_is_told_to_people",
+        "nobody is told of a question",
+        "saga_engine/runtime/performer.py",
+        (("return await tell(self._escalation, question, state.at)", "return None"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_pitfalls.py::test_12_a_compensation_that_failed_once_can_be_tried_again",
+        "'retry' is taken for 'undone'",
+        "saga_engine/core/people.py",
+        (('if record.decision == "retry"', 'if record.decision == "never"'),),
+        quick=True,
+    ),
+    # 11
+    Mutation(
+        "tests/test_pitfalls.py::test_24_an_error_that_a_retry_mends_starts_no_rollback",
+        "nothing is tried again",
+        _JUDGE,
+        (("if again and budget and", "if False and budget and"),),
+        quick=True,
+    ),
+    # 18
+    Mutation(
+        "tests/plan/test_checks.py::test_all_faults_come_at_once",
+        "the first problem ends the check",
+        "saga_engine/plan/problems.py",
+        (("        if not self.full():\n            assert", "        if not self._listed:\n            assert"),),
+    ),
+    # 21
+    Mutation(
+        "tests/tools/guards/test_chain.py::test_the_policy_comes_before_all_else_in_both_directions",
+        "the policy is not asked about undos",
+        _CHAIN,
+        (
+            (
+                "verdict = await self._gate.judge(self._tool, params, call)",
+                "verdict = None if call.backward or call.direction == 'compensate' else await self._gate.judge(self._tool, params, call)",
+            ),
+        ),
+        quick=True,
+    ),
+    Mutation(
+        "tests/tools/guards/test_chain.py::test_the_policy_comes_before_all_else_in_both_directions",
+        "the memory is asked before the policy",
+        _CHAIN,
+        (
+            (
+                "        if full or tool.dedupe_ttl_s is not None:\n            inner = Memory(tool, inner, self._memories, counts, self._waiting).call\n        if self._gate is not None and self._gate.concerns(name):\n            inner = _Policed(tool, inner, self._gate).call\n",
+                "        if self._gate is not None and self._gate.concerns(name):\n            inner = _Policed(tool, inner, self._gate).call\n        if full or tool.dedupe_ttl_s is not None:\n            inner = Memory(tool, inner, self._memories, counts, self._waiting).call\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/tools/guards/test_chain.py::test_a_policy_that_fails_allows_nothing",
+        "a policy that fails allows the call",
+        _CHAIN,
+        (
+            (
+                '            return Blocked(\n                ErrorInfo("policy_failed"',
+                '            verdict = None\n            (\n                ErrorInfo("policy_failed"',
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/tools/policy/test_gate.py::test_a_limit_that_cannot_be_looked_up_lets_nothing_through",
+        "a limit that cannot be written is passed",
+        _GATE,
+        (
+            (
+                "            await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS)",
+                "            with __import__('contextlib').suppress(Exception):\n                await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS)",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/tools/policy/test_gate.py::test_a_limit_that_cannot_be_looked_up_lets_nothing_through",
+        "a limit that cannot be read is empty",
+        _GATE,
+        (
+            (
+                "        entries = dict(await self._store.tally(tally))",
+                "        try:\n            entries = dict(await self._store.tally(tally))\n        except Exception:\n            entries = {}",
+            ),
+        ),
+        quick=True,
+    ),
+    # 22
+    *(
+        Mutation(
+            "tests/tools/policy/test_gate.py::test_an_approval_is_for_the_exact_call",
+            f"an approval holds for any {what}",
+            _GATE,
+            (
+                (
+                    '[call.saga_id, call.step_id, call.direction, self._tool.name, self._shown, "\\n".join(self._asked)]',
+                    "[" + ", ".join(kept) + "]",
+                ),
+            ),
+            quick=what == "params",
+        )
+        for what, kept in (
+            (
+                name,
+                [
+                    text
+                    for text in (
+                        "call.saga_id",
+                        "call.step_id",
+                        "call.direction",
+                        "self._tool.name",
+                        "self._shown",
+                        '"\\n".join(self._asked)',
+                    )
+                    if text != dropped
+                ],
+            )
+            for name, dropped in (
+                ("saga", "call.saga_id"),
+                ("step", "call.step_id"),
+                ("direction", "call.direction"),
+                ("tool", "self._tool.name"),
+                ("params", "self._shown"),
+                ("rule", '"\\n".join(self._asked)'),
+            )
+        )
+    ),
+    Mutation(
+        "tests/cli/test_configured.py::test_an_approval_shows_the_exact_call_and_lets_it_be_made",
+        "an approval is of no use",
+        _GATE,
+        (("if call.approved == exact:", "if False:"),),
+    ),
+    Mutation(
+        "tests/core/test_mutants.py::test_the_simulation_catches",
+        "the simulation does not look at approvals",
+        _SIMULATION,
+        (("and nobody's approval of it is valid\")", '") if False else None'),),
+        only="approval",
+    ),
+    # 24
+    Mutation(
+        "tests/tools/policy/test_folders.py::test_outside",
+        "links are not followed",
+        "saga_engine/tools/policy/folders.py",
+        (("return Path(os.path.realpath(path, strict=True))", "return Path(os.path.abspath(path))"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/tools/policy/test_hosts.py::test_hosts_in_params",
+        "addresses inside are called",
+        "saga_engine/tools/policy/hosts.py",
+        (("            if reason is not None:\n", "            if False:\n"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/tools/policy/test_hosts.py::test_each_host_has_one_spelling",
+        "addresses keep their encoding",
+        "saga_engine/tools/policy/hosts.py",
+        (("return str(IPv4Address(socket.inet_aton(name)))", "return name"),),
+        quick=True,
+    ),
+    # 25
+    Mutation(
+        "tests/tools/policy/test_gate.py::test_a_limit_against_a_model",
+        "a call that is in doubt uses up nothing",
+        _GATE,
+        (
+            ("if not entries or not isinstance(outcome, NotDone | Blocked | Ask):", "if not entries:"),
+            (
+                "definite = isinstance(outcome, NotDone) and outcome.definite",
+                "definite = getattr(outcome, 'output', None) is None",
+            ),
+        ),
+        quick=True,
+    ),
+    Mutation(
+        "tests/tools/policy/test_gate.py::test_a_limit_against_a_model",
+        "a 'not done' after a doubt uses up nothing",
+        _GATE,
+        (("if entry.fresh or definite:", "if True:"),),
+    ),
+    Mutation(
+        "tests/tools/policy/test_gate.py::test_counts_live_in_the_store",
+        "each process counts for itself",
+        _GATE,
+        (
+            (
+                'tally = f"{rule.name}\\n{self._call.saga_id}"',
+                'tally = f"{rule.name}\\n{self._call.saga_id}\\n{id(self._gate)}"',
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/tools/policy/test_gate.py::test_parallel_steps_do_not_share_the_last_room",
+        "parallel steps are judged side by side",
+        _GATE,
+        (
+            (
+                "                        await turn.acquire()\n                        lock = turn\n",
+                "                        lock = None\n",
+            ),
+        ),
+        quick=True,
+    ),
+]

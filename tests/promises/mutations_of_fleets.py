@@ -1,0 +1,519 @@
+"""Mutations of guards that sagas share, sessions, forks, traces, fail-over, workers, and Temporal."""
+
+from __future__ import annotations
+
+from tests.promises.breaking import Mutation
+from tests.promises.mutations_of_stores import DEAF, PERFORMER, PERMIT, UNWRITTEN
+
+_DRIVER = "saga_engine/runtime/driver.py"
+_MEMORY = "saga_engine/tools/guards/memory.py"
+_MEMORY_LUA = "saga_engine/stores/lua/guard_memory.lua"
+_QUEUE_LUA = "saga_engine/stores/lua/guard_queue.lua"
+_BREAKERS = "saga_engine/tools/guards/breakers.py"
+_GROWING = "saga_engine/plan/growing.py"
+_SESSION = "saga_engine/runtime/session.py"
+_TRACE = "saga_engine/core/trace_file.py"
+_TAKE = "saga_engine/stores/lua/take.lua"
+_RELEASE = "saga_engine/stores/lua/release.lua"
+_WORKER = "saga_engine/runtime/worker.py"
+_PERFORMING = "saga_engine/temporal/performing.py"
+_ACTIVITIES = "saga_engine/temporal/activities.py"
+_WIRE = "saga_engine/stores/wire.py"
+#: A call in doubt is taken for one that was not made.
+_DOUBT_LOST = (
+    (
+        "settling.doubt(state, index, direction, None, None)",
+        "state.in_flight.pop((index, direction)); (state.ready if direction == 'forward' else state.undo_ready)[index] = None",
+    ),
+)
+#: Nobody gives up what he has taken.
+_KEPT = (("  redis.call('HSET', KEYS[1], 'owner', '')\n", ""),)
+_UNCONFIRMED = (("if here < 1 or there < replicas:", "if here < 1:"),)
+_FORGETS_NONCE = (("self._nonce = self._nonce or secrets.token_hex(8)", "self._nonce = secrets.token_hex(8)"),)
+
+OF_FLEETS = [
+    # 26
+    Mutation(
+        "tests/tools/guards/test_memory.py::test_the_claim_is_written_before_the_call_and_the_result_before_anybody_hears",
+        "the result is written after the answer",
+        _MEMORY,
+        (
+            (
+                "            await self._memories.remember(entry, outcome, params, call)\n        elif",
+                "            import asyncio as a; a.get_running_loop().create_task(self._memories.remember(entry, outcome, params, call))\n        elif",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/tools/guards/test_memory.py::test_a_crash_between_leaves_a_claim_that_only_its_owner_may_settle",
+        "a claim without a result is anybody's",
+        _MEMORY_LUA,
+        (("    return {'busy', holder}", "    return {'new'}"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/tools/guards/test_memory.py::test_nobody_undoes_what_another_saga_relies_on",
+        "nobody is written down who got another's result",
+        _MEMORY_LUA,
+        ((", 'by:' .. owner, '')", ")"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/stores/test_guards.py::test_memories_are_like_their_model",
+        "a late result brings back what is being undone",
+        _MEMORY_LUA,
+        ((" or call('HEXISTS', record, 'm:' .. digest) == 0 then", " then"),),
+    ),
+    # 28
+    Mutation(
+        "tests/tools/guards/test_processes.py::test_never_two_at_once_and_all_are_served",
+        "everybody's turn is at once",
+        _QUEUE_LUA,
+        (("local turn = front()", "local turn = ARGV[1] == 'take' and ARGV[3] or front()"),),
+    ),
+    Mutation(
+        "tests/tools/guards/test_processes.py::test_a_holder_that_is_killed_frees_its_resource_after_its_lease",
+        "the dead keep their place",
+        _QUEUE_LUA,
+        (
+            ("return until_ms and tonumber(until_ms) > now", "return until_ms"),
+            ("local DROP_AT_ONCE = 64", "local DROP_AT_ONCE = 0"),
+            ("call('PEXPIREAT', queue, at_ms)", "call('PERSIST', queue)"),
+            ("call('PEXPIREAT', alive, at_ms)", "call('PERSIST', alive)"),
+        ),
+    ),
+    Mutation(
+        "tests/tools/guards/test_resources.py::test_crossed_resources_do_not_deadlock",
+        "resources are taken in the order in which they are named",
+        "saga_engine/tools/guards/resources.py",
+        (("sorted(", "list("),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/stores/test_guards.py::test_queues_are_like_their_model",
+        "whoever asks again goes to the end",
+        _QUEUE_LUA,
+        (
+            (
+                "    if not lives(ticket) or not call('ZSCORE', queue, ticket) then\n      join(ticket)\n    end",
+                "    join(ticket)",
+            ),
+        ),
+        quick=True,
+    ),
+    # 29
+    Mutation(
+        "tests/tools/guards/test_breakers.py::test_failures_in_a_row_open_it_for_all_processes",
+        "a failure is not written down",
+        _BREAKERS,
+        (("        bad = failed(outcome)\n", "        bad = False\n"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/tools/guards/test_breakers.py::test_one_trial_decides",
+        "everybody gets a trial",
+        "saga_engine/stores/lua/guard_breaker.lua",
+        (("    return breaker.trial == nonce and 1 or 0\n", "    return 1\n"),),
+    ),
+    Mutation(
+        "tests/tools/guards/test_breakers.py::test_a_compensation_passes_and_its_outcome_counts",
+        "an open breaker stops compensations",
+        _BREAKERS,
+        (("if not state.tripped or call.backward or call.direction == COMPENSATE:", "if not state.tripped:"),),
+        quick=True,
+    ),
+    # 31
+    Mutation(
+        "tests/plan/test_growing.py::test_what_is_added_is_checked_like_a_plan",
+        "added steps are not judged",
+        _GROWING,
+        (("judged_from = first if fresh else len(whole.steps)", "judged_from = len(whole.steps)"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/plan/test_growing.py::test_a_model_may_use_only_what_it_was_given",
+        "a model may use any tool",
+        _GROWING,
+        (("if tool not in bounds.tools:", "if False:"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/plan/test_growing.py::test_a_model_may_use_only_what_it_was_given",
+        "a model may use any secret",
+        _GROWING,
+        (("sorted(template.secrets - bounds.secrets)", "()"),),
+    ),
+    Mutation(
+        "tests/plan/test_growing.py::test_a_saga_does_not_grow_for_ever",
+        "additions are not counted",
+        _GROWING,
+        (("if len(additions) > MAX_ADDITIONS:", "if False:"),),
+    ),
+    Mutation(
+        "tests/cli/test_amend.py::test_added_steps_are_undone_with_the_rest",
+        "added steps are not undone",
+        "saga_engine/core/unwinding.py",
+        (
+            (
+                "    for index, step in enumerate(state.steps):\n        if step.status == t.PENDING:",
+                "    for index, step in enumerate(state.steps):\n        if state.added and index >= 3 and step.status == t.SUCCEEDED:\n            continue\n        if step.status == t.PENDING:",
+            ),
+        ),
+    ),
+    # 32
+    Mutation(
+        "tests/kill/test_sessions.py::test_killed_anywhere",
+        "what was in flight at a crash is called anew",
+        "saga_engine/core/evolve.py",
+        _DOUBT_LOST,
+        only="well and bare",
+    ),
+    Mutation(
+        "tests/kill/test_sessions.py::test_two_agents_with_one_id",
+        "a session is taken from its living owner",
+        "saga_engine/stores/lua/acquire.lua",
+        (("if holder ~= owner and holder ~= dead_owner then", "if false then"),),
+        only="embedded",
+    ),
+    Mutation(
+        "tests/test_session_lives.py::test_whatever_dies_when_the_outside_is_as_if_nothing_had",
+        "what was in flight at a crash is called anew",
+        "saga_engine/core/evolve.py",
+        _DOUBT_LOST,
+    ),
+    # 33
+    Mutation(
+        "tests/core/test_forking.py::test_nothing_runs_that_could_be_taken_over",
+        "a step that has changed its id is run again",
+        "saga_engine/core/forking.py",
+        (("for own_only in (True, False):", "for own_only in (True,):"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/core/test_forking.py::test_every_effect_has_one_owner",
+        "the old saga undoes what it has handed over",
+        "saga_engine/core/state.py",
+        ((" or step.handed_to", ""),),
+    ),
+    Mutation(
+        "tests/kill/test_forks.py::test_killed_anywhere",
+        "what was in flight at a crash is called anew",
+        "saga_engine/core/evolve.py",
+        _DOUBT_LOST,
+        only="fails and bare",
+    ),
+    Mutation(
+        "tests/kill/test_forks.py::test_two_processes_fork_the_same_saga",
+        "a fork claims nothing",
+        "saga_engine/runtime/forking.py",
+        (('if claim.verdict not in ("new", "ours"):', "if False:"),),
+    ),
+    # 34
+    Mutation(
+        "tests/core/test_trace.py::test_tampering_is_found",
+        "the hash of a line is not looked at",
+        _TRACE,
+        (('if sha256(data[: found.start()] + b"}").hexdigest() != found[1].decode():', "if False:"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/core/test_trace.py::test_a_line_with_a_new_hash_is_found_by_the_next",
+        "the hash of the line before is not looked at",
+        _TRACE,
+        (('if body["prev"] != last or body["seq"] != number - 1:', 'if body["seq"] != number - 1:'),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/core/test_trace.py::test_a_signed_trace_cannot_be_rewritten",
+        "a signature is not looked at",
+        _TRACE,
+        (("            if problem is not None:\n", "            if False:\n"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/core/test_trace.py::test_a_signed_trace_is_as_its_signer_wrote_it",
+        "a signature is not looked at",
+        _TRACE,
+        (("            if problem is not None:\n", "            if False:\n"),),
+    ),
+    Mutation(
+        "tests/core/test_replay.py::test_an_engine_agrees_with_its_own_journal",
+        "today's engine waits longer",
+        "saga_engine/core/replay.py",
+        (
+            (
+                "found = deciding.decide(state, now, self._means[0])",
+                "found = deciding.decide(state, now - 1000, self._means[0])",
+            ),
+        ),
+        quick=True,
+    ),
+    # 35
+    *(
+        Mutation(test, "an acknowledgement waits for no replica", _WIRE, _UNCONFIRMED)
+        for test in (
+            "tests/kill/test_failover.py::test_a_primary_of_a_cluster_is_killed",
+            "tests/kill/test_failover.py::test_the_primary_of_sentinels_is_killed",
+            "tests/stores/test_replicated.py::test_nothing_that_others_rely_on_counts_without_the_replica",
+        )
+    ),
+    Mutation(
+        "tests/kill/test_matrix_elsewhere.py::test_killed_anywhere_and_resumed",
+        "intents are acted on and not written",
+        _DRIVER,
+        UNWRITTEN,
+        only="cluster and graph and bare",
+    ),
+    # 36
+    Mutation(
+        "tests/kill/test_failover.py::test_a_driver_notices_that_its_journal_went_back",
+        "an append does not look where the journal ends",
+        "saga_engine/stores/lua/append.lua",
+        (("  if length ~= seq then\n    return CONFLICT", "  if false then\n    return CONFLICT"),),
+    ),
+    Mutation(
+        "tests/kill/test_failover.py::test_fsync_alone_may_lose_and_never_does_twice",
+        "each owner has keys of its own",
+        "saga_engine/ports/orders.py",
+        (("        state.key(index, way),\n", "        state.key(index, way) + str(state.epoch),\n"),),
+    ),
+    Mutation(
+        "tests/stores/test_cluster.py::test_nothing_runs_on_half_of_a_slot",
+        "a script does not name the key that never exists",
+        "saga_engine/stores/calls.py",
+        (("    if not keys:\n        return keys\n", "    return keys\n"),),
+    ),
+    # 37
+    Mutation(
+        "tests/test_chaos.py::test_whatever_goes_wrong_ledger_report_and_journal_agree",
+        "what was in flight at a crash is called anew",
+        "saga_engine/core/evolve.py",
+        _DOUBT_LOST,
+    ),
+    # workers
+    Mutation(
+        "tests/kill/test_workers.py::test_a_worker_killed_anywhere",
+        "nobody looks after the dead",
+        _WORKER,
+        (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
+        only="embedded",
+    ),
+    Mutation(
+        "tests/kill/test_workers.py::test_a_worker_killed_while_it_looks_after_the_dead",
+        "an owner is forgotten before its sagas are found",
+        "saga_engine/stores/lua/reclaim.lua",
+        (("if status == '' then", "redis.call('SREM', owners, owner)\nif status == '' then"),),
+        only="reclaim and after",
+    ),
+    Mutation(
+        "tests/kill/test_workers.py::test_a_worker_killed_while_it_hands_over",
+        "nobody looks after the dead",
+        _WORKER,
+        (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
+        only="embedded and before",
+    ),
+    Mutation(
+        "tests/kill/test_workers.py::test_two_workers_race_for_two_hundred_sagas",
+        "what was taken is offered to others",
+        _TAKE,
+        (("      call('ZREM', due, id)\n", ""), (" and ttl_of(tag, found[1]) == 0 then", " then")),
+        only="embedded",
+    ),
+    Mutation(
+        "saga_engine/testing/work_conformance.py::test_many_ask_at_once",
+        "what was taken is offered to others",
+        _TAKE,
+        (("      call('ZREM', due, id)\n", ""), (" and ttl_of(tag, found[1]) == 0 then", " then")),
+        quick=True,
+    ),
+    Mutation(
+        "saga_engine/testing/work_conformance.py::test_taking_is_fenced_by_a_new_epoch",
+        "taking makes no new epoch",
+        _TAKE,
+        (("call('HINCRBY', head, 'epoch', 1)", "call('HINCRBY', head, 'epoch', 0)"),),
+    ),
+    Mutation(
+        "tests/kill/test_workers.py::test_a_lost_answer_is_asked_for_again",
+        "each request is another one",
+        _WORKER,
+        _FORGETS_NONCE,
+        only="embedded",
+    ),
+    Mutation(
+        "tests/runtime/test_worker.py::test_a_worker_that_stops_before_it_got_its_answer_leaves_nothing_behind",
+        "what an unanswered request took is not asked for",
+        _WORKER,
+        (("                if self._nonce:\n", "                if False:\n"),),
+    ),
+    Mutation(
+        "tests/runtime/test_worker.py::test_a_worker_that_is_cancelled_while_it_asks",
+        "a cancelled worker does not wait for its answer",
+        _WORKER,
+        (
+            (
+                "            self._room.set()\n            await turns\n            raise",
+                "            self._room.set()\n            turns.cancel()\n            raise",
+            ),
+            ("                if self._nonce:\n", "                if False:\n"),
+        ),
+    ),
+    Mutation(
+        "tests/runtime/test_worker.py::test_a_lost_answer_to_an_acquire_leaves_the_saga_to_workers",
+        "nothing is owed after a lost answer",
+        "saga_engine/runtime/fleet.py",
+        (("            self.debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost\n", ""),),
+    ),
+    Mutation(
+        "tests/kill/test_workers.py::test_a_frozen_worker_is_overtaken",
+        "a call is made after the lease is lost",
+        PERFORMER,
+        PERMIT,
+        also=DEAF,
+        only="embedded and between",
+    ),
+    Mutation(
+        "tests/kill/test_workers.py::test_sigterm_in_the_middle_of_a_call",
+        "a worker that stops gives nothing up",
+        _RELEASE,
+        _KEPT,
+        only="embedded",
+    ),
+    Mutation(
+        "tests/cli/test_worker.py::test_sigterm_hands_over_and_leaves_nothing_behind",
+        "a worker that stops gives nothing up",
+        _RELEASE,
+        _KEPT,
+    ),
+    *(
+        Mutation(
+            test,
+            "timers are not written into the queue",
+            "saga_engine/stores/lua/append.lua",
+            (("  if released and chosen.due_ms then\n", "  if false then\n"),),
+        )
+        for test in (
+            "tests/kill/test_workers.py::test_a_timer_outlives_its_worker",
+            "tests/runtime/test_worker.py::test_an_approval_expires_with_nobody_but_a_worker",
+            "tests/runtime/test_worker.py::test_people_are_reminded_with_nobody_but_a_worker",
+            "tests/runtime/test_worker.py::test_people_are_told_at_last",
+        )
+    ),
+    Mutation(
+        "tests/kill/test_workers.py::test_an_answer_whose_sender_dies_is_read_by_a_worker",
+        "mail brings no worker",
+        "saga_engine/stores/lua/post.lua",
+        (("    redis.call('ZADD', tag .. 'due', soon, id)\n", ""),),
+    ),
+    Mutation(
+        "saga_engine/testing/work_conformance.py::test_mail_that_the_owner_did_not_read_brings_a_worker",
+        "mail brings no worker",
+        _RELEASE,
+        (("    due_ms = due_ms == 0 and now or math.min(due_ms, now + SOON_MS)\n", ""),),
+    ),
+    Mutation(
+        "tests/runtime/test_worker.py::test_a_saga_whose_tool_is_missing_is_left_for_another_worker",
+        "a saga is taken before its tools are looked for",
+        "saga_engine/runtime/journal.py",
+        (("    if missing:\n", "    if False:\n"),),
+    ),
+    Mutation(
+        "saga_engine/testing/work_conformance.py::test_a_full_queue_takes_no_more",
+        "a refused submission is written",
+        "saga_engine/stores/lua/append.lua",
+        (
+            (
+                "    return FULL\n",
+                "    push(journal, first, last)\n    call('HSET', head, 'status', 'PENDING', 'epoch', 0, 'owner', '', 'digest', chosen.digest)\n    return FULL\n",
+            ),
+        ),
+        quick=True,
+    ),
+    # Temporal
+    Mutation(
+        "tests/temporal/test_sagas.py::test_the_same_journal_as_in_process",
+        "a record is left out",
+        "saga_engine/temporal/workflow.py",
+        (
+            (
+                "self._records.append(encode(started, self._values))",
+                "self._records.append(encode(msgspec.structs.replace(started, engine='x', digest='y'), self._values))",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/temporal/test_histories.py::test_a_recorded_history_plays_as_it_went",
+        "calls go by another name",
+        "saga_engine/temporal/wire.py",
+        (('CALL: Final = "saga_call"', 'CALL: Final = "saga_calls"'),),
+    ),
+    *(
+        Mutation(
+            test,
+            "a call whose worker died was not made",
+            _PERFORMING,
+            (
+                (
+                    '            return Unknown(ErrorInfo("worker_lost"',
+                    '            return NotDone(retryable=True, error=ErrorInfo("worker_lost"',
+                ),
+            ),
+            only=only,
+        )
+        for test, only in (
+            ("tests/temporal/test_kills.py::test_killed_anywhere", "bare"),
+            ("tests/temporal/test_kills.py::test_killed_and_restarted_as_another_process", ""),
+        )
+    ),
+    Mutation(
+        "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
+        "a worker does not ask whether a call is still its own",
+        _ACTIVITIES,
+        (("            await _still_ours()\n", ""),),
+    ),
+    Mutation(
+        "tests/temporal/test_kills.py::test_a_worker_that_slept_may_begin_nothing",
+        "a worker that slept may begin a call",
+        _ACTIVITIES,
+        (("if activity.is_cancelled() or (limit_s and silent_s >= limit_s):", "if activity.is_cancelled():"),),
+    ),
+    Mutation(
+        "tests/temporal/test_kills.py::test_what_a_lost_activity_tells",
+        "a call whose worker died was not made",
+        _PERFORMING,
+        (('            return Unknown(ErrorInfo("worker_lost"', '            return NotDone(ErrorInfo("worker_lost"'),),
+    ),
+    Mutation(
+        "tests/temporal/test_guarded.py::test_a_call_that_no_worker_began_in_time_was_not_made",
+        "a call that nobody began is in doubt",
+        _PERFORMING,
+        (
+            (
+                "            return NotDone(info, retryable=True, counted=False)\n        if cause.type == TimeoutType.HEARTBEAT:",
+                "            return Unknown(info)\n        if cause.type == TimeoutType.HEARTBEAT:",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/temporal/test_guarded.py::test_a_long_saga_is_continued_in_other_runs",
+        "a saga is continued without its last record",
+        "saga_engine/temporal/workflow.py",
+        (("wire.pack_journal(self._records)", "wire.pack_journal(self._records[:-1])"),),
+    ),
+    Mutation(
+        "tests/temporal/test_guarded.py::test_a_secret_is_in_no_history",
+        "what a tool answers is not scrubbed",
+        _ACTIVITIES,
+        (
+            (
+                "outcome = scrub(await self._made(order, params, call), secrets)",
+                "outcome = await self._made(order, params, call)",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/temporal/test_guarded.py::test_only_marks_become_secrets",
+        "marks can be guessed",
+        "saga_engine/temporal/secrets.py",
+        (("    while nonce in text:\n", "    while False:\n"),),
+    ),
+]
