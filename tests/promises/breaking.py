@@ -31,6 +31,7 @@ class Mutation(NamedTuple):
     ``test`` is written as in docs/guarantees.md. ``changes`` are texts of ``file`` and what stands in their place; ``also`` has
     those of other files.
     ``only`` is a part of the ids (``-k``) where a test has many cases; ``quick``: it runs in every CI run.
+    ``hangs``: what is broken comes to a standstill, so the test is noticed to wait in vain.
     """
 
     test: str
@@ -40,6 +41,7 @@ class Mutation(NamedTuple):
     also: tuple[tuple[str, str, str], ...] = ()
     only: str = ""
     quick: bool = False
+    hangs: bool = False
 
     @property
     def id(self) -> str:
@@ -93,7 +95,18 @@ class Copy:
             node = [_SUITES[path], "-k", f"{name} and embedded" if not mutation.only else f"{name} and {mutation.only}"]
         elif mutation.only:
             node += ["-k", mutation.only]
-        command = [sys.executable, "-m", "pytest", *node, "-n", "0", "-x", "--timeout", "90", "-rfE"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *node,
+            "-n",
+            "0",
+            "-x",
+            "--timeout",
+            "30" if mutation.hangs else "200",
+            "-rfE",
+        ]
         command += [
             "-p",
             "no:cacheprovider",

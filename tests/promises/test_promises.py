@@ -31,3 +31,4 @@ def test_the_named_test_notices(tree: Copy, row: Mutation) -> None:
     code, said = tree.play(row)
     assert code == 1, f"'{row.breaks}' was not noticed by {row.test} (exit code {code}):\n{said}"
     assert "FAILED" in said, f"{row.test} could not run:\n{said}"
+    assert row.hangs == ("Timeout (>" in said), f"{row.test} ended only because its time was up:\n{said}"

@@ -538,7 +538,7 @@ async def test_what_cannot_be_taken_back_stays_counted(store):
     assert await made(gate, 2) == "deny"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -546,6 +546,7 @@ async def test_what_cannot_be_taken_back_stays_counted(store):
             st.decimals(0, 60, places=2),
             st.sampled_from(["done", "not-done", "definite", "unknown", "crash"]),
         ),
+        min_size=3,
         max_size=14,
     )
 )
