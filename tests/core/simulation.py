@@ -38,142 +38,17 @@ from saga_engine.core.state import State
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tooling import ToolSpec
+from tests.core.cases import SPARE, Catalog, make_case
 
 MAX_CYCLES = 2000
 MAX_CRASHES = 20
-#: How many steps may be added while a saga runs.
-SPARE = 12
-
 
 WRITTEN = r.Written("simulated", "replan@1")
 
 
 class Violation(AssertionError):
     """A law of the engine was broken."""
-
-
-class Catalog:
-    """Tool declarations by name."""
-
-    def __init__(self, specs: list[ToolSpec]) -> None:
-        self._specs = {spec.name: spec for spec in specs}
-
-    def spec(self, name: str) -> ToolSpec | None:
-        return self._specs.get(name)
-
-    def names(self) -> list[str]:
-        return list(self._specs)
-
-
-def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
-    """A random plan that passes the checks, and its tools."""
-    count = dice.randint(1, 6)
-    graph = dice.random() < 0.5
-    pivot = dice.randrange(count) if dice.random() < 0.25 and not graph else None
-    steps: list[dict[str, Any]] = []
-    specs: list[ToolSpec] = []
-    policy = RetryPolicy(max_attempts=dice.randint(1, 3), base_s=1.0, max_s=4.0)
-    for index in range(count):
-        key = f"s{index}"
-        read = dice.random() < 0.15 and index != pivot
-        after_pivot = pivot is not None and index > pivot
-        step: dict[str, Any] = {"step_id": key, "tool": f"do_{key}", "params": {"n": index}}
-        last_good_s = 60.0 if read and dice.random() < 0.5 else None
-        semantic = not read and index != pivot and not after_pivot and dice.random() < 0.12
-        specs.append(
-            ToolSpec(
-                name=f"do_{key}",
-                effect="read" if read else "write",
-                keyed=dice.random() < 0.6,
-                key_ttl_s=dice.choice([None, None, 12.0]),
-                timeout_s=6.0,
-                probe=f"probe_{key}" if dice.random() < 0.3 else None,
-                retry=policy,
-                remembers=not read and dice.random() < 0.3,
-                last_good_s=last_good_s,
-                semantic="approve" if semantic else None,
-            )
-        )
-        specs.append(ToolSpec(name=f"alt_{key}", keyed=dice.random() < 0.5, timeout_s=6.0, retry=policy))
-        specs.append(ToolSpec(name=f"undo_alt_{key}", keyed=True))
-        specs.append(ToolSpec(name=f"probe_{key}", effect="read"))
-        specs.append(
-            ToolSpec(
-                name=f"undo_{key}",
-                keyed=dice.random() < 0.6,
-                tolerates_absence=dice.random() < 0.6,
-                probe=f"probe_{key}" if dice.random() < 0.2 else None,
-            )
-        )
-        step["fallback"] = make_fallbacks(dice, key, read=read, undone=index != pivot and not after_pivot)
-        if last_good_s:
-            step["fallback"].append({"cached_s": 30})
-        if dice.random() < 0.2:
-            step["fallback"].append({"queue_s": 3})
-        if not step["fallback"]:
-            del step["fallback"]
-        if index == pivot:
-            step["kind"] = "pivot"
-        elif after_pivot and not read:
-            step["kind"] = "retriable"
-        elif not read and not semantic:
-            by_key = dice.random() < 0.5
-            step["rollback"] = {
-                "tool": f"undo_{key}",
-                "params": {"ref": "$key" if by_key else f"$output.step_{key}.ref"},
-                "retry": {"max_attempts": dice.randint(1, 3), "base_s": 1, "max_s": 2},
-            }
-        if graph and index:
-            step["depends_on"] = sorted({f"s{dice.randrange(index)}" for _ in range(dice.randint(0, 2))})
-        if index and not graph and dice.random() < 0.4:
-            step["params"]["earlier"] = f"$output.step_s{dice.randrange(index)}.ref"
-        steps.append(step)
-    plan: dict[str, Any] = {"goal": "simulated", "steps": steps}
-    if dice.random() < 0.35:
-        plan["on_failure"] = dice.choice(["pause", "replan"])
-    for number in range(SPARE):
-        specs += [*spare_tools(dice, f"x{number}"), *spare_tools(dice, f"y{number}")]
-    if dice.random() < 0.15 or any("queue_s" in each for step in steps for each in step.get("fallback", ())):
-        plan["deadline_s"] = dice.randint(1, 12)
-    if dice.random() < 0.15:
-        plan["max_tool_calls"] = dice.randint(1, 8)
-    return plan, Catalog(specs)
-
-
-def spare_tools(dice: random.Random, key: str) -> list[ToolSpec]:
-    """The tools of a step that is added while the saga runs, and of one that makes up for another."""
-    once = RetryPolicy(max_attempts=2, base_s=1.0, max_s=1.0)
-    return [
-        ToolSpec(name=f"do_{key}", keyed=dice.random() < 0.7, undo=f"undo_{key}", retry=once, timeout_s=6.0),
-        ToolSpec(
-            name=f"undo_{key}",
-            keyed=True,
-            tolerates_absence=True,
-            retry=once,
-            input_schema={"type": "object", "properties": {"ref": {}}},
-        ),
-        ToolSpec(
-            name=f"fix_{key}",
-            keyed=dice.random() < 0.7,
-            compensates=True,
-            semantic=dice.choice(["auto", "approve", None]),
-            retry=once,
-            timeout_s=6.0,
-        ),
-    ]
-
-
-def make_fallbacks(dice: random.Random, key: str, *, read: bool, undone: bool) -> list[dict[str, Any]]:
-    """Another tool that may stand in for a step, with an undo of its own."""
-    if read or dice.random() > 0.3:
-        return []
-    fallback: dict[str, Any] = {"tool": f"alt_{key}"}
-    if undone:
-        by_key = dice.random() < 0.5
-        params = {"ref": "$key" if by_key else f"$output.step_{key}.ref"}
-        fallback["rollback"] = {"tool": f"undo_alt_{key}", "params": params}
-    return [fallback]
 
 
 @dataclass
@@ -184,7 +59,6 @@ class World:
     standing: dict[str, int] = field(default_factory=dict)  # step -> how many effects of it stand
     applied: dict[str, tuple[int, Any]] = field(default_factory=dict)  # key -> when, and the first result
     times: dict[str, int] = field(default_factory=dict)  # step:direction -> how often an effect was made
-    undo_order: list[str] = field(default_factory=list)
     keys: dict[str, set[str]] = field(default_factory=dict)  # tool -> keys seen
     made_by: dict[str, str] = field(default_factory=dict)  # step -> the tool that made what stands
     elsewhere: set[str] = field(default_factory=set)  # steps whose effect another saga made
@@ -225,7 +99,6 @@ class World:
                 if spec.name != own:
                     raise Violation(f"{step}: made by {self.made_by[step]} and undone by {spec.name}")
                 self.standing[step] -= 1
-                self.undo_order.append(step)
             result = {"ok": True}
         self.times[f"{step}:{direction}"] = self.times.get(f"{step}:{direction}", 0) + 1
         if spec.keyed:
@@ -266,24 +139,14 @@ class Simulation:
     def __init__(self, dice: random.Random, trouble: float = 0.5) -> None:
         self.dice = dice
         self.trouble = trouble
-        body, self.catalog = make_case(dice)
-        self.plan_body = body
-        plan = load_plan(body)
-        self.plan: CompiledPlan = compile_plan(plan, self.catalog)
+        self.plan_body, self.catalog = self._case()
+        self.plan = self._compile()
         self.world = World(self.catalog)
         self.journal = Journal()
         self.now = 1_000_000
         self.intended: set[tuple[int, str, int]] = set()
-        self.started = r.SagaStarted(
-            at=self.now,
-            saga_id="sim",
-            plan=body,
-            digest="d",
-            seed="seed",
-            undos=self.plan.undos,
-            reads=sorted(self.plan.reads),
-        )
-        self.growth = Growth(self.started, self.catalog, plan)
+        self.started = self._first()
+        self.growth = Growth(self.started, self.catalog)
         self.means = deciding.Means(planner=dice.random() < 0.7, semantic=dice.choice(["approve", "auto", "never"]))
         self.spare = iter(range(SPARE))
         self.allowed_remedies: set[str] = set()
@@ -296,11 +159,43 @@ class Simulation:
         self.approved: dict[str, int] = {}
         self.inbox: list[Message] = []  # durable: a message leaves it in the append that answers it
 
+    # --- what is simulated ---------------------------------------------------------------------------------------
+
+    def _case(self) -> tuple[dict[str, Any], Catalog]:
+        return make_case(self.dice)
+
+    def _compile(self) -> CompiledPlan:
+        return compile_plan(load_plan(self.plan_body), self.catalog)
+
+    def _first(self) -> r.SagaStarted:
+        return r.SagaStarted(
+            at=self.now,
+            saga_id="sim",
+            plan=self.plan_body,
+            digest="d",
+            seed="seed",
+            undos=self.plan.undos,
+            reads=sorted(self.plan.reads),
+        )
+
+    def _begin(self) -> State:
+        return evolving.begin(self.started, self.plan, self.growth)
+
+    def _fold(self, records: list[r.AnyRecord]) -> State:
+        return evolving.fold(records, self.plan, self.growth)
+
+    def _agent(self, state: State, pending: list[r.AnyRecord]) -> None:
+        """What a session's agent wants recorded; a plan has none."""
+
+    def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
+        """Whether there is somebody to wait for although nothing is under way, and nothing asked."""
+        return False
+
     # --- one owner -----------------------------------------------------------------------------------------------
 
     def run(self) -> State:
         """Until the saga has ended; raises ``Violation``."""
-        state = evolving.begin(self.started, self.plan, self.growth)
+        state = self._begin()
         pending: list[r.AnyRecord] = [self.started]
         while True:
             with contextlib.suppress(Crash):
@@ -322,7 +217,7 @@ class Simulation:
 
     def _take_over(self) -> tuple[State, list[r.AnyRecord]]:
         if not self.journal.data:
-            return evolving.begin(self.started, self.plan, self.growth), [self.started]
+            return self._begin(), [self.started]
         state = self._folded()
         if state.status in t.SAGA_FINAL:
             return state, []
@@ -339,11 +234,14 @@ class Simulation:
         while True:
             self._bump()
             self._outside_message(state)
+            if state.questions and self.dice.random() < 0.1:
+                self._person(state)
             answered = len(self.inbox)
             for message in self.inbox:
                 record = answer(state, message, max(self.now, state.at))
                 evolving.evolve(state, record)
                 pending.append(record)
+            self._agent(state, pending)
             while found := deciding.decide(state, max(self.now, state.at), self.means):
                 self._bump()
                 for record in found:
@@ -357,6 +255,7 @@ class Simulation:
             for record in pending:
                 effect = deciding.effects_of(state, record)
                 if effect is not None:
+                    self._check_turn(state, effect)
                     self.intended.add(place_of(effect))
                     in_flight.append(effect)
             pending = []
@@ -364,13 +263,19 @@ class Simulation:
                 return state
             if in_flight:
                 effect = in_flight.pop(self.dice.randrange(len(in_flight)))
+                if isinstance(effect, AskPlanner) and self.dice.random() < 0.4:  # it takes its time
+                    in_flight.append(effect)
+                    continue
                 pending.append(self._perform(state, effect))
                 continue
+            self._check_deadline(state)
             due = state.next_due(max(self.now, state.at))
             if due is not None and (state.status != t.ESCALATED or self.dice.random() < 0.5):
                 self.now = max(due, self.now)
             elif state.questions:
                 self._person(state)
+            elif self._idle(state, pending):
+                continue
             elif due is None:
                 raise Violation(f"nothing to wait for and not at an end: {view(state)}")
 
@@ -387,7 +292,10 @@ class Simulation:
         return seq + len(data)
 
     def _folded(self) -> State:
-        return evolving.fold([codec.decode(data) for data in self.journal.data], self.plan, self.growth)
+        return self._fold(self.journalled())
+
+    def journalled(self) -> list[r.AnyRecord]:
+        return [codec.decode(data) for data in self.journal.data]
 
     def _maybe_crash(self) -> None:
         if self.crashes < MAX_CRASHES and self.dice.random() < 0.12 * self.trouble:
@@ -453,8 +361,10 @@ class Simulation:
         else:
             tool = f"fix_x{number}"
             steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": number}}]
-            if self.dice.random() < 0.4:
+            if self.dice.random() < 0.6:
                 steps.append({"step_id": f"y{number}", "tool": f"fix_y{number}", "params": {"n": number}})
+                if self.dice.random() < 0.6:  # side by side
+                    steps[1]["depends_on"] = []
             advice = judging.Advice(steps, WRITTEN)
             specs = [self.catalog.spec(str(step["tool"])) for step in steps]
             if all(spec is not None and (spec.semantic or self.means.semantic) == "auto" for spec in specs):
@@ -520,7 +430,7 @@ class Simulation:
     # --- people --------------------------------------------------------------------------------------------------
 
     def _outside_message(self, state: State) -> None:
-        if self.dice.random() < 0.02:
+        if self.dice.random() < (0.3 if "replan" in state.asking.values() else 0.02):
             number = next(self.spare, None)
             if number is not None:
                 self.inbox.append(Message(id=f"a{number}", kind="amend", steps=self._new_steps(number)))
@@ -530,7 +440,11 @@ class Simulation:
 
     def _person(self, state: State) -> None:
         """A person who looks at the world before answering."""
-        question = self.dice.choice(list(state.questions.values()))
+        now = max(self.now, state.at)
+        questions = [asked for asked in state.questions.values() if asked.expires is None or asked.expires > now]
+        if not questions or any(message.kind == "decide" for message in self.inbox):
+            return  # an answer is on its way
+        question = self.dice.choice(questions)
         step = state.plan.steps[question.step].key
         key = state.key(question.step, question.direction)
         spec = state.acting(question.step).spec
@@ -568,7 +482,20 @@ class Simulation:
 
     # --- the laws at the end -------------------------------------------------------------------------------------
 
+    def _check_replans(self) -> None:
+        """What a planner dropped, it had seen."""
+        known = {step["step_id"] for step in self.plan_body["steps"]}
+        seen: set[Any] = set()
+        for record in self.journalled():
+            if isinstance(record, r.PlannerAsked):
+                seen = set(known)
+            elif isinstance(record, r.StepsAdded):
+                if record.written is not None and set(record.dropped) - seen:
+                    raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
+                known |= {step["step_id"] for step in record.steps}
+
     def _check_end(self, state: State) -> None:
+        self._check_replans()
         shown = view(state)
         statuses = {str(step["step_id"]): step["status"] for step in shown["steps"]}
         kinds = {step.key: step.kind for step in state.plan.steps}
@@ -586,6 +513,14 @@ class Simulation:
             raise Violation(f"ended with open ends: {shown}")
         semantic = {str(step) for step in report.get("semantic", ())}
         remedies = {key for key in statuses if kinds[key] == "remedy"}
+        accepted = {
+            said.step for said in self.journalled() if isinstance(said, r.DecisionMade) and said.decision == "leave"
+        }
+        for step in state.plan.steps:
+            if step.remedies is None or step.key not in standing - accepted:
+                continue
+            if state.plan.steps[step.remedies].key not in semantic:
+                raise Violation(f"{step.key} makes up for nothing and stands, and nobody accepted that")
         for step in state.plan.steps:
             stuck = step.remedies
             if stuck is not None and state.plan.steps[stuck].key in semantic and step.key not in standing:
@@ -597,15 +532,40 @@ class Simulation:
         for step in report["compensated"]:
             if self.world.standing.get(str(step)) and str(step) not in semantic:
                 raise Violation(f"{step} is reported compensated and stands")
-        self._check_order(state)
 
-    def _check_order(self, state: State) -> None:
-        position = {step: place for place, step in enumerate(self.world.undo_order)}
-        for compiled in state.plan.steps:
-            for other in compiled.data_deps:
-                before, after = compiled.key, state.plan.steps[other].key
-                if before in position and after in position and position[before] > position[after]:
-                    raise Violation(f"{after} was undone before {before}, which depends on it")
+    # --- the laws on the way -------------------------------------------------------------------------------------
+
+    def _check_deadline(self, state: State) -> None:
+        """Nothing is in flight, and all that can be decided is: a deadline that has passed has turned the saga around."""
+        deadline = self.plan_body.get("deadline_s")
+        if deadline is None or state.backward or state.failing is not None or state.past_pivot:
+            return
+        if max(self.now, state.at) >= self.started.at + deadline * 1000:
+            raise Violation(f"the deadline went by, and nothing came of it: {view(state)}")
+
+    def _check_turn(self, state: State, effect: Any) -> None:
+        """No step is undone while one that comes before it on the way back stands, or may stand, and is to be undone."""
+        if not isinstance(effect, CallTool) or effect.direction == FORWARD:
+            return
+        for other in self._after(state, effect.step):
+            compiled, step = state.plan.steps[other], state.steps[other]
+            settled = step.left or step.by_hand or step.remedied or step.status in (t.COMPENSATED, t.FAILED, t.BLOCKED)
+            to_undo = state.undoing(other) is not None or compiled.semantic
+            if step.forward.doubtful and not settled:
+                raise Violation(f"{state.plan.steps[effect.step].key} is undone, and {compiled.key} is in doubt")
+            if self.world.standing.get(compiled.key) and to_undo and not settled:
+                raise Violation(f"{state.plan.steps[effect.step].key} is undone, and {compiled.key} stands")
+
+    def _after(self, state: State, index: int) -> list[int]:
+        """The steps that depended on a step, in whatever way."""
+        found: dict[int, None] = {}
+        stack = [index]
+        while stack:
+            for other in state.plan.steps[stack.pop()].dependents:
+                if other not in found:
+                    found[other] = None
+                    stack.append(other)
+        return list(found)
 
 
 def place_of(effect: Any) -> tuple[Any, ...]:

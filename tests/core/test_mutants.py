@@ -12,8 +12,9 @@ from types import ModuleType
 
 import pytest
 
-from saga_engine.core import adding, decide, evolve, judge, people, settling, state, unwinding
+from saga_engine.core import adding, agent, decide, evolve, judge, people, settling, state, unwinding
 from saga_engine.errors import JournalUnreadable
+from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation, Violation
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -121,24 +122,94 @@ MUTANTS: dict[str, Patch] = {
 }
 
 
-def hunt(seeds: range) -> str | None:
+#: Faults that a saga with a plan can show, and that leave no mark in the traces of ``test_replay``.
+LATER_MUTANTS: dict[str, Patch] = {
+    "a failed undo lets go of the steps before it": rewrite(
+        settling,
+        "failed",
+        (
+            'state.to_escalate[index, COMPENSATE] = "undo-failed"',
+            (
+                'state.to_escalate[index, COMPENSATE] = "undo-failed"\n'
+                "        [unwinding.undo_turn(state, other) for other in unwinding._let_go(state, index)]"
+            ),
+        ),
+    ),
+    "end while a step that makes up for another is under way": rewrite(
+        decide,
+        "_backward",
+        ("state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions", "state.undo_open"),
+    ),
+    "forget steps that make up for nothing": rewrite(
+        unwinding, "ask_about_remedies", ("compiled.remedies == stuck", "False")
+    ),
+    "a deadline binds only what moves": rewrite(decide, "_bound", ("(moving or idle)", "moving")),
+    "drop what was added while the planner was asked": both(
+        rewrite(adding, "overtaken", ("len(state.steps) > state.replan_saw", "False")),
+        lambda monkeypatch: monkeypatch.setattr(judge, "overtaken", lambda _: False),
+    ),
+}
+#: Faults that only a session can show.
+SESSION_MUTANTS: dict[str, Patch] = {
+    "a turn closes the questions of a roll-back": both(
+        rewrite(
+            unwinding,
+            "close_call",
+            ("(question.step, question.direction) == (index, FORWARD)", "question.step == index"),
+        ),
+        rewrite(unwinding, "_close_forward", (" if question.direction == FORWARD", "")),
+    ),
+    "a turn forgets the undos that wait for a retry": rewrite(
+        unwinding, "_close_forward", ("if place[1] == FORWARD]", "]\n    state.waiting.clear()")
+    ),
+    "calls are added on the way back": rewrite(
+        agent,
+        "takes_calls",
+        ("state.open and state.failing is None and not state.backward", "state.open or state.backward"),
+    ),
+    "calls are added while the session is about to turn around": rewrite(
+        agent, "takes_calls", ("and state.failing is None", "")
+    ),
+    "an undo in flight ends before those that come before it": rewrite(
+        unwinding, "end_undo", ("if not step.returning or step.undo_waits:", "if not step.returning:")
+    ),
+    "accepting a remainder ends the session": rewrite(decide, "_rest", (" and not state.open", "")),
+    "an idle session has no deadline": rewrite(
+        decide, "_bound", ("(state.questions or state.open)", "state.questions")
+    ),
+    "calls of one turn are undone side by side": rewrite(unwinding, "_in_reverse", ("= after, 1", "= after, 0")),
+    "calls are undone in reverse of their making": rewrite(
+        unwinding, "_in_reverse", ("(state.steps[index].happened_nth or _NOT_KNOWN, index)", "index")
+    ),
+    "a call in doubt counts as the first": rewrite(unwinding, "_in_reverse", ("or _NOT_KNOWN", "or 0")),
+}
+
+
+def hunt(seeds: range, *kinds: type[Simulation]) -> str | None:
     """The first broken law, or None."""
-    for seed in seeds:
+    for seed, kind in itertools.product(seeds, kinds or (Simulation,)):
         dice = random.Random(seed)
         try:
-            Simulation(dice, dice.choice([0.3, 0.6, 1.0])).run()
+            kind(dice, dice.choice([0.3, 0.6, 1.0])).run()
         except (Violation, JournalUnreadable, KeyError, AssertionError) as caught:
             return f"{type(caught).__name__}: {caught}"
     return None
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [*MUTANTS, *LATER_MUTANTS])
 def test_the_simulation_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken engine does not get through."""
-    MUTANTS[name](monkeypatch)
+    (MUTANTS | LATER_MUTANTS)[name](monkeypatch)
     assert hunt(range(3000)), f"nothing noticed the mutant '{name}'"
+
+
+@pytest.mark.parametrize("name", SESSION_MUTANTS)
+def test_the_simulation_of_sessions_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is broken for sessions does not get through."""
+    SESSION_MUTANTS[name](monkeypatch)
+    assert hunt(range(3000), SessionSimulation), f"nothing noticed the mutant '{name}'"
 
 
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
-    assert hunt(range(300)) is None
+    assert hunt(range(300), Simulation, SessionSimulation) is None

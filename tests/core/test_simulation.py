@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_engine.core import transitions as t
+from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
 
 
@@ -29,9 +30,31 @@ def test_seeds_reach_every_end() -> None:
     assert all(ends[status] > 50 for status in t.SAGA_FINAL), ends
 
 
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(dice=st.randoms(use_true_random=False), trouble=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
+def test_every_law_holds_for_sessions(dice: random.Random, trouble: float) -> None:
+    """As above, with an agent that calls, rolls back a part, goes on beside that, fails, and ends: in any order."""
+    SessionSimulation(dice, trouble).run()
+
+
+def test_seeds_of_sessions_reach_every_end() -> None:
+    """The corpus of sessions completes, compensates and abandons as well, and rolls back amid all that."""
+    ends: Counter[str] = Counter()
+    for seed in range(600):
+        dice = random.Random(seed)
+        simulation = SessionSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
+        ends[simulation.run().status] += 1
+        kinds = [type(record).__name__ for record in simulation.journalled()]
+        if "RolledBack" in kinds:
+            ends["rolled back"] += 1
+            ends["and turned around"] += "CompensationStarted" in kinds[kinds.index("RolledBack") :]
+    assert all(ends[name] > 40 for name in (*t.SAGA_FINAL, "rolled back", "and turned around")), ends
+
+
 @pytest.mark.slow
-def test_many_more_seeds() -> None:
+@pytest.mark.parametrize("kind", [Simulation, SessionSimulation])
+def test_many_more_seeds(kind: type[Simulation]) -> None:
     """The long form by hand: pytest -m slow --long."""
     for seed in range(10_000, 40_000):
         dice = random.Random(seed)
-        Simulation(dice, dice.choice([0.3, 0.6, 1.0])).run()
+        kind(dice, dice.choice([0.3, 0.6, 1.0])).run()
