@@ -85,7 +85,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _saga(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
     """Make an agent's plan of tool calls one unit: all of it happens, or it is undone, or you are told what is left.

@@ -25,7 +25,7 @@ def command(body: Callable[..., int]) -> Callable[..., None]:
     def run(*args: Any, **options: Any) -> None:
         as_json = bool(options.get("as_json"))
         try:
-            code = body(*args, **options)
+            code = _with_whole_id(body, args, options)
         except KeyboardInterrupt:
             code = _interrupted(as_json=as_json)
         except BrokenPipeError:
@@ -37,6 +37,21 @@ def command(body: Callable[..., int]) -> Callable[..., None]:
     # The backspace is typer's mark for lines that stay as they are.
     run.__doc__ = inspect.cleandoc(body.__doc__ or "").replace("\n\nExample", "\n\n\b\nExample")
     return run
+
+
+def _with_whole_id(body: Callable[..., int], args: tuple[Any, ...], options: dict[str, Any]) -> int:
+    """Run the command; if no saga has the id that was typed, and one alone begins so, with that one."""
+    from saga_engine.errors import SagaNotFound
+
+    try:
+        return body(*args, **options)
+    except SagaNotFound as error:
+        from saga_engine.cli.ids import whole_id
+
+        found = whole_id(error, options)
+        if found is None:
+            raise
+        return body(*args, **{**options, "saga_id": found})
 
 
 def report(error: Exception, *, as_json: bool, debug: bool) -> int:

@@ -19,6 +19,10 @@ _EXTRAS = {
     "http": "httpx2",
     "planner": "pydantic-ai-slim",
     "apprise": "apprise",
+    "langchain": "langchain-core",
+    "pydantic-ai": "pydantic-ai-slim",
+    "temporal": "temporalio",
+    "fast": "uvloop",
 }
 #: A doctor's visit is no time to wait out an outage, in seconds.
 _PATIENCE_S = 2.0

@@ -86,10 +86,13 @@ def _saga(saga_id: str, store: str | None) -> tuple[CompiledPlan, dict[str, str]
     import asyncio
 
     from saga_engine.cli.options import settings_for
+    from saga_engine.cli.reading import no_store, not_found
     from saga_engine.runtime.journal import read_records, state_of
     from saga_engine.stores import open_store
 
     settings = settings_for(store)
+    if (folder := no_store(settings)) is not None:
+        raise not_found(saga_id, folder)
 
     async def read() -> tuple[CompiledPlan, dict[str, str]]:
         backend = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)

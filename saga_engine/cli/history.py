@@ -55,12 +55,15 @@ def history(
 
 
 async def _records(settings: Settings, saga_id: str, *, full: bool) -> list[dict[str, Any]]:
-    from saga_engine.api import Coordinator
+    from saga_engine.cli.reading import looking
 
-    async with Coordinator.open(
-        settings.store, durability=settings.durability, patience_s=settings.patience_s
-    ) as coordinator:
+    async with looking(settings, saga_id) as coordinator:
         return await coordinator.history(saga_id, full=full)
+
+
+def row_of(record: dict[str, Any]) -> list[Any]:
+    """A record as a line of the table: number, time, kind, step, details."""
+    return _row(record, _VALUE_CHARS)
 
 
 def _row(record: dict[str, Any], limit_chars: int) -> list[Any]:

@@ -63,8 +63,11 @@ def inbox(
 async def _open_questions(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
     """The questions, the sagas that ask and cannot be read, and whether there are more of both."""
     from saga_engine.api import Coordinator
+    from saga_engine.cli.reading import no_store
     from saga_engine.errors import JournalUnreadable, SagaNotFound
 
+    if no_store(settings) is not None:
+        return [], [], False
     questions: list[dict[str, Any]] = []
     unreadable: list[dict[str, Any]] = []
     async with Coordinator.open(

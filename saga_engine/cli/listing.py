@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,10 +11,13 @@ import typer
 from saga_engine.cli import exit_codes
 from saga_engine.cli.exit_codes import SagaStatus
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
+from saga_engine.cli.times import age_ms
 
 if TYPE_CHECKING:
     from saga_engine.ports import Head
     from saga_engine.settings import Settings
+
+_MAX_LISTED = 1_000_000
 
 
 def list_sagas(
@@ -25,6 +29,13 @@ def list_sagas(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
+    newer: Annotated[
+        str | None,
+        typer.Option("--newer", metavar="AGE", help="Only sagas that changed within AGE, such as 90s, 2h, 7d."),
+    ] = None,
+    older: Annotated[
+        str | None, typer.Option("--older", metavar="AGE", help="Only sagas that have not changed for AGE.")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -34,6 +45,7 @@ def list_sagas(
     Examples:
       saga list
       saga list --status escalated --json
+      saga list --status running --older 1h
     """
     import asyncio
 
@@ -43,14 +55,19 @@ def list_sagas(
     settings = settings_for(store)
     if settings.engine:
         note(f"hint: these are the sagas of {settings.store}; those of {settings.engine} are in Temporal's own lists")
-    # One more than asked for tells whether there are more.
-    heads = asyncio.run(_heads(settings, None if status is None else status.value, limit + 1))
+    now_ms = time.time() * 1000
+    least = 0.0 if newer is None else now_ms - age_ms(newer, "--newer")
+    most = None if older is None else now_ms - age_ms(older, "--older")
+    # One more than asked for tells whether there are more; the last changed come first.
+    wanted = limit + 1 if most is None else _MAX_LISTED
+    heads = asyncio.run(_heads(settings, None if status is None else status.value, wanted))
+    heads = [head for head in heads if least <= head.changed_ms and (most is None or head.changed_ms <= most)]
     more = len(heads) > limit
     heads = heads[:limit]
     if as_json:
         document({"sagas": [_body(head) for head in heads], "has_more": more})
     elif heads:
-        data(_table(heads))
+        data(_table(heads, now_ms))
     else:
         note("there are no sagas here" if status is None else f"no saga is {status.value}")
     if more and not as_json:
@@ -59,11 +76,15 @@ def list_sagas(
 
 
 async def _heads(settings: Settings, status: str | None, limit: int) -> list[Head]:
+    from saga_engine.cli.reading import no_store, silence_told
     from saga_engine.stores import open_store
 
+    if no_store(settings) is not None:
+        return []
     store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
     try:
-        await store.open()
+        with silence_told(settings):
+            await store.open()
         return list(await store.list(status, limit))
     finally:
         await store.close()
@@ -90,7 +111,7 @@ def _body(head: Head) -> dict[str, Any]:
     }
 
 
-def _table(heads: list[Head]) -> str:
+def _table(heads: list[Head], now_ms: float) -> str:
     from saga_engine.cli import times
     from saga_engine.cli.output import table
 
@@ -98,7 +119,13 @@ def _table(heads: list[Head]) -> str:
     for head in heads:
         summary = _summary(head)
         rows.append(
-            [head.saga_id, head.status, times.local(head.changed_ms), _steps(head, summary), _about(head, summary)]
+            [
+                head.saga_id,
+                head.status,
+                times.ago(head.changed_ms, now_ms),
+                _steps(head, summary),
+                _about(head, summary),
+            ]
         )
     return table(["SAGA", "STATUS", "CHANGED", "STEPS", "ABOUT"], rows, limit_chars=128)
 

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from saga_engine.tools.policy.rules import Policy
     from saga_engine.tools.registry import ToolRegistry
 
+
+def _complete_ids(incomplete: str) -> list[str]:
+    from saga_engine.cli.ids import complete
+
+    return complete(incomplete)
+
+
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -33,7 +40,12 @@ DebugOption = Annotated[
 FullOption = Annotated[
     bool, typer.Option("--full", help="Outputs whole, however large. Else those over 31 KiB are in their cut form.")
 ]
-SagaArgument = Annotated[str, typer.Argument(metavar="ID", help="The saga's id.")]
+SagaArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="The saga's id, or a beginning of it that no other has.", autocompletion=_complete_ids
+    ),
+]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")]
 ByOption = Annotated[
     str | None, typer.Option("--by", metavar="WHO", help="Who says so; journalled. Default: the user's name.")
@@ -99,13 +111,23 @@ def policy_of(settings: Settings) -> Policy:
 def plan_source(plan: str) -> bytes | Path:
     """What ``load_plan`` reads: the bytes of stdin for ``-``, else a path."""
     if plan != "-":
-        return Path(plan)
+        return _piped(Path(plan)) or Path(plan)
     import sys
 
     from saga_engine.plan.limits import MAX_PLAN_BYTES
 
     # One byte more than is allowed tells that it is too large; an endless pipe ends here.
     return sys.stdin.buffer.read(MAX_PLAN_BYTES + 1)
+
+
+def _piped(path: Path) -> bytes | None:
+    """What a pipe holds that a shell made, as in ``saga check <(my-planner)``; None if it is no pipe."""
+    if not path.is_fifo():
+        return None
+    from saga_engine.plan.limits import MAX_PLAN_BYTES
+
+    with path.open("rb") as pipe:
+        return pipe.read(MAX_PLAN_BYTES + 1)
 
 
 def person(by: str | None) -> str:

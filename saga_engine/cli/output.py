@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from saga_engine.errors import Problem, SagaError
 
 _CELL_CHARS: Final = 60
+#: A narrower column tells nothing.
+_LEAST_CELL: Final = 8
 _TEXT_CHARS: Final = 4000
 _NOTE_FORM: Final[list[Callable[[str], str] | None]] = [None]
 _COLOURS: Final = {
@@ -131,9 +133,44 @@ def table(
     """Aligned columns. Every cell is made safe; a cell that is the name of a status is painted."""
     cells = [[shown("" if cell is None else cell, limit_chars) for cell in row] for row in rows]
     widths = [max([_width(title), *(_width(row[at]) for row in cells)]) for at, title in enumerate(titles)]
+    room = _room(sys.stdout if stream is None else stream)
+    if room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
+        widths = _fitted(widths, room - 2 * (len(widths) - 1))
+        cells = [[_cut(cell, widths[at]) for at, cell in enumerate(row)] for row in cells]
+        titles = [_cut(title, widths[at]) for at, title in enumerate(titles)]
     lines = [_line(list(titles), list(titles), widths)]
     lines += [_line(row, [paint(cell, stream=stream) for cell in row], widths) for row in cells]
     return "\n".join(lines)
+
+
+def _room(stream: TextIO) -> int | None:
+    """The columns of the terminal that a table has to fit into; None where no person looks at it."""
+    if not stream.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _fitted(widths: list[int], room: int) -> list[int]:
+    """Narrower columns: the widest give first. The first has ids and stays as it is."""
+    made = list(widths)
+    while sum(made) > room:
+        widest = max(range(1, len(made)), key=lambda at: made[at], default=0)
+        if widest == 0 or made[widest] <= _LEAST_CELL:
+            break
+        made[widest] -= 1
+    return made
+
+
+def _cut(text: str, width: int) -> str:
+    """The beginning of a text that fits."""
+    if _width(text) <= width:
+        return text
+    kept = text
+    while kept and _width(kept) > width - 1:
+        kept = kept[:-1]
+    return f"{kept}…"
 
 
 def _line(plain: list[str], painted: list[str], widths: list[int]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.cli import times
 from saga_engine.cli.logs import CHOSEN, reported
 from saga_engine.cli.output import note, shown
+from saga_engine.cli.owners import process_words
 from saga_engine.cli.saga_view import known_by
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ _MAX_NAMED: Final = 10
 class _Row:
     """One step in one direction."""
 
-    __slots__ = ("attempt", "kind", "label", "note", "since_ms", "state", "took")
+    __slots__ = ("attempt", "begun_s", "kind", "label", "note", "since_ms", "state", "took")
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -80,6 +82,7 @@ class _Row:
         self.state = ""
         self.attempt = 1
         self.since_ms = 0
+        self.begun_s = 0.0
         self.took = ""
         self.note = ""
 
@@ -102,6 +105,7 @@ class Progress:
         self._status = ""
         self._now_ms = 0
         self._live: Live | None = None
+        self._begun_s = time.monotonic()
         #: Records come from a thread, and the window is drawn from the event loop. Always taken before rich's lock.
         self._lock = threading.RLock()
 
@@ -149,6 +153,7 @@ class Progress:
         if kind == "StepIntended":
             row.attempt = record.attempt
             row.since_ms = record.at
+            row.begun_s = time.monotonic()
         row.took = times.between(row.since_ms, record.at) if kind != "StepIntended" else ""
         decided = kind == "DecisionMade" and record.decision != "retry"
         if kind in _ENDED or decided:
@@ -198,10 +203,15 @@ class Progress:
         about = f" {shown(name, _NAME_CHARS)}" if name and name != step else ""
         return f"{'undo' if backward else 'step'} {shown(step)}{about}"
 
+    def _elapsed(self) -> str:
+        return times.duration((time.monotonic() - self._begun_s) * 1000)
+
     def _counts(self) -> str:
         total = f" of {self._total}" if self._total else ""
         undone = f", {self._undone} undone" if self._undone else ""
-        return f"{self._done}{total} done{undone}, {len(self._active)} under way"
+        pending = self._total - self._done - len(self._active)
+        left = f", {pending} pending" if pending > 0 and not self._undone else ""
+        return f"{self._done}{total} done{undone}, {len(self._active)} under way{left}"
 
     # --- saying --------------------------------------------------------------------------------------------------
 
@@ -216,7 +226,7 @@ class Progress:
     def waiting_for_owner(self, saga_id: str, owner: str, seconds: float) -> None:
         """A resume has to wait for another owner's lease to end."""
         self.say(
-            f"saga {shown(saga_id)} is owned by {shown(owner, 80)}; waiting up to {times.duration(seconds * 1000)} "
+            f"saga {shown(saga_id)} is owned by {process_words(owner)}; waiting up to {times.duration(seconds * 1000)} "
             "for its lease to end"
         )
 
@@ -269,10 +279,18 @@ class Progress:
         room = max(4, min(_WINDOW_ROWS, (self._live.console.height if self._live else 24) - 4))
         active = list(self._active.values())[-(room - 2) :]
         ended = list(self._ended)[-(room - len(active)) :]
-        lines = [Text(f"{shown(self._title)}: {self._counts()}", style="bold", no_wrap=True, overflow="ellipsis")]
+        lines = [
+            Text(
+                f"{shown(self._title)}: {self._counts()}; {self._elapsed()}",
+                style="bold",
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+        ]
         for row in ended + active:
             style = _STYLES.get(row.kind, "" if row.kind != "StepIntended" else "cyan")
-            lines.append(Text("  " + _plain(row), style=style, no_wrap=True, overflow="ellipsis"))
+            since = f", {times.duration((time.monotonic() - row.begun_s) * 1000)}" if row.kind == "StepIntended" else ""
+            lines.append(Text("  " + _plain(row) + since, style=style, no_wrap=True, overflow="ellipsis"))
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 

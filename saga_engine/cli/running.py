@@ -128,10 +128,15 @@ async def _drive(
     observed: bool,
 ) -> _T:
     from saga_engine.api import Coordinator
+    from saga_engine.cli.reading import silence_told
 
     opened: list[Coordinator] = []
 
     async def opened_and_done() -> _T:
+        with silence_told(settings) as silent:
+            return await in_the_open(silent)
+
+    async def in_the_open(silent: asyncio.TimerHandle) -> _T:
         async with Coordinator.open(
             settings.store,
             tools,
@@ -144,6 +149,7 @@ async def _drive(
             on_wait=progress.waiting_for_owner,
             **guards,
         ) as coordinator:
+            silent.cancel()
             opened.append(coordinator)
             return await work(coordinator)
 

@@ -27,6 +27,9 @@ def show(
     step: Annotated[
         str | None, typer.Option("--step", metavar="STEP", help="Print the output of this step alone, as JSON.")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print each record as it becomes durable, until the saga ends or asks.")
+    ] = False,
     full: FullOption = False,
     store: StoreOption = None,
     engine: EngineOption = None,
@@ -43,13 +46,19 @@ def show(
       saga show trip-42 --json
       saga show trip-42 --step 2 --full
       saga show trip-42 --debug
+      saga show trip-42 --follow
     """
     import asyncio
 
     from saga_engine.cli.engine import ask_there, settings_there
+    from saga_engine.cli.following import follow_saga
     from saga_engine.cli.output import data, document, note
 
     settings = settings_there(engine, task_queue, store)
+    if follow:
+        if as_json or step is not None:
+            raise typer.BadParameter("it prints lines as they come: without --json and --step", param_hint="--follow")
+        follow_saga(settings, saga_id)
     if settings.engine:
         outcome = ask_there(settings, None, lambda coordinator: coordinator.show(saga_id, full=full))
     else:
@@ -70,11 +79,9 @@ def show(
 
 
 async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> Outcome:
-    from saga_engine.api import Coordinator
+    from saga_engine.cli.reading import looking
 
-    async with Coordinator.open(
-        settings.store, durability=settings.durability, patience_s=settings.patience_s
-    ) as coordinator:
+    async with looking(settings, saga_id) as coordinator:
         return await coordinator.show(saga_id, full=full)
 
 

@@ -46,9 +46,10 @@ def simulate(
       saga plan "Book a flight and a hotel" | saga simulate - --json
     """
     from saga_engine.cli.check import tell_problems
+    from saga_engine.cli.cures import cures
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.output import document
+    from saga_engine.cli.output import document, note, shown
     from saga_engine.core.rehearsal import rehearse
     from saga_engine.errors import PlanInvalid
 
@@ -61,9 +62,11 @@ def simulate(
         return exit_codes.PLAN_INVALID
     rehearsal = rehearse(compiled)
     if as_json:
-        document(rehearsal.to_dict())
+        document(rehearsal.to_dict() | {"cures": cures(rehearsal, compiled)})
     else:
         _tell(rehearsal, {step.step_id: step.name for step in compiled.steps}, every=every)
+        for tool, cure in cures(rehearsal, compiled).items():
+            note(f"hint: {shown(tool)}: {shown(cure)}")
     return exit_codes.COMPLETED
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
+
+_UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def local(at_ms: float | None) -> str:
@@ -37,6 +40,25 @@ def duration(ms: float) -> str:
         return f"{hours} h {minutes} min"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h"
+
+
+def ago(at_ms: float, now_ms: float) -> str:
+    """How long ago it was, in the unit that matters; a clock that is a little ahead is no future."""
+    seconds = max(now_ms - at_ms, 0) / 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size or (unit != "d" and seconds >= size):
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{int(seconds)} s ago"
+
+
+def age_ms(text: str, option: str) -> float:
+    """``90s``, ``5m``, ``2h``, ``7d`` as milliseconds. Raises ``typer.BadParameter``."""
+    import typer
+
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not number.isdecimal() or len(number) > 9:
+        raise typer.BadParameter(f"{text!r} is no age: write 90s, 5m, 2h or 7d", param_hint=option)
+    return int(number) * _UNITS[unit]
 
 
 def between(start_ms: float | None, end_ms: float | None) -> str:

@@ -19,6 +19,7 @@ from saga_engine.plan.values import cut, plain
 
 # Possessive, and satisfied by the end of the text: each character is looked at once, whatever the text.
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_EXCERPT_CHARS = 40
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 
@@ -106,7 +107,8 @@ def _from_text(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=pairs, parse_constant=_refuse_constant, parse_int=_parse_int)
     except json.JSONDecodeError as error:
-        _refuse("plan-not-json", f"the plan is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
+        where = f"line {error.lineno}, column {error.colno}"
+        _refuse("plan-not-json", f"the plan is not JSON: {error.msg} at {where}{_excerpt(error)}")
     except RecursionError:
         _refuse("limit-depth", f"the plan is nested deeper than {MAX_PLAN_DEPTH} levels")
     if not isinstance(data, dict):
@@ -114,6 +116,13 @@ def _from_text(text: str) -> dict[str, Any]:
     if twice:
         _refuse_twice(data, twice)
     return _checked(data)
+
+
+def _excerpt(error: json.JSONDecodeError) -> str:
+    """The text around the place, with a mark before the character that does not fit."""
+    before = error.doc[max(error.pos - _EXCERPT_CHARS, 0) : error.pos].rpartition("\n")[2]
+    after = error.doc[error.pos : error.pos + _EXCERPT_CHARS].partition("\n")[0]
+    return f": {before}>>>{after}" if before or after else ", where it ends"
 
 
 def _refuse_constant(name: str) -> NoReturn:

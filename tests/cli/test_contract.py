@@ -78,6 +78,8 @@ def test_the_page_lists_every_command_option_and_exit_code():
         section = re.search(rf"^### [^\n]*`saga {name}\b.*?(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
         assert section, f"docs/cli.md has no section for {name}"
         shared = ("--json", "--store", "--tools", "--engine", "--task-queue", "--debug", "--help")
+        shared += ("--log-level", "--log-format")
+        assert all(f"`{option}" in PAGE for option in shared)
         for param in command.params:
             long = max(getattr(param, "opts", []), key=len)
             if param.param_type_name == "option" and long not in shared:

@@ -1,0 +1,34 @@
+"""What would spare a person the questions that a simulation found: what the tools should declare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saga_engine.core.rehearsal import Rehearsal
+    from saga_engine.plan.compiled import CompiledPlan
+    from saga_engine.plan.tooling import ToolSpec
+
+
+def cures(rehearsal: Rehearsal, plan: CompiledPlan) -> dict[str, str]:
+    """By tool: what to change so that its lost answers are settled without a person."""
+    specs: dict[str, ToolSpec] = {}
+    for call in plan.calls():
+        specs |= {} if call.spec is None else {call.tool: call.spec}
+        if call.rollback is not None and call.rollback.spec is not None:
+            specs[call.rollback.tool] = call.rollback.spec
+    found: dict[str, str] = {}
+    for scenario in [rehearsal.goes_well, *rehearsal.scenarios]:
+        for asked in scenario.asked:
+            spec = specs.get(asked.tool)
+            if spec is not None and asked.kind in ("in-doubt", "undo-in-doubt") and not (spec.keyed or spec.probe):
+                undo = asked.direction == "compensate"
+                found[spec.name] = _cure(spec, undo=undo)
+    return dict(sorted(found.items()))
+
+
+def _cure(spec: ToolSpec, *, undo: bool) -> str:
+    ways = ["take idempotency_key (and pass it on)", "declare a probe that looks whether it happened"]
+    if undo and not spec.tolerates_absence:
+        ways.append("declare tolerates_absence=True if undoing twice does no harm")
+    return f"after a lost answer nobody can tell whether it happened: {', or '.join(ways)}"
