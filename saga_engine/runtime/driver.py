@@ -410,7 +410,8 @@ class SagaDriver:
         """Start the effects, wait until something has come of any, and turn that into records."""
         for effect in effects:
             task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {self.state.saga_id}")
-            self._tasks[task] = effect
+            if not task.done():  # an eager task may have ended already
+                self._tasks[task] = effect
         # One that stops waits for the calls in flight and looks at nothing else: it would look without end.
         waits = bool(self._tasks) if self.stopping else not self._has_post()
         if not self._outcomes and waits:

@@ -9,11 +9,14 @@ works through the other.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 
 from saga_engine.errors import SagaError
 from saga_engine.ports import Ack, Entry, Store
 from saga_engine.runtime.lease import StoreClock
+
+_log = logging.getLogger("saga_engine.writer")
 
 _MAX_ENTRIES = 512
 _CALLS_IN_FLIGHT = 2
@@ -91,8 +94,11 @@ class JournalWriter:
                         future.set_exception(error)
                     else:
                         future.cancel()  # the event loop is closing
-            if not isinstance(error, SagaError):
+            if not isinstance(error, Exception):
                 raise
+            if not isinstance(error, SagaError):
+                # Each driver hears of it; the batches that wait behind this one are sent all the same.
+                _log.error("a group commit failed inside the engine", exc_info=error)
             return
         finally:
             self._sending -= 1
