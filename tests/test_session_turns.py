@@ -189,6 +189,27 @@ async def test_a_person_leaves_what_a_rollback_could_not_undo(engine: Coordinato
     assert LOG == ["book flight", "book hotel", "book tent"]
 
 
+async def test_an_undo_of_a_rollback_that_is_in_doubt_is_unresolved() -> None:
+    """While a person is asked whether the call was undone, the report does not pass over it."""
+
+    @tool(undo="unsend", retry=ONCE)
+    async def send() -> dict:
+        return {}
+
+    @tool(retry=ONCE)
+    async def unsend() -> dict:
+        raise TimeoutError
+
+    async with Coordinator.open("memory://", [send, unsend]) as engine:
+        with pytest.raises(NeedsPerson):
+            async with engine.session("s") as s:
+                point = s.savepoint()
+                await s.call(send)
+                await s.rollback(point)
+        report = (await engine.show("s")).report
+        assert (report["unresolved"], report["clean"]) == ([1], False)
+
+
 # --- an agent that goes on -----------------------------------------------------------------------------------------
 
 

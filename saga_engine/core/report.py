@@ -100,7 +100,7 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
         return "left_in_place" if state.undoing(compiled.index) is None else "unresolved"
     if step.status == t.RUNNING and not step.forward.doubtful:
         return None
-    if step.status == t.ESCALATED and not step.forward.doubtful and not state.backward:
+    if step.status == t.ESCALATED and not (step.forward.doubtful or state.backward or step.returning):
         return None  # it was not done; the question is how to go on
     return "unresolved"
 
