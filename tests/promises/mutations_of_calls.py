@@ -17,6 +17,12 @@ _UNKNOWN_IS_FAILED = (
 )
 _FORGOTTEN = (("t.RESOLVED, t.COMPENSATED})", "t.RESOLVED, t.COMPENSATED, t.IN_DOUBT, t.ESCALATED})"),)
 
+_SIDE_BY_SIDE = (
+    ("sum(1 for other in dependents if steps[other].returning)", "0"),
+    ("if step.undo_waits or not step.returning:", "if not step.returning:"),
+    ("if not step.returning or step.undo_waits:", "if not step.returning:"),
+)
+
 OF_CALLS = [
     # 4
     Mutation(
@@ -106,13 +112,22 @@ OF_CALLS = [
     # 8
     Mutation(
         "tests/test_pitfalls.py::test_30_five_actions_are_undone_in_reverse_order",
-        "nothing waits for the undos of others",
+        "the undos of a list begin side by side",
         _UNWINDING,
-        (
-            ("sum(1 for other in dependents if state.steps[other].status != t.SKIPPED)", "0"),
-            ("    if step.undo_waits:\n        return", "    if step.undo_waits > 0:\n        return"),
-        ),
+        _SIDE_BY_SIDE,
         quick=True,
+    ),
+    Mutation(
+        "tests/test_way_back.py::test_a_failed_undo_holds_back_the_steps_before_it_in_the_list",
+        "the undos of a list begin side by side",
+        _UNWINDING,
+        _SIDE_BY_SIDE,
+    ),
+    Mutation(
+        "tests/test_session_turns.py::test_calls_side_by_side_are_undone_one_by_one",
+        "the undos of a session begin side by side",
+        _UNWINDING,
+        (("step.undo_next, step.undo_waits = after, 1", "step.undo_next, step.undo_waits = -1, 0"),),
     ),
     Mutation(
         "tests/test_pitfalls.py::test_03_a_failing_step_of_a_graph_leaves_no_upstream_effect",
@@ -120,8 +135,8 @@ OF_CALLS = [
         _UNWINDING,
         (
             (
-                "            if step.status == t.SUCCEEDED and _has_undo(state, other):\n                _begin_undo(state, other)",
-                "            if step.status == t.SUCCEEDED and _has_undo(state, other):\n                stack.append(other)",
+                "            if earlier.status == t.SUCCEEDED and _has_undo(state, other):\n                _begin_undo(state, other)",
+                "            if earlier.status == t.SUCCEEDED and _has_undo(state, other):\n                stack.append(other)",
             ),
         ),
         quick=True,
@@ -138,17 +153,6 @@ OF_CALLS = [
             ),
         ),
         quick=True,
-    ),
-    Mutation(
-        "tests/core/test_simulation.py::test_every_law_holds_whatever_happens",
-        "a failed undo counts as done",
-        _SETTLING,
-        (
-            (
-                '        move(step, "undo_failed")\n        state.to_escalate[index, COMPENSATE] = "undo-failed"',
-                '        move(step, "undone")\n        unwinding.end_undo(state, index)',
-            ),
-        ),
     ),
     # 10
     Mutation(

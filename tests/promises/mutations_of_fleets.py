@@ -22,12 +22,16 @@ _WIRE = "saga_engine/stores/wire.py"
 #: A call in doubt is taken for one that was not made.
 _DOUBT_LOST = (
     (
-        "settling.doubt(state, index, direction, None, None)",
-        "state.in_flight.pop((index, direction)); (state.ready if direction == 'forward' else state.undo_ready)[index] = None",
+        "        settling.doubt(state, index, direction, ErrorInfo(",
+        (
+            "        state.in_flight.pop((index, direction))\n"
+            "        (state.ready if direction == 'forward' else state.undo_ready)[index] = None\n"
+            "        (lambda *_: None)(state, index, direction, ErrorInfo("
+        ),
     ),
 )
-#: Nobody gives up what he has taken.
-_KEPT = (("  redis.call('HSET', KEYS[1], 'owner', '')\n", ""),)
+#: Whoever stops waits for no call.
+_ABANDONED = (("if self.stopping and not (effects or self._tasks or self._outcomes):", "if self.stopping:"),)
 _UNCONFIRMED = (("if here < 1 or there < replicas:", "if here < 1:"),)
 _FORGETS_NONCE = (("self._nonce = self._nonce or secrets.token_hex(8)", "self._nonce = secrets.token_hex(8)"),)
 
@@ -81,6 +85,7 @@ OF_FLEETS = [
             ("call('PEXPIREAT', queue, at_ms)", "call('PERSIST', queue)"),
             ("call('PEXPIREAT', alive, at_ms)", "call('PERSIST', alive)"),
         ),
+        hangs=True,
     ),
     Mutation(
         "tests/tools/guards/test_resources.py::test_crossed_resources_do_not_deadlock",
@@ -114,6 +119,7 @@ OF_FLEETS = [
         "everybody gets a trial",
         "saga_engine/stores/lua/guard_breaker.lua",
         (("    return breaker.trial == nonce and 1 or 0\n", "    return 1\n"),),
+        hangs=True,
     ),
     Mutation(
         "tests/tools/guards/test_breakers.py::test_a_compensation_passes_and_its_outcome_counts",
@@ -156,7 +162,7 @@ OF_FLEETS = [
         (
             (
                 "    for index, step in enumerate(state.steps):\n        if step.status == t.PENDING:",
-                "    for index, step in enumerate(state.steps):\n        if state.added and index >= 3 and step.status == t.SUCCEEDED:\n            continue\n        if step.status == t.PENDING:",
+                "    for index, step in enumerate(state.steps):\n        if state.added and index >= 2 and step.status == t.SUCCEEDED:\n            continue\n        if step.status == t.PENDING:",
             ),
         ),
     ),
@@ -174,12 +180,18 @@ OF_FLEETS = [
         "saga_engine/stores/lua/acquire.lua",
         (("if holder ~= owner and holder ~= dead_owner then", "if false then"),),
         only="embedded",
+        hangs=True,
     ),
     Mutation(
         "tests/test_session_lives.py::test_whatever_dies_when_the_outside_is_as_if_nothing_had",
-        "what was in flight at a crash is called anew",
-        "saga_engine/core/evolve.py",
-        _DOUBT_LOST,
+        "each life makes its calls anew",
+        _SESSION,
+        (
+            (
+                "        self._calls += 1\n        if self._live:",
+                "        self._calls = len(state.plan.steps) + 1\n        if True:",
+            ),
+        ),
     ),
     # 33
     Mutation(
@@ -304,13 +316,15 @@ OF_FLEETS = [
         _WORKER,
         (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
         only="embedded",
+        hangs=True,
     ),
     Mutation(
         "tests/kill/test_workers.py::test_a_worker_killed_while_it_looks_after_the_dead",
-        "an owner is forgotten before its sagas are found",
-        "saga_engine/stores/lua/reclaim.lua",
-        (("if status == '' then", "redis.call('SREM', owners, owner)\nif status == '' then"),),
-        only="reclaim and after",
+        "nobody looks after the dead",
+        _WORKER,
+        (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
+        only="reclaim and before",
+        hangs=True,
     ),
     Mutation(
         "tests/kill/test_workers.py::test_a_worker_killed_while_it_hands_over",
@@ -318,6 +332,7 @@ OF_FLEETS = [
         _WORKER,
         (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
         only="embedded and before",
+        hangs=True,
     ),
     Mutation(
         "tests/kill/test_workers.py::test_two_workers_race_for_two_hundred_sagas",
@@ -325,6 +340,7 @@ OF_FLEETS = [
         _TAKE,
         (("      call('ZREM', due, id)\n", ""), (" and ttl_of(tag, found[1]) == 0 then", " then")),
         only="embedded",
+        hangs=True,
     ),
     Mutation(
         "saga_engine/testing/work_conformance.py::test_many_ask_at_once",
@@ -345,6 +361,7 @@ OF_FLEETS = [
         _WORKER,
         _FORGETS_NONCE,
         only="embedded",
+        hangs=True,
     ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_worker_that_stops_before_it_got_its_answer_leaves_nothing_behind",
@@ -380,16 +397,16 @@ OF_FLEETS = [
     ),
     Mutation(
         "tests/kill/test_workers.py::test_sigterm_in_the_middle_of_a_call",
-        "a worker that stops gives nothing up",
-        _RELEASE,
-        _KEPT,
+        "a worker that stops abandons its calls",
+        _DRIVER,
+        _ABANDONED,
         only="embedded",
     ),
     Mutation(
         "tests/cli/test_worker.py::test_sigterm_hands_over_and_leaves_nothing_behind",
-        "a worker that stops gives nothing up",
-        _RELEASE,
-        _KEPT,
+        "a worker that stops abandons its calls",
+        _DRIVER,
+        _ABANDONED,
     ),
     *(
         Mutation(
@@ -397,6 +414,7 @@ OF_FLEETS = [
             "timers are not written into the queue",
             "saga_engine/stores/lua/append.lua",
             (("  if released and chosen.due_ms then\n", "  if false then\n"),),
+            hangs=True,
         )
         for test in (
             "tests/kill/test_workers.py::test_a_timer_outlives_its_worker",
@@ -410,6 +428,7 @@ OF_FLEETS = [
         "mail brings no worker",
         "saga_engine/stores/lua/post.lua",
         (("    redis.call('ZADD', tag .. 'due', soon, id)\n", ""),),
+        hangs=True,
     ),
     Mutation(
         "saga_engine/testing/work_conformance.py::test_mail_that_the_owner_did_not_read_brings_a_worker",
@@ -466,10 +485,13 @@ OF_FLEETS = [
             ),
             only=only,
         )
-        for test, only in (
-            ("tests/temporal/test_kills.py::test_killed_anywhere", "bare"),
-            ("tests/temporal/test_kills.py::test_killed_and_restarted_as_another_process", ""),
-        )
+        for test, only in (("tests/temporal/test_kills.py::test_killed_anywhere", "bare"),)
+    ),
+    Mutation(
+        "tests/temporal/test_kills.py::test_killed_and_restarted_as_another_process",
+        "each attempt has a key of its own",
+        "saga_engine/ports/orders.py",
+        (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
@@ -505,6 +527,7 @@ OF_FLEETS = [
         "a saga is continued without its last record",
         "saga_engine/temporal/workflow.py",
         (("wire.pack_journal(self._records)", "wire.pack_journal(self._records[:-1])"),),
+        hangs=True,
     ),
     Mutation(
         "tests/temporal/test_guarded.py::test_a_secret_is_in_no_history",

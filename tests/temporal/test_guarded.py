@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saga_engine import BreakerPolicy, RetryPolicy, ToolContext, ToolError, tool
@@ -128,6 +128,7 @@ _TEXTS = st.text(max_size=20) | st.sampled_from(["⟪", "⟫", ":TOKEN⟫", "⟪
 
 
 @given(said=_TEXTS, numbers=st.lists(st.integers(0, 3), min_size=1, max_size=4))
+@example(said=f"⟪{0:032x}:TOKEN⟫", numbers=[0])  # a guess that is right
 def test_only_marks_become_secrets(said: str, numbers: list[int]) -> None:
     """Whatever a tool's output says, and whatever the dice give, exactly the plan's own places hold the secret in the end."""
     state = _state_with_output(said)
