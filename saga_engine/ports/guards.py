@@ -78,6 +78,13 @@ class GuardStore(Protocol):
         """
         ...
 
+    async def keep(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
+        """Keep those of the tickets alive for ``ttl_ms`` that have a place in the queue; none joins.
+
+        Returns as ``take`` does.
+        """
+        ...
+
     async def give(self, resource: str, ticket: str) -> str:
         """Leave the queue, as holder or not; returns the ticket whose turn it is then, or an empty text."""
         ...

@@ -164,10 +164,13 @@ class Store(Protocol):
         """Extend the lease, unless it has ended in any partition. One round trip."""
         ...
 
-    def renew_blocking(self, owner: str, ttl_ms: int, limit_s: float) -> Renewal:
+    def renew_blocking(
+        self, owner: str, ttl_ms: int, limit_s: float, held: Mapping[str, Sequence[str]] | None = None
+    ) -> Renewal:
         """As ``renew``, from any thread, over a connection of its own, within ``limit_s`` seconds.
 
-        It blocks its thread: it is for the case that the event loop is blocked.
+        ``held``: the tickets by resource that are kept alive as well (``GuardStore.keep``) if the lease is. It blocks
+        its thread: it is for the case that the event loop is blocked.
         """
         ...
 

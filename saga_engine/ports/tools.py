@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from saga_engine.core.effects import Direction, Outcome
@@ -64,6 +64,10 @@ class Tools(ToolCatalog, Protocol):
 
         ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: the probe cannot tell.
         """
+        ...
+
+    def held(self) -> Mapping[str, Sequence[str]]:
+        """The tickets of this process by resource, held or waiting; asked from another thread."""
         ...
 
     async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:

@@ -572,7 +572,7 @@ class Fleet:
             lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
             await lease.open()
             lease.on_lost(self._lost)
-            self._watchdog = Watchdog(lease, self._store)
+            self._watchdog = Watchdog(lease, self._store, self._tools.held)
             self._watchdog.start()
             self._writer.owner = lease.owner
             self._audit.start()

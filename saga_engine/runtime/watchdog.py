@@ -1,4 +1,4 @@
-"""Notices from a thread that the event loop is blocked, says what blocks it, and keeps the lease alive meanwhile.
+"""Notices from a thread that the event loop is blocked, says what blocks it, and keeps lease and resources meanwhile.
 
 An ``async def`` tool that blocks (``time.sleep``, a synchronous client, a long computation) holds up every saga of its
 process. Without this the lease would end, and with it the right to record what all the other calls came to.
@@ -11,6 +11,7 @@ import contextlib
 import logging
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -40,8 +41,9 @@ class Culprit(NamedTuple):
 class Watchdog:
     """Watches the event loop in which it is started for as long as the lease is there."""
 
-    def __init__(self, lease: Lease, store: Store) -> None:
+    def __init__(self, lease: Lease, store: Store, held: Callable[[], Mapping[str, Sequence[str]]]) -> None:
         self._lease = lease
+        self._held = held
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -99,7 +101,8 @@ class Watchdog:
         if left_s <= 0 or remaining_s <= 0 or remaining_s > lease.ttl_s * 2 / 3:
             return
         with contextlib.suppress(SagaError, TimeoutError):  # it is tried again; the loop tells of what is wrong
-            if self._store.renew_blocking(lease.owner, round(lease.ttl_s * 1000), remaining_s).alive:
+            renewal = self._store.renew_blocking(lease.owner, round(lease.ttl_s * 1000), remaining_s, self._held())
+            if renewal.alive:
                 lease.prolong(sent_s + lease.ttl_s)
 
 

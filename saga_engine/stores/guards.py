@@ -131,6 +131,11 @@ class RedisGuards:
         args: list[Argument] = ["take", _ms(ttl_ms, least=0), *tickets]
         return _text(await self._run("guard_queue", self._queue_keys(resource), args))
 
+    async def keep(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
+        """Keep those of the tickets alive that have a place; returns the ticket whose turn it is."""
+        args: list[Argument] = ["keep", _ms(ttl_ms, least=0), *tickets]
+        return _text(await self._run("guard_queue", self._queue_keys(resource), args))
+
     async def give(self, resource: str, ticket: str) -> str:
         """Leave the queue; returns the ticket whose turn it is then, or an empty text."""
         return _text(await self._run("guard_queue", self._queue_keys(resource), ["give", ticket]))

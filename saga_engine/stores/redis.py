@@ -161,8 +161,10 @@ class RedisStore:
         wakes = [str(wake, "utf-8") for reply in replies for wake in reply[2:]]
         return Renewal(max(reply[0] for reply in replies), all(reply[1] == 1 for reply in replies), wakes)
 
-    def renew_blocking(self, owner: str, ttl_ms: int, limit_s: float) -> Renewal:
-        """Extend the lease from another thread, over a connection of its own."""
+    def renew_blocking(
+        self, owner: str, ttl_ms: int, limit_s: float, held: Mapping[str, Sequence[str]] | None = None
+    ) -> Renewal:
+        """Extend the lease and the places in queues from another thread, over a connection of its own."""
 
         async def renewed() -> Renewal:
             twin = RedisStore(
@@ -170,7 +172,12 @@ class RedisStore:
             )
             twin._tags = self._tags
             try:
-                return await twin.renew(owner, ttl_ms)
+                renewal = await twin.renew(owner, ttl_ms)
+                if renewal.alive:
+                    guards = twin.guard_store()
+                    for resource, tickets in (held or {}).items():
+                        await guards.keep(resource, tickets, ttl_ms)
+                return renewal
             finally:
                 await twin._calls.close()
 

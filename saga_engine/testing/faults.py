@@ -197,10 +197,12 @@ class FaultyStore:
         with self.faults.at("renew"):
             return await self.inner.renew(owner, ttl_ms)
 
-    def renew_blocking(self, owner: str, ttl_ms: int, limit_s: float) -> Renewal:
+    def renew_blocking(
+        self, owner: str, ttl_ms: int, limit_s: float, held: Mapping[str, Sequence[str]] | None = None
+    ) -> Renewal:
         """As the inner store."""
         with self.faults.at("renew_blocking"):
-            return self.inner.renew_blocking(owner, ttl_ms, limit_s)
+            return self.inner.renew_blocking(owner, ttl_ms, limit_s, held)
 
     async def close_session(self, owner: str, *, clean: bool = False) -> None:
         """As the inner store."""

@@ -255,6 +255,20 @@ class _Resources:
         assert await guards.take("r", ["a"], LONG_MS) == "b"
         assert await guards.give("r", "b") == "a"
 
+    async def test_only_those_who_have_a_place_are_kept(self, guards: GuardStore) -> None:
+        """Law: ``keep`` prolongs the life of a ticket in the queue, and gives no place to one that is dead or gone."""
+        await guards.take("r", ["a", "b"], SHORT_MS)
+        assert await guards.keep("r", ["a", "gone"], LONG_MS) == "a"
+
+        async def forgotten() -> bool:
+            return await guards.keep("r", ["b"], 0) == "a" and await guards.give("r", "nobody") == "a"
+
+        assert await forgotten()
+        assert await guards.give("r", "a") in ("", "b")
+        assert await guards.keep("r", ["a"], LONG_MS) in ("", "b")
+        await guards.give("r", "b")
+        assert await guards.take("r", [], LONG_MS) == ""
+
     async def test_resources_do_not_meet(self, guards: GuardStore) -> None:
         """Any text is a resource, and each has its own queue; the same ticket may stand in several."""
         names = ["r", "R", "r ", "user:ü}{", "\ud800", "", "r" * 100_000]

@@ -2,6 +2,7 @@
 --
 -- KEYS  queue (tickets by number of arrival) and alive (tickets by the ms in which they die)
 -- ARGV  'take', ttl_ms, ticket...     join in this order, or be kept alive
+--       'keep', ttl_ms, ticket...     be kept alive; one that is dead or gone joins no more
 --       'give', ticket                leave
 -- Reply the ticket whose turn it is, '' for an empty queue
 --
@@ -13,7 +14,7 @@
 --    DROP_AT_ONCE dead ones elsewhere go with each call. A ticket is dropped once, so a call costs the logarithm of the
 --    queue's length for each ticket that it names.
 -- 4. Both keys expire with the last ticket.
--- 5. Asked again after a lost reply, both verbs change nothing but the time of death.
+-- 5. Asked again after a lost reply, all verbs change nothing but the time of death.
 
 local call = redis.call
 local DROP_AT_ONCE = 64
@@ -68,6 +69,12 @@ if ARGV[1] == 'take' then
       join(ticket)
     end
     call('ZADD', alive, now + ARGV[2], ticket)
+  end
+elseif ARGV[1] == 'keep' then
+  for i = 3, #ARGV do
+    if lives(ARGV[i]) and call('ZSCORE', queue, ARGV[i]) then
+      call('ZADD', alive, now + ARGV[2], ARGV[i])
+    end
   end
 else
   drop(ARGV[2])

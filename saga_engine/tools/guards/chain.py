@@ -146,6 +146,10 @@ class GuardedTools:
             await self._memories.forget(name, call.idempotency_key)
         return outcome
 
+    def held(self) -> Mapping[str, Sequence[str]]:
+        """The tickets of this process in the queues for resources, by resource; safe to ask from any thread."""
+        return self._queues.tickets()
+
     async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
         """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
         return await self._memories.good(name, params, max_age_s, call)

@@ -52,6 +52,11 @@ class Queues:
     def __len__(self) -> int:
         return len(self._queues)
 
+    def tickets(self) -> dict[str, list[str]]:
+        """All tickets that hold or wait, by resource. Safe to ask from any thread."""
+        # Copies are made in one step of the interpreter: whoever joins or leaves does so before or after.
+        return {key: tickets for key, queue in list(self._queues.items()) if (tickets := list(queue.turns))}
+
     async def enter(self, key: str, shown: str, call: Call, counts: Counts) -> str | Word:
         """Wait for the resource: the ticket that holds it now, or the word that ended the wait.
 

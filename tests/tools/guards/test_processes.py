@@ -99,3 +99,44 @@ def test_a_holder_that_is_killed_frees_its_resource_after_its_lease(tmp_path):
         assert waiter.answer() == "served"
         assert sum(line.startswith("+ a") for line in log.read_text().splitlines()) == 2
         waiter.end()
+
+
+BLOCKER = """
+import asyncio, os, sys, time
+from saga_engine import Coordinator, tool
+
+@tool(resource="desk", timeout_s=30)
+async def sit(who: str) -> dict:
+    log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(log, f"+ {who}\\n".encode())
+    if who == "blocker":
+        while "? waiter" not in open(sys.argv[2]).read():
+            time.sleep(0.01)
+        ends = time.monotonic() + 3 * float(sys.argv[3])  # three leases, and the loop hears nothing
+        while time.monotonic() < ends:
+            time.sleep(0.01)
+    os.write(log, f"- {who}\\n".encode())
+    return {}
+
+async def main():
+    plan = {"steps": [{"step_id": 1, "tool": "sit", "kind": "pivot", "params": {"who": sys.argv[4]}}]}
+    async with Coordinator.open(sys.argv[1], [sit], lease_s=float(sys.argv[3])) as coordinator:
+        if sys.argv[4] == "waiter":
+            with open(sys.argv[2], "a") as log:
+                log.write("? waiter\\n")
+        print((await coordinator.run(plan)).status, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_holder_that_blocks_its_loop_past_its_lease_keeps_its_resource(tmp_path):
+    """Law: two processes, one resource; the holder blocks its event loop for three leases, and nobody else enters."""
+    log = tmp_path / "log"
+    with EmbeddedFolder(tmp_path / "saga") as folder:
+        command = [sys.executable, "-c", BLOCKER, folder.url, str(log), "1.0"]
+        holder = subprocess.Popen([*command, "blocker"], stdout=subprocess.PIPE, text=True)
+        until(lambda: log.exists() and log.read_text().startswith("+ blocker"), "the holder to be inside")
+        waiter = subprocess.Popen([*command, "waiter"], stdout=subprocess.PIPE, text=True)
+        assert [process.communicate(timeout=60)[0].strip() for process in (holder, waiter)] == ["COMPLETED"] * 2
+    assert log.read_text().split() == ["+", "blocker", "?", "waiter", "-", "blocker", "+", "waiter", "-", "waiter"]
