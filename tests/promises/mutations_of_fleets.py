@@ -30,8 +30,8 @@ _DOUBT_LOST = (
         ),
     ),
 )
-#: Whoever stops waits for no call.
-_ABANDONED = (("if self.stopping and not (effects or self._tasks or self._outcomes):", "if self.stopping:"),)
+#: Whoever stops writes nothing any more.
+_ABANDONED = (("if records or consumed:\n", "if (records or consumed) and not self.stopping:\n"),)
 _UNCONFIRMED = (("if here < 1 or there < replicas:", "if here < 1:"),)
 _FORGETS_NONCE = (("self._nonce = self._nonce or secrets.token_hex(8)", "self._nonce = secrets.token_hex(8)"),)
 
@@ -397,14 +397,14 @@ OF_FLEETS = [
     ),
     Mutation(
         "tests/kill/test_workers.py::test_sigterm_in_the_middle_of_a_call",
-        "a worker that stops abandons its calls",
+        "what comes of a call while its worker stops is lost",
         _DRIVER,
         _ABANDONED,
         only="embedded",
     ),
     Mutation(
         "tests/cli/test_worker.py::test_sigterm_hands_over_and_leaves_nothing_behind",
-        "a worker that stops abandons its calls",
+        "what comes of a call while its worker stops is lost",
         _DRIVER,
         _ABANDONED,
     ),

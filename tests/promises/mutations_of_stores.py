@@ -29,6 +29,19 @@ PERMIT = (("self._permit = lease.check", "self._permit = lambda: None"),)
 DEAF = (("saga_engine/runtime/lease.py", "            callback()\n", "            pass\n"),)
 
 OF_STORES = [
+    Mutation(
+        "tests/core/test_simulation.py::test_every_law_holds_for_sessions",
+        "calls are added on the way back",
+        "saga_engine/core/agent.py",
+        (("state.open and state.failing is None and not state.backward", "state.open or state.backward"),),
+    ),
+    Mutation(
+        "tests/core/test_mutants.py::test_the_simulation_of_sessions_catches",
+        "only plans are simulated",
+        "tests/core/test_mutants.py",
+        (("hunt(range(3000), SessionSimulation)", "hunt(range(300), Simulation)"),),
+        only="idle",
+    ),
     # 1
     Mutation(
         "tests/core/test_simulation.py::test_every_law_holds_whatever_happens",
