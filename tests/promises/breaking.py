@@ -100,6 +100,7 @@ class Copy:
             "-m",
             "pytest",
             *node,
+            "--long",
             "-n",
             "0",
             "-x",

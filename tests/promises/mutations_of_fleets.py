@@ -401,6 +401,7 @@ OF_FLEETS = [
         _DRIVER,
         _ABANDONED,
         only="embedded",
+        hangs=True,
     ),
     Mutation(
         "tests/cli/test_worker.py::test_sigterm_hands_over_and_leaves_nothing_behind",
@@ -495,9 +496,15 @@ OF_FLEETS = [
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
-        "a worker does not ask whether a call is still its own",
-        _ACTIVITIES,
-        (("            await _still_ours()\n", ""),),
+        "a frozen worker keeps its call for as long as the call may take",
+        _PERFORMING,
+        (
+            (
+                "            heartbeat_timeout=timedelta(seconds=lease_s),\n            retry_policy=_ONCE,\n            summary",
+                "            retry_policy=_ONCE,\n            summary",
+            ),
+        ),
+        hangs=True,
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_that_slept_may_begin_nothing",
