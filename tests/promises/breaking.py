@@ -32,6 +32,7 @@ class Mutation(NamedTuple):
     those of other files.
     ``only`` is a part of the ids (``-k``) where a test has many cases; ``quick``: it runs in every CI run.
     ``hangs``: what is broken comes to a standstill, so the test is noticed to wait in vain.
+    ``unnoticed``: why the test does not notice it yet; the row fails as soon as it does.
     """
 
     test: str
@@ -42,6 +43,7 @@ class Mutation(NamedTuple):
     only: str = ""
     quick: bool = False
     hangs: bool = False
+    unnoticed: str = ""
 
     @property
     def id(self) -> str:

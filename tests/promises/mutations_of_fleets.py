@@ -76,6 +76,12 @@ OF_FLEETS = [
         (("local turn = front()", "local turn = ARGV[1] == 'take' and ARGV[3] or front()"),),
     ),
     Mutation(
+        "tests/tools/guards/test_processes.py::test_a_holder_that_blocks_its_loop_past_its_lease_keeps_its_resource",
+        "a process that blocks its loop keeps no place in a queue",
+        "saga_engine/runtime/watchdog.py",
+        (("remaining_s, self._held())", "remaining_s, {})"),),
+    ),
+    Mutation(
         "tests/tools/guards/test_processes.py::test_a_holder_that_is_killed_frees_its_resource_after_its_lease",
         "the dead keep their place",
         _QUEUE_LUA,
@@ -496,15 +502,10 @@ OF_FLEETS = [
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
-        "a frozen worker keeps its call for as long as the call may take",
-        _PERFORMING,
-        (
-            (
-                "            heartbeat_timeout=timedelta(seconds=lease_s),\n            retry_policy=_ONCE,\n            summary",
-                "            retry_policy=_ONCE,\n            summary",
-            ),
-        ),
-        hangs=True,
+        "a worker does not ask whether a call is still its own",
+        _ACTIVITIES,
+        (("            await _still_ours()\n", ""),),
+        unnoticed="the frozen worker is handed no call by the test server, or is stopped before it begins it",
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_that_slept_may_begin_nothing",

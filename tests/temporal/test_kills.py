@@ -233,6 +233,10 @@ async def test_a_worker_frozen_before_it_began_begins_nothing(scene: Scene, plac
     """A call that was handed to a frozen worker is settled without it; when it wakes up it asks first, and makes no call."""
     async with scene.victim(place, "keyed") as victim:
         await eventually((scene.folder / f"worker-{victim.pid}").exists, "the worker to serve")
+        async with place.client(
+            lease_s=LEASE_S
+        ) as coordinator:  # it has asked for calls by then, and will be handed one
+            assert (await coordinator.wait(await scene.submitted(place, {"steps": [step(1)]}, "awake"))).completed
         victim.send_signal(signal.SIGSTOP)
         saga_id = await scene.submitted(place, {"steps": [step(1), step(2)]}, "asleep")
         async with place.client(TOOLS["keyed"], lease_s=LEASE_S) as coordinator:
