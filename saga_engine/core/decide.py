@@ -192,18 +192,18 @@ def _forward(state: State, now: int, means: Means) -> Records:
         return bound
     if state.to_replan is not None:
         return _replan(state, state.to_replan, now, means)
-    out = _due(state, now)
-    for place in state.doubts:
-        _settle(state, place[0], place[1], now, out)
+    # One room for all that may be called: retries that fall due, calls that settle a doubt, undos, and new steps.
+    room = left = MAX_PARALLEL - len(state.in_flight)
+    if plan.max_tool_calls is not None and not state.past_pivot:
+        left = min(room, plan.max_tool_calls - state.calls)
+    out = _due(state, now, left)
+    _settle_all(state, now, out, left)
     if state.undo_ready:  # an agent rolls back a part of its session
-        out.extend(_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, MAX_PARALLEL))
-    if state.ready:
-        room = MAX_PARALLEL - len(state.in_flight) - len(state.waiting)
-        limit = plan.max_tool_calls
-        if limit is not None and not state.past_pivot:
-            room = min(room, limit - state.calls - len(out))
-        for index in islice(state.ready, max(room, 0)):
-            out.append(_intend(state, index, FORWARD, now))
+        ready = islice(state.undo_ready, max(room - len(out), 0))
+        undos = [_intend(state, index, COMPENSATE, now) for index in ready]
+        out += undos
+        left = min(left + len(undos), room)  # an undo is no forward call: the limit on calls does not count it
+    out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(left - len(out), 0))]
     if out:
         return out
     if not state.remaining and not state.open and not state.undo_open:
@@ -232,12 +232,12 @@ def _replan(state: State, failed: int, now: int, means: Means) -> Records:
     """Another way is wanted. What is under way is settled first, so that the planner knows what stands."""
     if any(direction == FORWARD for _, direction in state.in_flight) or state.asking:
         return _NONE
+    room = MAX_PARALLEL - len(state.in_flight)
     out: list[r.AnyRecord] = []
-    for place in state.doubts:
-        _settle(state, place[0], place[1], now, out)
-    for place, due in list(state.waiting.items()):
-        if due <= now and state.steps[place[0]].forward.doubtful:
-            out += _due(state, now, only=place)
+    _settle_all(state, now, out, room)
+    for place, due in state.waiting.items():
+        if len(out) < room and due <= now and state.steps[place[0]].forward.doubtful:
+            out += _due(state, now, room - len(out), only=place)
     if out:
         return out
     if state.questions or any(state.steps[index].forward.doubtful for index, _ in state.waiting):
@@ -266,7 +266,7 @@ def _turn_around(state: State, now: int) -> Records:
             return [r.CompensationRefused(at=now, reason=reason)]
         if status == t.IN_DOUBT or (status == t.ESCALATED and state.steps[pivot].forward.doubtful):
             # Whether there is a way back at all depends on the pivot: settle it first.
-            out = _due(state, now, only=(pivot, FORWARD))
+            out = _due(state, now, 1, only=(pivot, FORWARD))
             if (pivot, FORWARD) in state.doubts:
                 _settle(state, pivot, FORWARD, now, out)
             return out
@@ -278,15 +278,12 @@ def _turn_around(state: State, now: int) -> Records:
 
 
 def _backward(state: State, now: int) -> Records:
-    out = _due(state, now)
-    for place in state.doubts:
-        _settle(state, place[0], place[1], now, out)
-    if state.undo_ready:
-        room = MAX_PARALLEL - len(state.in_flight)
-        for index in islice(state.undo_ready, max(room, 0)):
-            out.append(_intend(state, index, COMPENSATE, now))
+    room = MAX_PARALLEL - len(state.in_flight)
+    out = _due(state, now, room)
+    _settle_all(state, now, out, room)
+    out += [_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, max(room - len(out), 0))]
     # On the way back the only forward calls are those of steps that make up for one that stands.
-    out.extend(_intend(state, index, FORWARD, now) for index in islice(state.ready, MAX_PARALLEL))
+    out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]
     if out:
         return out
     # A step that was to make up for another may still be in flight, in doubt, or asked about.
@@ -312,11 +309,19 @@ def _rest(state: State, now: int, *, untold: bool) -> Records:
 # --- one call ----------------------------------------------------------------------------------------------------
 
 
-def _due(state: State, now: int, only: tuple[int, Direction] | None = None) -> list[r.AnyRecord]:
+def _settle_all(state: State, now: int, out: list[r.AnyRecord], room: int) -> None:
+    """What settles the calls in doubt, as long as there is room for what it calls."""
+    for place in state.doubts:
+        if len(out) >= room:
+            return
+        _settle(state, place[0], place[1], now, out)
+
+
+def _due(state: State, now: int, room: int, only: tuple[int, Direction] | None = None) -> list[r.AnyRecord]:
     out: list[r.AnyRecord] = []
-    if not state.waiting:
-        return out
     for place, due in state.waiting.items():
+        if len(out) >= room:
+            break
         if due > now or (only is not None and place != only):
             continue
         index, direction = place

@@ -21,7 +21,7 @@ from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 
-#: How many calls of one saga may be in flight or waiting for their next attempt at the same time.
+#: How many calls of one saga may be in flight at once. One that waits for its next attempt is not in flight.
 MAX_PARALLEL: Final = 64
 
 #: Where a call stands: nothing asked for; in flight; its probe in flight; waiting for ``due``; in doubt.
