@@ -12,6 +12,7 @@ import functools
 import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextvars import Context, copy_context
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
@@ -140,11 +141,13 @@ class Caller:
     async def _run(self, running: Coroutine[Any, Any, Any], timeout_s: float) -> Outcome:
         """Run the tool up to where it first waits for something, and on from there under an alarm.
 
-        Until then nothing could interrupt it, so a tool that never waits needs no alarm.
+        Until then nothing could interrupt it, so a tool that never waits needs no alarm. What it does to context
+        variables stays in its call: the saga's next call, which this task makes too, sees nothing of it.
         """
         began_s = monotonic()
+        context = copy_context()
         try:
-            waits_for = running.send(None)
+            waits_for = context.run(running.send, None)
         except StopIteration as ended:
             return self._returned(ended.value)
         except asyncio.CancelledError:
@@ -152,7 +155,7 @@ class Caller:
         except BaseException as error:  # noqa: BLE001 - whatever ends a tool is judged
             return self._broken(error)
         left_s = timeout_s - (monotonic() - began_s)
-        return await self._await(_go_on(running, waits_for), max(left_s, 0.0), timeout_s)
+        return await self._await(_go_on(running, context, waits_for), max(left_s, 0.0), timeout_s)
 
     async def _await(self, running: Awaitable[Any], left_s: float, timeout_s: float) -> Outcome:
         """Await the tool in this task for at most ``left_s`` seconds.
@@ -221,7 +224,8 @@ class Caller:
             return still_at_work(timeout_s + self._late_s)
         if inspect.isawaitable(ended.value):
             # A plain function in front of an asynchronous one: the work is still to be done, here.
-            return await self._await(ended.value, max(end - loop.time(), 0.0), timeout_s)
+            running_here = _begin(_awaited(ended.value), copy_context())
+            return await self._await(running_here, max(end - loop.time(), 0.0), timeout_s)
         return self._ended(ended)
 
     def _ended(self, ended: Ended) -> Outcome:
@@ -298,19 +302,33 @@ def _copied(value: Any) -> Any:
 
 
 @types.coroutine
-def _go_on(running: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """Await the rest of a coroutine that has begun and waits for ``waits_for``."""
+def _go_on(running: Coroutine[Any, Any, Any], context: Context, waits_for: Any) -> Generator[Any, Any, Any]:
+    """Await the rest of a coroutine that has begun in its own context and waits for ``waits_for``."""
     while True:
         try:
-            yield waits_for
+            value = yield waits_for
         except BaseException as error:  # noqa: BLE001 - a cancellation, mostly: the coroutine's, not ours
-            thrown = error
+            go_on: Callable[[], Any] = functools.partial(running.throw, error)
         else:
-            return (yield from running)
+            go_on = functools.partial(running.send, value)
         try:
-            waits_for = running.throw(thrown)
+            waits_for = context.run(go_on)
         except StopIteration as ended:
             return ended.value
+
+
+@types.coroutine
+def _begin(running: Coroutine[Any, Any, Any], context: Context) -> Generator[Any, Any, Any]:
+    """Await a coroutine in a context of its own."""
+    try:
+        waits_for = context.run(running.send, None)
+    except StopIteration as ended:
+        return ended.value
+    return (yield from _go_on(running, context, waits_for))
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 async def _told(outcome: Outcome) -> Outcome:
