@@ -305,7 +305,9 @@ class Coordinator:
         plan = load_checked(source, self.tools, input=chosen)
         compiled = self._plans.compile(plan, chosen)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
-        present = self._fleet.find(name)
+        while (present := self._fleet.find(name)) is not None and present.detached and not detach:
+            assert present.task is not None
+            await asyncio.wait([present.task])  # it is just being put into the queue: then it is taken out again
         if present is not None:
             if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
                 raise other_plan(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from saga_engine.core import transitions as t
@@ -12,6 +13,9 @@ from saga_engine.core.state import CallState, OpenQuestion, State, StateScope, S
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.brief import brief
 from saga_engine.plan.compiled import CompiledStep
+
+#: By step id and direction: the steps whose outputs are bound to in the params that are shown.
+Sources = Mapping[tuple[int | str, Direction], AbstractSet[str]]
 
 
 def view(state: State) -> dict[str, Any]:
@@ -34,9 +38,35 @@ def view(state: State) -> dict[str, Any]:
     return body
 
 
-def abridged(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The saga as ``show --json`` prints it: a large output is in its cut form, with ``output_ref`` beside it."""
-    return {**body, "steps": [_abridged(step) for step in body["steps"]]}
+def sources(state: State) -> Sources:
+    """Where the params come from that ``view`` shows; ``abridged`` asks for it."""
+    found: dict[tuple[int | str, Direction], AbstractSet[str]] = {}
+    for compiled in state.plan.steps:
+        for direction in (FORWARD, COMPENSATE):
+            undo = state.steps[compiled.index].undo if direction == COMPENSATE else None
+            known = None if undo is None else undo.params
+            if known is not None and stored_form(known) is None:
+                continue  # the intent holds them
+            scope = _AtHand(state)
+            _resolved(state, compiled.index, direction, scope)
+            if scope.seen:
+                found[compiled.step_id, direction] = scope.seen
+    return found
+
+
+def abridged(body: Mapping[str, Any], found: Sources) -> dict[str, Any]:
+    """The saga as ``show --json`` prints it: a large output is in its cut form, with ``output_ref`` beside it.
+
+    Params that come from a large output are not shown, because it is not fetched for that.
+    """
+    steps = [_abridged(step) for step in body["steps"]]
+    large = {str(step["step_id"]) for step in steps if "output_ref" in step}
+    for step in steps if large else ():
+        if large & found.get((step["step_id"], FORWARD), frozenset()):
+            step["params"] = None
+        if step["compensation"] is not None and large & found.get((step["step_id"], COMPENSATE), frozenset()):
+            step["compensation"]["params"] = None
+    return {**body, "steps": steps}
 
 
 def _abridged(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,29 +276,44 @@ def asked_params(state: State, index: int, direction: Direction) -> dict[str, An
 
     The form in which people see them: those who approve a call, and those who look at a saga.
     """
-    serving = state.acting(index) if direction == FORWARD else state.undoing(index)
-    if serving is None:
-        return None
     undo = state.steps[index].undo if direction == COMPENSATE else None
     params = None if undo is None else undo.params
     if params is None:
-        try:
-            params = serving.params.resolve(_AtHand(state))
-        except (BindingUnresolved, JournalUnreadable):
-            return None
-        if direction == COMPENSATE and serving.spec is None and not params:
-            return None  # what a registered undo is called with, its tool knows
+        params = _resolved(state, index, direction, _AtHand(state))
+    if params is None:
+        return None
     # Cut less than elsewhere: somebody decides by what is shown.
     return {name: brief(value, max_bytes=8192, max_items=20, max_text=1000) for name, value in params.items()}
 
 
-class _AtHand(StateScope):
-    """The values of bindings where some may not be at hand; what was not fetched is no value."""
+def _resolved(state: State, index: int, direction: Direction, scope: _AtHand) -> Mapping[str, Any] | None:
+    serving = state.acting(index) if direction == FORWARD else state.undoing(index)
+    if serving is None:
+        return None
+    try:
+        params = serving.params.resolve(scope)
+    except (BindingUnresolved, JournalUnreadable):
+        return None
+    if direction == COMPENSATE and serving.spec is None and not params:
+        return None  # what a registered undo is called with, its tool knows
+    return params
 
-    __slots__ = ()
+
+class _AtHand(StateScope):
+    """The values of bindings where some may not be at hand; what was not fetched is no value.
+
+    ``seen``: the steps whose outputs were asked for.
+    """
+
+    __slots__ = ("seen",)
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.seen: set[str] = set()
 
     def output(self, step_key: str) -> Any:
         value = super().output(step_key)
+        self.seen.add(step_key)
         if isinstance(value, Stored):
             raise JournalUnreadable(f"the output of step {step_key} is not at hand", step=step_key)
         return value

@@ -19,7 +19,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.growth import Growth
-from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted, StepTakenOver
+from saga_engine.core.records import AnyRecord, SagaStarted, StepTakenOver
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import (
@@ -35,18 +35,18 @@ from saga_engine.errors import (
 )
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tooling import Semantic
-from saga_engine.ports import Acquired, Advisor, Creation, Entry, Escalation, Store, Taken, Tools
-from saga_engine.runtime.acquiring import acquire, is_suspect
+from saga_engine.ports import Advisor, Creation, Entry, Escalation, Store, Taken, Tools
 from saga_engine.runtime.audit import Audit
 from saga_engine.runtime.debts import Debts
-from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, Link, SagaDriver, queued_again
+from saga_engine.runtime.driver import AT_ONCE, Link, SagaDriver
 from saga_engine.runtime.endings import interrupted, lost, other_plan
-from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
+from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Handle, Outcome, pass_on
 from saga_engine.runtime.performer import Performer, means_of, require_secrets
 from saga_engine.runtime.running import Running
+from saga_engine.runtime.takeover import TakeOver
 from saga_engine.runtime.watchdog import Watchdog
 from saga_engine.runtime.writer import JournalWriter
 
@@ -58,10 +58,6 @@ _MAX_TAKE_UPS = 3
 _REST_MS = 2_000
 #: When, in seconds, a saga that rests is woken again if the store was away.
 _WAKE_AGAIN_S = 5.0
-#: After how long a saga is offered again that could not be driven here, for want of a tool or a secret: least and most.
-_RETRY_REFUSED_MS = (5_000, 600_000)
-#: When the next saga that may have ended its owners is offered again, while another one is tried here.
-_NEXT_SUSPECT_MS = 500
 #: What becomes of a saga here; None: it sleeps.
 Work = Coroutine[Any, Any, Outcome | None]
 
@@ -101,17 +97,28 @@ class Fleet:
         self._means = means_of(escalation, advisor, semantic)
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._observers = observers
-        self._on_wait = on_wait
         self._writer = JournalWriter(store, self.clock)
         self._performer: Performer | None = None
         self._watchdog: Watchdog | None = None
-        self._suspect = ""  # the last saga that may have ended its owners and is tried here
         self._begun_before = 0
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[Performer] | None = None
         self._running: dict[str, Running] = {}
         self.debts = Debts(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
         self._audit = Audit(store.work, lambda: self._writer.owner, lambda name: name in self._running, self.debts)
         self._stopping = asyncio.Event()
+        self._take_over = TakeOver(
+            store,
+            tools,
+            clock,
+            self._means,
+            self.debts,
+            owner=lambda: self._writer.owner,
+            drives=lambda saga_id: saga_id in self._running,
+            open_lease=self._open_lease,
+            driver=self._driver_of,
+            stopping=self._stopping,
+            on_wait=on_wait,
+        )
 
     def stop(self) -> None:
         """Start nothing more, in any saga."""
@@ -130,6 +137,8 @@ class Fleet:
         self.stop()
         tasks = [saga.task for saga in self._running.values() if saga.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
         if self._watchdog is not None:
             self._watchdog.stop()
         await self._audit.stop()
@@ -169,6 +178,7 @@ class Fleet:
         require_secrets(plan)
         saga = Running(started.digest, link)
         saga.journalled = journalled
+        saga.detached = detach
         work = self._create_detached(started, plan) if detach else self._create(saga, started, plan, taken)
         return self._take_on(started.saga_id, saga, work)
 
@@ -176,12 +186,14 @@ class Fleet:
         """A saga from its journal; with a ``link`` for the agent of a session. Raises ``SagaOwned``."""
         self._still_open()
         present = self._running.get(saga_id)
+        saga = Running("", link)
+        if present is not None and present.detached:
+            return self._take_on(saga_id, saga, self._drive_after(present, saga_id, saga))
         if present is not None:
             if link is not None:
                 raise SagaOwned(f"saga {saga_id} is in use in this process", hint="one agent a session")
             present.stay()
             return Handle(saga_id, present.future)
-        saga = Running("", link)
         return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, ()))
 
     def adopt(self, taken: Taken, owner: str) -> Handle:
@@ -250,7 +262,7 @@ class Fleet:
             started = msgspec.structs.replace(started, at=self.clock.now_ms())
         creation = Creation(digest=started.digest, owned=True)
         state = begin(started, compiled, Growth(started, self._tools))
-        driver = self._driver(state, 0, performer, saga, creation)
+        driver = self._driver_of(state, 0, performer, saga, creation=creation)
         first: list[AnyRecord] = [started]
         for record in taken:  # a fork begins with what it took over, in the same write
             first.append(msgspec.structs.replace(record, at=started.at))
@@ -273,6 +285,8 @@ class Fleet:
             due_ms=AT_ONCE,
         )
         ack = await self._writer.append(entry)
+        if ack.verdict == "ok" and self._observers:
+            await self._observers.tell(started.saga_id, [started])
         if ack.verdict == "full":
             raise QueueFull(
                 "too many sagas wait for a worker already; nothing was journalled",
@@ -284,6 +298,12 @@ class Fleet:
                 raise other_plan(started.saga_id)
             return Outcome(state_of(await read_records(self._store, started.saga_id)))
         return Outcome(begin(started, compiled))
+
+    async def _drive_after(self, detached: Running, saga_id: str, saga: Running) -> Outcome | None:
+        """Drive a saga that is just being put into the queue, as soon as it is there."""
+        assert detached.task is not None
+        await asyncio.wait([detached.task])
+        return await self._drive(saga_id, saga, None, ())
 
     # --- driving -------------------------------------------------------------------------------------------------
 
@@ -297,10 +317,11 @@ class Fleet:
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
             if not isinstance(error, SagaError):
-                self.debts.owe_perhaps(saga_id, self._due_after(error))  # a defect: wherever it struck
+                self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))  # a defect: wherever it struck
             if not saga.future.done():
                 saga.future.set_exception(error)
                 saga.future.exception()  # if nobody waits for it, its journal says so: asyncio need not warn
+            self._go_on_later(saga_id, saga, error)
         except BaseException:
             # Somebody's code wants the process to end, or the loop is torn down: whatever ends a driver gives it back.
             self.debts.owe_perhaps(saga_id, AT_ONCE)
@@ -334,12 +355,13 @@ class Fleet:
         while True:
             if driver is None:
                 saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
-                taken = await self._take(saga_id, saga)
+                taken = await self._take_over.take(saga_id, saga)
                 if isinstance(taken, Outcome):
                     return taken
                 driver, resumed = taken
                 first = [resumed]
             saga.driver = driver
+            saga.begun = True
             if self.closing:
                 driver.stop()
             try:
@@ -362,8 +384,8 @@ class Fleet:
             except Exception as error:
                 saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
                 if isinstance(error, JournalConflict):  # the store went back, perhaps, and with it the epoch
-                    self.debts.owe_perhaps(saga_id, self._due_after(error))
-                await self.debts.give_up(saga_id, driver.state.epoch, self._due_after(error))
+                    self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))
+                await self.debts.give_up(saga_id, driver.state.epoch, self._take_over.due_after(error))
                 raise
             else:
                 if driver.sleeps_until_ms:
@@ -387,17 +409,29 @@ class Fleet:
 
     def _wake_later(self, state: State) -> None:
         """Take a saga up again at its deadline, or when an approval expires or a reminder is due, if we still live."""
-        due_ms, now_ms = state.next_overdue(), self._now_of(state)
+        due_ms, now_ms = state.next_overdue(), self.clock.now_after(state.saga_id, state.at)
         if due_ms is None or self.closing:
             return
         if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._means.alerting):
             return  # a reminder, and nobody here to remind
-        delay_s = max(due_ms - now_ms, 0) / 1000 + 0.001
-        alarm = self._alarms.pop(state.saga_id, None)
+        self._wake_in(state.saga_id, max(due_ms - now_ms, 0) / 1000 + 0.001)
+
+    def _go_on_later(self, saga_id: str, saga: Running, error: Exception) -> None:
+        """A saga that was driven here and that the store's absence stopped goes on when the store is back.
+
+        One from the queue goes back there, and an agent hears of it.
+        """
+        stopped = saga.begun and isinstance(error, StoreUnavailable | StoreRefused | LeaseLost)
+        if not stopped or saga.queued or saga.link is not None or self.closing:
+            return
+        _log.warning("saga %s has stopped and goes on when the store can be reached: %s", saga_id, error)
+        self._wake_in(saga_id, _WAKE_AGAIN_S)
+
+    def _wake_in(self, saga_id: str, delay_s: float) -> None:
+        alarm = self._alarms.pop(saga_id, None)
         if alarm is not None:
             alarm.cancel()
-        loop = asyncio.get_running_loop()
-        self._alarms[state.saga_id] = loop.call_later(delay_s, self._wake, state.saga_id)
+        self._alarms[saga_id] = asyncio.get_running_loop().call_later(delay_s, self._wake, saga_id)
 
     def _wake(self, saga_id: str) -> None:
         del self._alarms[saga_id]
@@ -409,8 +443,7 @@ class Fleet:
         """A store that is away just when a reminder is due must not keep people from being reminded."""
         away = isinstance(handle.found(), StoreUnavailable | StoreRefused)
         if away and not self.closing and handle.saga_id not in self._alarms:
-            alarm = asyncio.get_running_loop().call_later(_WAKE_AGAIN_S, self._wake, handle.saga_id)
-            self._alarms[handle.saga_id] = alarm
+            self._wake_in(handle.saga_id, _WAKE_AGAIN_S)
 
     def _absorb(self, saga: Running, error: BaseException) -> None:
         """A cancellation that we sent because the lease was lost is ours to end; any other is not."""
@@ -422,30 +455,15 @@ class Fleet:
         saga.lost = False
         saga.reason = "" if self._performer is None else self._performer.lease.why
 
-    def _due_after(self, error: Exception, since_ms: int | None = None) -> int:
-        """When a worker may try again: at once after an outage; later, elsewhere perhaps, what failed for a reason.
-
-        The longer nothing has come of a saga (``since_ms``: when its last record was made), the longer it waits.
-        """
-        if isinstance(error, StoreUnavailable):
-            return AT_ONCE
-        now_ms = self.clock.now_ms()
-        if isinstance(error, StoreRefused):  # it is full, say: no fault of the saga's, and perhaps over in a moment
-            return now_ms + _RETRY_REFUSED_MS[0]
-        if since_ms is None or not isinstance(error, SagaError):
-            return now_ms + OFFER_AGAIN_MS
-        least_ms, most_ms = _RETRY_REFUSED_MS
-        return now_ms + min(max((now_ms - since_ms) // 2, least_ms), most_ms)
-
-    def _driver(
+    def _driver_of(
         self,
         state: State,
         seq: int,
         performer: Performer,
         saga: Running,
-        creation: Creation | None = None,
-        *,
         mail: bool = False,
+        *,
+        creation: Creation | None = None,
     ) -> SagaDriver:
         return SagaDriver(
             state,
@@ -463,121 +481,47 @@ class Fleet:
             rest_ms=_REST_MS if saga.queued else None,
         )
 
-    async def _take(self, saga_id: str, saga: Running) -> Outcome | tuple[SagaDriver, AnyRecord]:
-        """Take a saga over from its journal; an outcome if there is nothing to drive."""
-        records = await read_records(self._store, saga_id)
-        state = drivable(saga_id, records, self._tools)
-        if state.status in t.SAGA_FINAL:
-            return Outcome(state)
-        if state.next_overdue() is not None and not self.clock.heard:
-            await self._open_lease()  # for the store's clock, on which approvals expire and people are reminded
-        if self._rests(state) and not await self._store.inbox(saga_id):
-            return Outcome(state)
-        require_secrets(state.plan)
-        performer = await self._open_lease()
-        try:
-            try:
-                acquired = await self._acquire(saga_id)
-            except LeaseLost:
-                performer.lease.lose()  # the server knows that it has ended before this process does
-                performer = await self._open_lease()
-                acquired = await self._acquire(saga_id)
-        except StoreUnavailable:
-            self.debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost
-            raise
-        try:
-            if acquired.seq != len(records):
-                records += await read_records(self._store, saga_id, len(records))
-                state = state_of(records, self._tools)
-            return await self._take_up(saga, state, acquired, performer)
-        except Exception as error:
-            await self.debts.give_up(saga_id, acquired.epoch, self._due_after(error))
-            raise
-
-    def _rests(self, state: State) -> bool:
-        """Whether a saga has nothing to do until a person answers, or time passes."""
-        alerting = self._means.alerting
-        if state.status != t.ESCALATED or state.alerts_pending(alerting=alerting):
-            return False
-        return not state.overdue(self._now_of(state), alerting=alerting)
-
-    def _now_of(self, state: State) -> int:
-        return self.clock.now_after(state.saga_id, state.at)
-
-    async def _take_up(
-        self, saga: Running, state: State, acquired: Acquired, performer: Performer
-    ) -> Outcome | tuple[SagaDriver, AnyRecord]:
-        """Go on with a saga that has just become ours."""
-        owner, saga.reason, reason = self._writer.owner, "", saga.reason
-        resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=acquired.epoch, reason=reason)
-        if state.status in t.SAGA_FINAL:
-            await self._store.release(state.saga_id, acquired.epoch)
-            return Outcome(state)
-        evolve(state, resumed)
-        return self._driver(state, acquired.seq, performer, saga, mail=bool(acquired.inbox)), resumed
-
     async def _adopt(
         self, taken: Taken, owner: str, saga: Running, before: asyncio.Task[None] | None
     ) -> Outcome | None:
-        """Drive a saga that was taken from the queue; whatever keeps this process from it sends it back there."""
-        saga_id, epoch = taken.saga_id, taken.epoch
         if before is not None:
             await asyncio.wait([before])  # an earlier epoch of it ends here: it is fenced, and hears of it
-        records: list[AnyRecord] = []
-        try:
-            performer = await self._open_lease()
-            if performer.lease.owner != owner:
-                raise lost(saga_id)
-            data = taken.records
-            records = (
-                await read_records(self._store, saga_id) if data is None else await decoded(self._store, saga_id, data)
-            )
-            state = drivable(saga_id, records, self._tools)
-            if self._rests(state) and not taken.inbox:
-                now_ms = self._now_of(state)
-                due_ms = queued_again(state, now_ms)
-                await self._store.release(saga_id, epoch, due_ms and self.clock.in_store(due_ms, now_ms))
-                return Outcome(state)
-            require_secrets(state.plan)
-            if is_suspect(state):
-                if self._suspect != saga_id and self._suspect in self._running:
-                    await self._store.release(saga_id, epoch, self.clock.now_ms() + _NEXT_SUSPECT_MS)
-                    return Outcome(state)
-                self._suspect = saga_id
-        except LeaseLost:
-            raise
-        except Exception as error:
-            await self.debts.give_up(saga_id, epoch, self._due_after(error, records[-1].at if records else None))
-            raise
-        resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=epoch)
-        evolve(state, resumed)
-        driver = self._driver(state, taken.seq, performer, saga, mail=taken.inbox > 0)
-        return await self._drive(saga_id, saga, driver, [resumed])
-
-    async def _acquire(self, saga_id: str) -> Acquired:
-        return await acquire(self._store, saga_id, lambda: self._writer.owner, self._stopping, self._on_wait)
+        took = await self._take_over.adopt(taken, owner, saga)
+        if isinstance(took, Outcome):
+            return took
+        driver, resumed = took
+        return await self._drive(taken.saga_id, saga, driver, [resumed])
 
     async def _open_lease(self) -> Performer:
         performer = self._performer
         if performer is not None and performer.lease.valid():
             return performer
-        async with self._opening:
-            performer = self._performer
-            if performer is not None:
-                if performer.lease.valid():
-                    return performer
-                performer.lease.lose()  # its time is over, although its renewal has not noticed yet
-                self.debts.forgive()
-                self._begun_before += performer.begun
-            lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
-            await lease.open()
-            lease.on_lost(self._lost)
-            self._watchdog = Watchdog(lease, self._store, self._tools.held)
-            self._watchdog.start()
-            self._writer.owner = lease.owner
-            self._audit.start()
-            self._performer = Performer(self._tools, lease, self._escalation, self._advisor, self._semantic)
-            return self._performer
+        if self._opening is None:
+            # One task for all who need it: they go on together, and share their first append.
+            self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)  # one who waits no more must not end it for the others
+
+    def _opened(self, opening: asyncio.Task[Performer]) -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # it is raised where it is waited for; perhaps nobody waits any more
+
+    async def _open_new_lease(self) -> Performer:
+        performer = self._performer
+        if performer is not None:
+            performer.lease.lose()  # its time is over, although its renewal has perhaps not noticed yet
+            self.debts.forgive()
+            self._begun_before += performer.begun
+        lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
+        await lease.open()
+        lease.on_lost(self._lost)
+        self._watchdog = Watchdog(lease, self._store, self._tools.held)
+        self._watchdog.start()
+        self._writer.owner = lease.owner
+        self._audit.start()
+        self._performer = Performer(self._tools, lease, self._escalation, self._advisor, self._semantic)
+        return self._performer
 
     def _lost(self) -> None:
         """Stop waiting for answers: whoever owns the sagas now settles what is in doubt."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from saga_engine.core import transitions as t
-from saga_engine.core.report import abridged, view
+from saga_engine.core.report import Sources, abridged, sources, view
 from saga_engine.core.state import State
 from saga_engine.runtime.step_results import Failure, Steps, failure_of
 
@@ -20,7 +20,7 @@ class Outcome:
     over 31 KiB are in their cut form, with ``output_ref`` (``digest``, ``bytes``) beside them.
     """
 
-    __slots__ = ("_body", "_full", "_state", "_steps", "saga_id", "status")
+    __slots__ = ("_body", "_full", "_sources", "_state", "_steps", "saga_id", "status")
 
     def __init__(self, state: State, *, full: bool = True) -> None:
         self.saga_id = state.saga_id
@@ -28,14 +28,15 @@ class Outcome:
         self._state: State | None = state
         self._full = full
         self._body: dict[str, Any] = {}
+        self._sources: Sources = {}
         self._steps: Steps | None = None
 
     @property
     def body(self) -> Mapping[str, Any]:
         """The object that ``show --json`` prints; with whole outputs, unless it was shown without ``full``."""
         if self._state is not None:
-            body = view(self._state)
-            self._body, self._state = body if self._full else abridged(body), None
+            body, self._sources = view(self._state), sources(self._state)
+            self._body, self._state = body if self._full else abridged(body, self._sources), None
         return self._body
 
     def __repr__(self) -> str:
@@ -79,7 +80,7 @@ class Outcome:
 
     def to_dict(self, *, full: bool = True) -> dict[str, Any]:
         """The outcome as one JSON object; without ``full``, large outputs are in their cut form."""
-        return dict(self.body) if full else abridged(self.body)
+        return dict(self.body) if full else abridged(self.body, self._sources)
 
 
 class Handle:

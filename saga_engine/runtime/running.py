@@ -14,7 +14,9 @@ class Running:
 
     __slots__ = (
         "alarm",
+        "begun",
         "context",
+        "detached",
         "digest",
         "driver",
         "future",
@@ -42,6 +44,10 @@ class Running:
         #: It has been woken, and its task has not begun yet.
         self.waking = False
         self.lost = False
+        #: It is only being put into the queue.
+        self.detached = False
+        #: A driver of it has run here.
+        self.begun = False
         #: Why it had to be taken up again from its journal here, if that is known.
         self.reason = ""
         #: Resolved when the saga is in the store, for a submission that waits for no more than that.
