@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from saga_engine.tools.policy.rules import Policy, Rule
     from saga_engine.tools.registry import ToolRegistry
     from saga_engine.tools.selecting import select_tools
+    from saga_engine.tools.signature import Sensitive
 
 _HOMES = {
     "BreakerPolicy": "saga_engine.plan.tooling",
@@ -55,6 +56,7 @@ _HOMES = {
     "RetryPolicy": "saga_engine.plan.tooling",
     "SagaError": "saga_engine.errors",
     "Savepoint": "saga_engine.runtime.session",
+    "Sensitive": "saga_engine.tools.signature",
     "Session": "saga_engine.runtime.session",
     "StepResult": "saga_engine.runtime.step_results",
     "SyncSession": "saga_engine.adapters.sync",
@@ -89,6 +91,7 @@ __all__ = [
     "Rule",
     "SagaError",
     "Savepoint",
+    "Sensitive",
     "Session",
     "StepResult",
     "SyncSession",

@@ -25,6 +25,8 @@ OPERATOR_FILE: Final = Path("/etc/saga/saga.toml")
 
 _LEVEL: Final = re.compile(r"fsync|relaxed|replicated:([1-9])")
 _MOST_QUEUED: Final = 10**12
+#: The least and the greatest limit of a tool's result; a store takes no value over 512 MB.
+OUTPUT_BYTES: Final = (1024, 256 * 2**20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class Settings:
     disk), ``replicated:N`` (and on the disks of N replicas) or ``relaxed``. ``lease_s``: how long a silent process
     keeps its sagas. ``patience_s``: how long an outage of the store is waited out. ``keep_finished_s``: how long
     finished sagas are kept; 0 is for ever. ``queue_limit``: how many sagas may wait for a worker before another one
-    is refused; 0 is any number. ``engine``: where sagas run if not here, ``temporal://HOST:PORT/NAMESPACE``, and
-    ``task_queue``: which of its workers.
+    is refused; 0 is any number. ``max_output_bytes``: how large a tool's result may be as JSON. ``engine``: where sagas
+    run if not here, ``temporal://HOST:PORT/NAMESPACE``, and ``task_queue``: which of its workers.
     """
 
     store: str = "embedded://.saga"
@@ -55,6 +57,7 @@ class Settings:
     patience_s: float = 10.0
     keep_finished_s: float = 30 * 24 * 3600.0
     queue_limit: int = 1_000_000
+    max_output_bytes: int = 32 * 2**20
     engine: str = ""
     task_queue: str = "saga"
     base: Path = Path()
@@ -106,6 +109,14 @@ class Settings:
         limit = self.queue_limit
         if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= _MOST_QUEUED:
             raise SettingInvalid(f"queue_limit must be a number of sagas from 0 to {_MOST_QUEUED}, not {limit!r}")
+        check_output_limit(self.max_output_bytes)
+
+
+def check_output_limit(limit: Any) -> None:
+    """Raises ``SettingInvalid`` for a ``max_output_bytes`` that is none."""
+    least, most = OUTPUT_BYTES
+    if not isinstance(limit, int) or isinstance(limit, bool) or not least <= limit <= most:
+        raise SettingInvalid(f"max_output_bytes must be a number of bytes from {least} to {most}, not {limit!r}")
 
 
 def replicas_of(durability: str) -> int:
@@ -141,8 +152,10 @@ def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[
         settings = _apply(settings, file.tables.get("saga", {}), str(file.base / file.name), base=file.base)
         tables = {_TABLES[name]: table for name, table in file.tables.items() if name != "saga"}
         settings = replace(settings, **tables, file_base=file.base, file_name=file.name)
-    limits = [limit for file in files if (limit := file.tables.get("saga", {}).get("queue_limit"))]
-    settings = replace(settings, files=tuple(reversed(files)), **({"queue_limit": min(limits)} if limits else {}))
+    settings = replace(settings, files=tuple(reversed(files)))
+    for name in _TIGHTENED:
+        limits = [limit for file in files if (limit := file.tables.get("saga", {}).get(name))]
+        settings = replace(settings, **{name: min(limits)}) if limits else settings
     env: dict[str, Any] = {}
     for name in _NAMES:
         text = environ.get(f"SAGA_{name.upper()}")
@@ -170,6 +183,8 @@ _NAMES: Final = tuple(
 )
 
 
+#: The settings that are whole numbers, and of which the smallest counts.
+_TIGHTENED: Final = ("queue_limit", "max_output_bytes")
 #: The settings that are texts.
 _TEXTS: Final = ("store", "durability", "engine", "task_queue")
 
@@ -268,7 +283,7 @@ def _listed(text: str) -> list[str]:
 
 def _number(name: str, text: str) -> float:
     try:
-        return int(text) if name == "queue_limit" else float(text)
+        return int(text) if name in _TIGHTENED else float(text)
     except ValueError as error:
-        of = " of sagas" if name == "queue_limit" else " of seconds"
+        of = {"queue_limit": " of sagas", "max_output_bytes": " of bytes"}.get(name, " of seconds")
         raise SettingInvalid(f"SAGA_{name.upper()} must be a number{of}, not '{text}'") from error

@@ -36,15 +36,17 @@ from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.following import follow
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
-from saga_engine.runtime.journal import look, read_records, state_of
+from saga_engine.runtime.journal import look, read_records, shown_records, state_of
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.worker import Report, Worker
+from saga_engine.settings import check_output_limit
 from saga_engine.stores import open_store
 from saga_engine.tools.guards.chain import GuardedTools
+from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.policy.gate import Gate
 from saga_engine.tools.policy.rules import Policy
@@ -121,6 +123,7 @@ class Coordinator:
         patience_s: float = 10.0,
         keep_finished_s: float = 30 * 24 * 3600.0,
         queue_limit: int = 1_000_000,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
         on_escalation: Hooks | None = None,
         observers: Sequence[Observer] = (),
         on_wait: Callable[[str, str, float], None] | None = None,
@@ -134,7 +137,7 @@ class Coordinator:
         """A coordinator, closed at the end of the block: it then awaits and journals the calls in flight, no more.
 
         ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s``,
-        ``keep_finished_s`` and ``queue_limit`` are those of ``Settings``.
+        ``keep_finished_s``, ``queue_limit`` and ``max_output_bytes`` are those of ``Settings``.
         ``on_escalation``: one hook or several, sync (called in a thread) or async, told about each open question at
         least once; an ``Escalation`` also says when again, and how long a hook may take. Left out, a question is a
         warning in the log; ``()``: nobody is told. ``observers`` see every durable record, in a thread.
@@ -150,10 +153,12 @@ class Coordinator:
         ``PlannerUnavailable`` for a name that names no model; whether it can be asked shows when it is.
         """
         planning = planning_of(planner)
+        check_output_limit(max_output_bytes)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         registry = apply_overrides(declared, tool_options, "tool_options") if tool_options else declared
+        registry.limit_outputs(max_output_bytes)
         if secrets is not None:
             registry.allow_secrets(allowed_secrets(secrets, "secrets"))
         try:
@@ -557,7 +562,7 @@ class Coordinator:
 
         Without ``full``, large values show as references (``refs``), each with its digest, size and cut form.
         """
-        records = await read_records(self.store, saga_id, whole=full)
+        records = await shown_records(self.store, saga_id, whole=full)
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
 
     def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:

@@ -33,5 +33,6 @@ def first_record(
         undos=compiled.undos,
         reads=sorted(compiled.reads),
         tools=compiled.tool_digests,
+        sensitive=compiled.sensitive,
         engine=__version__,
     )

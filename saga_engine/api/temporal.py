@@ -27,6 +27,7 @@ from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.starting import first_record
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
+from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.trace import declared
@@ -43,6 +44,7 @@ from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Outcome
 from saga_engine.runtime.performer import means_of
+from saga_engine.settings import check_output_limit
 from saga_engine.stores import open_store
 from saga_engine.temporal import wire
 from saga_engine.temporal.activities import Hands, declarations_of
@@ -53,6 +55,7 @@ from saga_engine.temporal.worker import work
 from saga_engine.temporal.workflow import SagaFlow
 from saga_engine.tools.checking import SchemaCheck
 from saga_engine.tools.guards.chain import GuardedTools
+from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.policy.gate import Gate
 from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
@@ -330,11 +333,13 @@ class TemporalCoordinator:
             records = await self._records(saga_id)
         else:
             records = [decode(data) for data in await self.sagas.journal(saga_id, patience_s=self._patience_s)]
+        records = masked_records(records)
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
 
     async def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
         """The saga's records as they become durable, until it ends; see ``Coordinator.follow``."""
-        known, pause_s = since, _LOOK_FIRST_S
+        # What is sensitive stands at the beginning, whatever part of the journal is asked for.
+        known, pause_s, reader = 0, _LOOK_FIRST_S, Reader()
         while True:
             closed = (await self.sagas.standing(saga_id)).closed
             records: Sequence[bytes]
@@ -343,9 +348,12 @@ class TemporalCoordinator:
             else:
                 page = await self.sagas.page(saga_id, known, wait_s=self._patience_s)
                 records = [] if page is None else page.records
-            for data in records:
-                yield {"seq": known, **msgspec.to_builtins(decode(data))}
-                known += 1
+            new = [decode(data) for data in records]
+            reader.feed(new)
+            for at, record in enumerate(new, known):
+                if at >= since:
+                    yield {"seq": at, **(reader.mask(record) if reader.masks else msgspec.to_builtins(record))}
+            known += len(new)
             if closed:
                 return
             pause_s = _LOOK_FIRST_S if records else min(2 * pause_s, _LOOK_MOST_S)
@@ -388,6 +396,7 @@ async def serve(
     durability: str = "fsync",
     lease_s: float = 15.0,
     patience_s: float = 10.0,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
     concurrency: int = 100,
     cached: int = 1000,
     on_escalation: Hooks | None = None,
@@ -409,7 +418,9 @@ async def serve(
     Raises ``SettingInvalid``, ``StoreUrlInvalid``, ``StoreUnavailable``, ``ToolInvalid`` and ``EngineUnavailable``.
     """
     rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
+    check_output_limit(max_output_bytes)
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    registry.limit_outputs(max_output_bytes)
     async with AsyncExitStack() as stack:
         shared = SharedStore.of(store, durability, patience_s)
         stack.push_async_callback(shared.close)

@@ -229,6 +229,7 @@ def run_temporal_worker(
             durability=settings.durability,
             lease_s=settings.lease_s,
             patience_s=settings.patience_s,
+            max_output_bytes=settings.max_output_bytes,
             concurrency=concurrency,
             cached=cached,
             stopped=stopped,

@@ -145,6 +145,7 @@ async def _drive(
             patience_s=settings.patience_s,
             keep_finished_s=settings.keep_finished_s,
             queue_limit=settings.queue_limit,
+            max_output_bytes=settings.max_output_bytes,
             observers=[progress.observe] if observed else [],
             on_wait=progress.waiting_for_owner,
             **guards,

@@ -25,6 +25,7 @@ def steps_added(state: State, record: r.StepsAdded) -> None:
         state.replans += 1
     if state.status == t.ESCALATED:
         turn_saga(state, "answer_forward")  # it waited for a person, and now has something to do besides
+    _mark(state, record.sensitive)
     _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
 
 
@@ -43,8 +44,17 @@ def call_added(state: State, record: r.CallAdded) -> None:
     state.ready[compiled.index] = None
     if record.tool_digest and state.tools.get(record.tool) != record.tool_digest:
         state.tools = {**state.tools, record.tool: record.tool_digest}
+    _mark(state, record.sensitive)
     if state.status == t.PENDING:
         turn_saga(state, "go")
+
+
+def _mark(state: State, sensitive: Mapping[str, list[str]]) -> None:
+    """More params are sensitive; none stops being so, whatever its tool says later."""
+    for tool, names in sensitive.items():
+        known = state.sensitive.get(tool, ())
+        if not set(names) <= set(known):
+            state.sensitive = {**state.sensitive, tool: sorted({*known, *names})}
 
 
 def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
@@ -118,6 +128,7 @@ def remedy_proposed(state: State, record: r.RemedyProposed) -> None:
     step.settled_ask = True
     addition = Addition(record.steps, (), record.step)
     added = Added(addition, record.undos, frozenset(record.reads))
+    _mark(state, record.sensitive)
     state.proposals[index] = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
     if record.auto:
         _take_up(state, index)

@@ -30,11 +30,12 @@ class Added(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What is journalled with an addition: registered undos, reads, and digests of tools, by key and by name."""
+    """What is journalled with an addition: undos and reads by key, digests and sensitive params by tool."""
 
     undos: dict[str, str]
     reads: list[str]
     tools: dict[str, str]
+    sensitive: dict[str, list[str]]
 
 
 class Growth:
@@ -61,6 +62,7 @@ class Growth:
             undos={slot: undo for slot, undo in whole.undos.items() if slot.partition("#")[0] in keys},
             reads=sorted(whole.reads & keys),
             tools=whole.tool_digests,
+            sensitive=whole.sensitive,
         )
 
     def call(self, record: CallAdded, index: int, by_key: Mapping[str, int]) -> CompiledStep:

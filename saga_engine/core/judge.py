@@ -215,7 +215,7 @@ def judge_advice(  # noqa: PLR0917
         return gave_up("no_steps", "the planner proposed no steps")
     addition = addition_of(state, effect, advice.steps)
     try:
-        undos, reads, tools = state.growth.judge(
+        undos, reads, tools, sensitive = state.growth.judge(
             state.added, addition, bounds_of(state, effect.purpose, catalog, means)
         )
     except PlanInvalid as error:
@@ -229,11 +229,20 @@ def judge_advice(  # noqa: PLR0917
             undos=undos,
             reads=reads,
             tools=tools,
+            sensitive=sensitive,
             by="planner",
             written=written,
         )
     specs = [catalog.spec(str(step["tool"])) for step in listed]
     auto = all(spec is not None and (spec.semantic or means.semantic) == "auto" for spec in specs)
     return r.RemedyProposed(
-        at=now_ms, step=key, steps=listed, auto=auto, undos=undos, reads=reads, tools=tools, written=written
+        at=now_ms,
+        step=key,
+        steps=listed,
+        auto=auto,
+        undos=undos,
+        reads=reads,
+        tools=tools,
+        sensitive=sensitive,
+        written=written,
     )

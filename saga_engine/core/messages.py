@@ -107,13 +107,14 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
             check_fork(state)
             return r.HandedOver(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
         if message.kind == "amend":
-            undos, reads, tools = check_amendment(state, message.steps)
+            undos, reads, tools, sensitive = check_amendment(state, message.steps)
             return r.StepsAdded(
                 at=now_ms,
                 steps=message.steps,
                 undos=undos,
                 reads=reads,
                 tools=tools,
+                sensitive=sensitive,
                 by=message.by,
                 note=message.note,
                 message=message.id,

@@ -38,9 +38,10 @@ class SagaStarted(Record, frozen=True, tag=True):
     """A plan was accepted. Everything that must stay as it was on that day is in here.
 
     ``seed`` makes the idempotency keys of this saga unlike those of any other with the same id. ``undos`` and ``reads``
-    are what the tools' registrations said where the plan is silent; ``tools`` are the digests of their declarations. A
-    ``session`` has no plan in advance: its calls are added one by one, and it is open until it is closed. ``fork_of``
-    is the id of the saga whose effects this one took over.
+    are what the tools' registrations said where the plan is silent; ``tools`` are the digests of their declarations,
+    ``sensitive`` the params of each that are shown to nobody (``masking``). A ``session`` has no plan in advance: its
+    calls are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this
+    one took over.
     """
 
     saga_id: str
@@ -51,6 +52,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     undos: dict[str, str] = {}
     reads: list[str] = []
     tools: dict[str, str] = {}
+    sensitive: dict[str, list[str]] = {}
     engine: str = ""
     session: bool = False
     fork_of: str = ""
@@ -250,7 +252,8 @@ class CallAdded(Record, frozen=True, tag=True):
 
     ``params`` are values: nothing in them binds. ``undo`` names the tool that takes the call back, with ``undo_params``
     (which may bind the call's own output as ``$output``) or, left out, those that its registration implies.
-    ``irreversible``: it writes and cannot be undone, and the agent knows. ``tool_digest`` is its declaration's.
+    ``irreversible``: it writes and cannot be undone, and the agent knows. ``tool_digest`` is its declaration's;
+    ``sensitive`` is as in ``SagaStarted``.
     """
 
     step: str
@@ -263,6 +266,7 @@ class CallAdded(Record, frozen=True, tag=True):
     read: bool = False
     timeout_s: float | None = None
     tool_digest: str = ""
+    sensitive: dict[str, list[str]] = {}
     refs: dict[str, ValueRef] = {}
 
 
@@ -309,8 +313,8 @@ class StepTakenOver(Record, frozen=True, tag=True):
 class StepsAdded(Record, frozen=True, tag=True):
     """Steps were added to the plan; those in ``dropped`` will not run any more.
 
-    ``by`` and ``note`` say who added them and why, ``written`` which model wrote them. ``undos``, ``reads`` and
-    ``tools`` are for the new steps what ``SagaStarted`` has for the first ones.
+    ``by`` and ``note`` say who added them and why, ``written`` which model wrote them. ``undos``, ``reads``,
+    ``tools`` and ``sensitive`` are for the new steps what ``SagaStarted`` has for the first ones.
     """
 
     steps: list[Any]
@@ -318,6 +322,7 @@ class StepsAdded(Record, frozen=True, tag=True):
     undos: dict[str, str] = {}
     reads: list[str] = []
     tools: dict[str, str] = {}
+    sensitive: dict[str, list[str]] = {}
     by: str = ""
     note: str = ""
     message: str = ""
@@ -353,6 +358,7 @@ class RemedyProposed(Record, frozen=True, tag=True):
     undos: dict[str, str] = {}
     reads: list[str] = []
     tools: dict[str, str] = {}
+    sensitive: dict[str, list[str]] = {}
     written: Written | None = None
     refs: dict[str, ValueRef] = {}
 

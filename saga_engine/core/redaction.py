@@ -132,7 +132,7 @@ def _expanded(rests: Sequence[_Rest]) -> list[_Rest]:
 
 def _walk(value: Any, rests: Sequence[_Rest], *, template: bool) -> Any:
     if () in _expanded(rests):
-        return _without_values(value) if template else REDACTED
+        return without_values(value) if template else REDACTED
     if isinstance(value, dict):
         changed: dict[str, Any] = {}
         for key, item in value.items():
@@ -149,12 +149,12 @@ def _walk(value: Any, rests: Sequence[_Rest], *, template: bool) -> Any:
     return value
 
 
-def _without_values(value: Any) -> Any:
+def without_values(value: Any) -> Any:
     """A template with its bindings and nothing else."""
     if isinstance(value, dict):
-        return {key: _without_values(item) for key, item in value.items()}
+        return {key: without_values(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_values(item) for item in value]
+        return [without_values(item) for item in value]
     if isinstance(value, str):
         return value if _WHOLE.match(value) else REDACTED + "".join(_EMBEDDED.findall(value))
     return REDACTED

@@ -9,6 +9,7 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import Stored, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.masking import mask_of, masked_view
 from saga_engine.core.state import CallState, OpenQuestion, State, StateScope, StepState
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.brief import brief
@@ -21,6 +22,7 @@ Sources = Mapping[tuple[int | str, Direction], AbstractSet[str]]
 def view(state: State) -> dict[str, Any]:
     """The saga as one JSON object, as ``show --json --full`` prints it. Times are Unix ms of the store's clock.
 
+    Sensitive values are masked (``masking``).
     Outputs that the state does not hold (``codec.Stored``) are in the form of ``abridged``.
     """
     body: dict[str, Any] = {
@@ -35,7 +37,7 @@ def view(state: State) -> dict[str, Any]:
         "error": failure(state),
         "questions": [_question(state, question) for question in state.questions.values()],
     }
-    return body
+    return masked_view(state, body)
 
 
 def sources(state: State) -> Sources:
@@ -338,4 +340,13 @@ def summary(state: State) -> dict[str, Any]:
         ]
     if state.status in t.SAGA_FINAL and state.backward:
         body["clean"] = report(state)["clean"]
+    mask = mask_of(state)
+    if mask is not None:
+        for name in {"goal", "error"} & body.keys():
+            body[name] = mask.value(state.plan.goal if name == "goal" else reason)
+        # Cut after what is sensitive was taken out, so that no part of it is left.
+        if "goal" in body:
+            body["goal"] = body["goal"][:120]
+        if "error" in body:
+            body["error"] = {name: str(value)[:200] for name, value in body["error"].items()}
     return body

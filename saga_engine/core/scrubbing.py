@@ -10,7 +10,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
@@ -30,11 +30,12 @@ _OMISSION: Final = re.compile(r"…|\.\.\.")
 
 
 class Scrubber:
-    """Takes the ``values`` of secrets, by name, out of texts and JSON."""
+    """Takes the ``values`` of secrets, by name, out of texts and JSON; ``marker`` makes of a name what stands there."""
 
     __slots__ = ("_exact", "_known", "_longest")
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, str], marker: Callable[[str], str] | None = None) -> None:
+        marker = marker or secret_marker
         self._exact = {value: marker(name) for name, value in values.items() if value}
         found: dict[str, str] = {}
         for name, value in values.items():
@@ -116,7 +117,7 @@ class Scrubber:
         return text[:cut] + found
 
 
-def marker(name: str) -> str:
+def secret_marker(name: str) -> str:
     """What stands for a secret in records."""
     return f"$secret.{name}"
 

@@ -186,6 +186,7 @@ class State:
         "replans",
         "saga_id",
         "seed",
+        "sensitive",
         "session",
         "started_at",
         "status",
@@ -208,6 +209,8 @@ class State:
         self.seed = started.seed
         self.digest = started.digest
         self.tools: Mapping[str, str] = started.tools
+        #: Params that are shown to nobody, by tool.
+        self.sensitive: Mapping[str, list[str]] = started.sensitive
         self.started_at = self.at = started.at
         self.ended_at = 0
         self.epoch = 1

@@ -20,6 +20,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.fingerprint import Fingerprints, intended_params
 from saga_engine.core.growth import Growth
+from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.core.report import failure, report
 from saga_engine.core.state import Place, State
@@ -95,8 +96,10 @@ class Export:
         the tools whose declarations the header takes along, so that the trace can be replayed without them. Raises
         ``JournalUnreadable``.
         """
-        walk = _Walk(records, self._redaction, full=self._full)
-        bodies = [walk.header(catalog), *map(walk.line, records[1:]), walk.end(len(records))]
+        masked = is_sensitive(records)
+        shown = masked_records(records) if masked else records
+        walk = _Walk(shown, self._redaction, full=self._full, masked=masked)
+        bodies = [walk.header(catalog), *map(walk.line, shown[1:]), walk.end(len(records))]
         self._sagas += 1
         self._complete = self._complete and bodies[-1]["complete"]
         return [self._chain.line(body) for body in bodies]
@@ -128,13 +131,14 @@ class _Attempt(NamedTuple):
 class _Walk:
     """One saga's records on their way to lines; the state is always that before the record in hand."""
 
-    def __init__(self, records: Sequence[r.AnyRecord], redaction: Redaction, *, full: bool) -> None:
+    def __init__(self, records: Sequence[r.AnyRecord], redaction: Redaction, *, full: bool, masked: bool) -> None:
         started = records[0] if records else None
         if not isinstance(started, r.SagaStarted):
             raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
         self._started = started
         self._records = records
         self._redaction = redaction
+        self._masked = masked
         self._full = full
         self._state = state_at_start(started, None)
         self._fingerprints = Fingerprints()
@@ -167,6 +171,7 @@ class _Walk:
             "declared": declared(self._tools(), catalog),
             "full": self._full,
             "redacted": list(redaction.rules),
+            **({"masked": True} if self._masked else {}),
         }
 
     def line(self, record: r.AnyRecord) -> dict[str, Any]:
@@ -229,7 +234,7 @@ class _Walk:
         shown = self._redaction.fields("params", params)
         steps = state.plan.steps
         if direction == FORWARD:
-            if shown is not params or any(other in self._tainted for other in steps[index].deps):
+            if shown is not params or _is_masked(params) or any(other in self._tainted for other in steps[index].deps):
                 self._tainted.add(index)  # a hash of what was left out would give it away
             else:
                 self._tainted.discard(index)
@@ -323,6 +328,15 @@ class _Walk:
             if call.rollback is not None:
                 found.setdefault(call.rollback.tool, "")
         return found
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether a value in params was taken out before."""
+    if isinstance(value, dict):
+        return any(map(_is_masked, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_masked, value))
+    return isinstance(value, str) and REDACTED in value
 
 
 def _redact(record: r.AnyRecord, fields: dict[str, Any], redaction: Redaction) -> None:

@@ -100,7 +100,7 @@ class Trace(NamedTuple):
     @property
     def redacted(self) -> bool:
         """Whether fields were left out by rules."""
-        return bool(self.header.get("redacted"))
+        return bool(self.header.get("redacted") or self.header.get("masked"))
 
 
 class Verdict(NamedTuple):

@@ -20,7 +20,7 @@ from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
@@ -264,6 +264,18 @@ class Template:
     def sample(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The params as far as the plan's input alone tells them, for the check against the tool's schema."""
         return self.raw if self._root is None else self._root.sample(inputs)
+
+    def partly(self, names: Iterable[str], scope: Scope) -> dict[str, Any]:
+        """Those of the params called ``names`` whose bindings have a value."""
+        nodes = {} if self._root is None else self._root.nodes
+        found: dict[str, Any] = {}
+        for name in names:
+            if name in self.raw:
+                try:
+                    found[name] = nodes[name].get(scope) if name in nodes else self.raw[name]
+                except BindingUnresolved:
+                    continue
+        return found
 
     def secret_nodes(self) -> dict[str, tuple[_Node, frozenset[str]]]:
         """The top-level params that need a secret: how to resolve each, and the names of its secrets."""

@@ -150,6 +150,8 @@ class CompiledPlan:
     reads: frozenset[str] = frozenset()
     #: Digests of the tools the plan may call, by name.
     tool_digests: dict[str, str] = field(default_factory=dict)
+    #: The params of these tools that are sensitive, by name of the tool: journalled, so that every reader knows.
+    sensitive: dict[str, list[str]] = field(default_factory=dict)
 
     def calls(self) -> Iterator[CompiledStep | CompiledFallback]:
         """Every forward call that the plan may make."""

@@ -54,6 +54,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         made.problems.refuse()
     dependents = graph.dependents([step.deps for step in made.steps])
     steps = [_step(step, tuple(dependents[step.index])) for step in made.steps]
+    specs = _specs(made)
     return CompiledPlan(
         goal=plan.goal,
         input=made.input,
@@ -65,7 +66,8 @@ def compile_draft(made: Draft) -> CompiledPlan:
         on_failure=plan.on_failure,
         undos=_registered_undos(made),
         reads=frozenset(step.key for step in steps if step.kind == "read"),
-        tool_digests=_digests(made),
+        tool_digests={name: spec.digest for name, spec in specs.items()},
+        sensitive={name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive},
     )
 
 
@@ -164,7 +166,8 @@ def _registered_undos(made: Draft) -> dict[str, str]:
     return found
 
 
-def _digests(made: Draft) -> dict[str, str]:
+def _specs(made: Draft) -> dict[str, ToolSpec]:
+    """The declarations of all tools that the plan may call."""
     specs: dict[str, ToolSpec | None] = {}
     for step in made.steps:
         specs[step.step.tool] = step.spec
@@ -175,4 +178,4 @@ def _digests(made: Draft) -> dict[str, str]:
                 specs[each.fallback.tool] = each.spec
                 if each.rollback is not None:
                     specs[each.rollback.tool] = each.rollback.spec
-    return {name: spec.digest for name, spec in specs.items() if spec is not None}
+    return {name: spec for name, spec in specs.items() if spec is not None}

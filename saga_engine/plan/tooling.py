@@ -66,6 +66,7 @@ class ToolSpec:
     when a person has approved; ``never``, not use it, nor stand in for its undo. ``None``: the engine's default. A tool
     that says ``auto`` or ``approve`` and has no undo leaves its compensation to the model.
     ``secrets``: the names that ``$secret.NAME`` may have in its params, ``*`` for all; ``None``: not restricted.
+    ``sensitive``: params whose values are shown to nobody.
     ``use_when``, ``not_when``, ``returns``, ``tags``: what a model chooses by.
     ``digest``: a short hash of name, schemas and effect; it tells that a tool changed under a running saga.
     """
@@ -86,6 +87,7 @@ class ToolSpec:
     last_good_s: float | None = None
     semantic: Semantic | None = None
     secrets: tuple[str, ...] | None = None
+    sensitive: tuple[str, ...] = ()
     use_when: str = ""
     not_when: str = ""
     returns: str = ""

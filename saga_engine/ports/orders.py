@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from saga_engine.core.effects import FORWARD, Alert, CallTool, ErrorInfo, NotDone, Outcome, Probe
+from saga_engine.core.masking import mask_of, tools_of_step
 from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.core.state import State, StateScope
@@ -100,8 +102,9 @@ def question_of(state: State, effect: Alert) -> Question | None:
     if told is None:
         return None
     compiled = state.plan.steps[told.step]
+    mask = mask_of(state)
     direction = asked.direction if asked else FORWARD
-    return Question(
+    question = Question(
         saga_id=state.saga_id,
         question_id=name,
         step_id=compiled.key,
@@ -117,6 +120,15 @@ def question_of(state: State, effect: Alert) -> Question | None:
         round=effect.round,
         asked_ms=asked.at if asked else None,
         steps=proposed_steps(state, told.step) if told.kind == "remedy" else None,
+    )
+    if mask is None:
+        return question
+    return replace(
+        question,
+        error=mask.said(question.error),
+        goal=mask.value(question.goal),
+        params=None if question.params is None else mask.params(question.params, *tools_of_step(compiled)),
+        steps=None if question.steps is None else mask.planned(list(question.steps)),
     )
 
 

@@ -15,10 +15,12 @@ from saga_engine.core import transitions as t
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
 from saga_engine.core.judge import MAX_NEW_STEPS, MAX_REMEDIES, Advice, addition_of, bounds_of
+from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.records import Written
 from saga_engine.core.report import error_dict
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
+from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 from saga_engine.ports import Advisor, CompensationRequest, PastStep, ReplanRequest
 
@@ -65,10 +67,11 @@ def _used(error: SagaError, advisor: Advisor) -> Written | None:
 
 
 def _compensation(state: State, stuck: int, catalog: ToolCatalog, means: Means) -> CompensationRequest:
+    mask = mask_of(state)
     return CompensationRequest(
-        goal=state.plan.goal,
-        stuck=_past(state, stuck),
-        past=[_past(state, step.index) for step in state.plan.steps if state.steps[step.index].via],
+        goal=state.plan.goal if mask is None else mask.value(state.plan.goal),
+        stuck=_past(state, stuck, mask),
+        past=[_past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].via],
         tools=_specs(catalog, bounds_of(state, "compensate", catalog, means).tools),
         max_steps=MAX_REMEDIES,
     )
@@ -77,24 +80,28 @@ def _compensation(state: State, stuck: int, catalog: ToolCatalog, means: Means) 
 def _other_way(state: State, failed: int, catalog: ToolCatalog, means: Means) -> ReplanRequest:
     bounds = bounds_of(state, "replan", catalog, means)
     dropped = set(addition_of(state, AskPlanner(failed, "replan"), ()).dropped)
+    mask = mask_of(state)
     return ReplanRequest(
-        goal=state.plan.goal,
-        failed=_past(state, failed),
-        past=[_past(state, step.index) for step in state.plan.steps if state.steps[step.index].status == t.SUCCEEDED],
-        left=[
-            {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": step.params.raw}
-            for step in state.plan.steps
-            if step.key in dropped and step.index != failed
+        goal=state.plan.goal if mask is None else mask.value(state.plan.goal),
+        failed=_past(state, failed, mask),
+        past=[
+            _past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].status == t.SUCCEEDED
         ],
+        left=[_left(step, mask) for step in state.plan.steps if step.key in dropped and step.index != failed],
         tools=_specs(catalog, bounds.tools),
-        input=state.input,
+        input=state.input if mask is None else mask.value(dict(state.input)),
         secrets=tuple(sorted(bounds.secrets)),
         taken=tuple(step.key for step in state.plan.steps),
         max_steps=MAX_NEW_STEPS,
     )
 
 
-def _past(state: State, index: int) -> PastStep:
+def _left(step: CompiledStep, mask: Mask | None) -> dict[str, Any]:
+    params = step.params.raw if mask is None else mask.template(step.params.raw, *tools_of_step(step))
+    return {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": params}
+
+
+def _past(state: State, index: int, mask: Mask | None) -> PastStep:
     compiled, step = state.plan.steps[index], state.steps[index]
     serving = state.acting(index)
     try:
@@ -103,6 +110,10 @@ def _past(state: State, index: int) -> PastStep:
         params = None
     stuck = step.status in (t.COMPENSATION_FAILED, t.ESCALATED)
     error = error_dict(step.call(COMPENSATE).error if stuck else step.forward.error)
+    output = step.output
+    if mask is not None:
+        params = None if params is None else mask.params(dict(params), *tools_of_step(compiled))
+        error, output = mask.said(error), mask.value(output)
     keys = re.compile(rf"[^:\s]+:[^:\s]+:(?:f\d*|c):{re.escape(state.seed)}")
     return PastStep(
         step_id=compiled.step_id,
@@ -110,7 +121,7 @@ def _past(state: State, index: int) -> PastStep:
         status=step.status,
         name=compiled.name,
         params=_without(params, keys),
-        output=_without(step.output, keys),
+        output=_without(output, keys),
         error=_without(error, keys),
     )
 

@@ -100,6 +100,7 @@ def call_record(
         read=spec.effect == "read",
         timeout_s=timeout_s,
         tool_digest=spec.digest,
+        sensitive={each.name: list(each.sensitive) for each in (spec, undo_spec) if each and each.sensitive},
     )
     # Compiled once for its faults: a path in the undo's params that is none must not be recorded.
     Growth.call_of(made, 0, {}, catalog)

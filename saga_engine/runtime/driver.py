@@ -23,6 +23,7 @@ from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.judge import Advice, judge, judge_alert
+from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
@@ -103,6 +104,7 @@ class SagaDriver:
         "_keep_ms",
         "_link",
         "_mail",
+        "_mask",
         "_observers",
         "_outcomes",
         "_performer",
@@ -152,6 +154,7 @@ class SagaDriver:
         self._performer = performer
         self._clock = clock
         self._observers = observers
+        self._mask: Mask | None = None
         self._keep_ms = keep_ms
         self._link = link
         self._rest_ms = rest_ms
@@ -222,7 +225,7 @@ class SagaDriver:
                     if consumed:
                         await self._performer.learn(self.state, records)
                     if self._observers:
-                        await self._observers.tell(self.state.saga_id, records)
+                        await self._observers.tell(self.state.saga_id, self._masked(records))
                 if self._released:
                     return
                 effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
@@ -320,6 +323,19 @@ class SagaDriver:
             evolve(self.state, record)
             records.append(record)
         return len(waiting)
+
+    def _masked(self, records: list[r.AnyRecord]) -> list[r.AnyRecord]:
+        """The records as those who listen may see them."""
+        state = self.state
+        if not state.sensitive:
+            return records
+        if self._mask is None:
+            self._mask = mask_of(state)
+        assert self._mask is not None, "something is sensitive"
+        self._mask.mark(state.sensitive)
+        for record in records:
+            learn(self._mask, state, record)
+        return [masked_record(self._mask, state, record) for record in records]
 
     def _commit(self, records: list[r.AnyRecord], consumed: int) -> asyncio.Future[Ack]:
         """Append the records; what came of it is for ``_committed``."""

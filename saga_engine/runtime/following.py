@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from saga_engine.core.masking import Reader, is_sensitive
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.ports import Store
-from saga_engine.runtime.journal import read_records
+from saga_engine.runtime.journal import at_hand, read_records
 
 #: How often the journal is looked at: soon after something came, then less often. In seconds.
 LOOK_FIRST_S: Final = 0.05
@@ -23,11 +24,21 @@ async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[s
     Large values show as references. Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
     """
     known, pause_s = since, LOOK_FIRST_S
+    reader: Reader | None = None
     while True:
         head = await store.head(saga_id)
         if head.length > known:
-            for record in await read_records(store, saga_id, known, whole=False):
-                yield {"seq": known, **msgspec.to_builtins(record)}
+            if reader is None:
+                # What is sensitive stands at the beginning, whatever part of the journal is asked for.
+                reader = Reader()
+                before = await read_records(store, saga_id, whole=False)
+                reader.feed(await at_hand(store, saga_id, before) if is_sensitive(before) else before)
+                records = before[known:]
+            else:
+                records = await read_records(store, saga_id, known, whole=False)
+                reader.feed(await at_hand(store, saga_id, records) if reader.masks else records)
+            for record in records:
+                yield {"seq": known, **(reader.mask(record) if reader.masks else msgspec.to_builtins(record))}
                 known += 1
             pause_s = LOOK_FIRST_S
         elif head.status in SAGA_FINAL:

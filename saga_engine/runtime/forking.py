@@ -110,6 +110,7 @@ class Forking:
             undos=compiled.undos,
             reads=sorted(compiled.reads),
             tools=compiled.tool_digests,
+            sensitive=compiled.sensitive,
             engine=__version__,
             fork_of=self._old.saga_id,
         )

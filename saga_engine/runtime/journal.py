@@ -12,6 +12,7 @@ from msgspec.json import encode
 from saga_engine.core.codec import abridge, decode, inflate, refs_of
 from saga_engine.core.evolve import fold
 from saga_engine.core.growth import Growth
+from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.state import State
 from saga_engine.core.transitions import SAGA_FINAL
@@ -27,6 +28,22 @@ async def read_records(store: Store, saga_id: str, start: int = 0, *, whole: boo
     Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
     """
     return await decoded(store, saga_id, await store.read(saga_id, start), whole=whole)
+
+
+async def shown_records(store: Store, saga_id: str, *, whole: bool) -> list[AnyRecord]:
+    """The saga's records as they may be shown: sensitive values are masked. Raises what ``read_records`` raises."""
+    records = await read_records(store, saga_id, whole=whole)
+    if whole or not is_sensitive(records):
+        return masked_records(records)
+    return masked_records(records, await at_hand(store, saga_id, records))
+
+
+async def at_hand(store: Store, saga_id: str, records: list[AnyRecord]) -> list[AnyRecord]:
+    """The records with those large values in their places that the store still has."""
+    try:
+        return await _inflated(store, saga_id, records)
+    except JournalUnreadable:
+        return records
 
 
 async def decoded(store: Store, saga_id: str, data: Sequence[bytes], *, whole: bool = True) -> list[AnyRecord]:

@@ -25,6 +25,7 @@ from temporalio.service import RPCError
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import AskPlanner, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.judge import Advice
+from saga_engine.core.masking import Mask
 from saga_engine.core.state import State
 from saga_engine.core.trace import declared
 from saga_engine.errors import LeaseLost
@@ -108,8 +109,12 @@ class Hands:
             call = wire.read_call(order.call)._replace(permit=permit)
             outcome = scrub(await self._made(order, params, call), secrets)
         if not isinstance(outcome, Done):
+            # Of the rest of the saga, this worker knows nothing.
+            mask = Mask({order.tool: spec.sensitive})
+            for name in mask.names(order.tool) & params.keys():
+                mask.learn(params[name])
             log_defect(
-                outcome.error,
+                mask.error(outcome.error),
                 tool=order.tool,
                 saga_id=call.saga_id,
                 step=str(call.step_id),

@@ -21,6 +21,7 @@ from saga_engine.tools.alarms import Alarm
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import rules_of
 from saga_engine.tools.outcomes import (
+    MAX_OUTPUT_BYTES,
     bounded,
     cancelled_by_itself,
     describe,
@@ -55,13 +56,15 @@ class Caller:
         "_failed",
         "_fn",
         "_late_s",
+        "_max_bytes",
         "_rules",
         "_wants_key",
         "_write",
         "invoke",
     )
 
-    def __init__(self, tool: Tool[..., Any]) -> None:
+    def __init__(self, tool: Tool[..., Any], max_output_bytes: int = MAX_OUTPUT_BYTES) -> None:
+        self._max_bytes = max_output_bytes
         signature = tool.signature
         self._fn = tool.function
         self._write = tool.effect == "write"
@@ -111,12 +114,12 @@ class Caller:
     def _returned(self, value: Any) -> Outcome:
         """What a result means."""
         if self._failed is None:
-            return outcome_of_value(value)
+            return outcome_of_value(value, self._max_bytes)
         try:
             said = self._failed(value)
         except Exception as error:  # noqa: BLE001 - the check of the tool's author; the call has been made
             return self._broken(error)
-        return outcome_of_value(value) if not said and said != {} else outcome_of_failure(said, value)
+        return outcome_of_value(value, self._max_bytes) if not said and said != {} else outcome_of_failure(said, value)
 
     def _broken(self, error: BaseException) -> Outcome:
         """What an exception means."""

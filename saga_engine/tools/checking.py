@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import ToolInvalid
 
@@ -49,15 +49,18 @@ def _refuse_retrieval(uri: str) -> Any:
     raise LookupError(f"a schema must not refer to another document ({uri[:200]})")
 
 
+_UNSHOWN: Final = "the value does not fit the schema (the parameter is sensitive, so it is not shown)"
+
+
 class SchemaCheck:
     """Finds what is wrong with the params of a call: pairs of (path inside the params, message).
 
     ``hidden`` are the parameters that are filled when the call is made; a plan that sets one is told so, even where
-    the schema is open.
+    the schema is open. What is wrong with ``sensitive`` ones is told without their values.
     ``coercions`` find what a schema cannot say (that a text is no date). The schema is compiled at the first use.
     """
 
-    __slots__ = ("_coercions", "_formats", "_hidden", "_label", "_schema", "_validator")
+    __slots__ = ("_coercions", "_formats", "_hidden", "_label", "_schema", "_sensitive", "_validator")
 
     def __init__(
         self,
@@ -67,7 +70,9 @@ class SchemaCheck:
         hidden: frozenset[str] = frozenset(),
         coercions: Mapping[str, TypeAdapter[Any]] | None = None,
         formats: bool = False,
+        sensitive: frozenset[str] = frozenset(),
     ) -> None:
+        self._sensitive = sensitive
         self._label = label
         self._schema = schema
         self._hidden = hidden
@@ -99,6 +104,8 @@ class SchemaCheck:
             return [((), f"params are no JSON: {str(error)[:_MAX_MESSAGE_CHARS]}")]
         if self._coercions:
             findings += self._uncoercible(params, {path[0] for path, _ in findings if path})
+        if self._sensitive:
+            findings = [(path, _UNSHOWN if path and path[0] in self._sensitive else said) for path, said in findings]
         return findings[:_MAX_FINDINGS]
 
     def _explain(self, error: jsonschema_rs.ValidationError) -> list[Finding]:

@@ -196,6 +196,8 @@ def _refuse_bad_texts(name: str, options: Mapping[str, Any]) -> None:
                 f"{option} has {len(value)} characters",
                 f"at most {_MAX_TEXT_CHARS:,}: a model reads it each time",
             )
+    if not all(isinstance(each, str) and each for each in options["sensitive"]):
+        refuse(name, "sensitive must be names of parameters", "write sensitive=('card', 'pin')")
     if not all(isinstance(tag, str) for tag in options["tags"]):
         refuse(name, "tags must be texts", "write tags=('travel', 'paid')")
 

@@ -65,6 +65,7 @@ class Tool(Generic[P, R]):
         version: str = "",
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
+        sensitive: Iterable[str] = (),
         tags: Iterable[str] = (),
         description: str | None = None,
         use_when: str = "",
@@ -106,6 +107,7 @@ class Tool(Generic[P, R]):
         self.late_s = late_s
         self.semantic = semantic
         self.version = version
+        self.sensitive = (sensitive,) if isinstance(sensitive, str) else tuple(sensitive)
         self.tags = (tags,) if isinstance(tags, str) else tuple(tags)
         #: Whether somebody declared it; ``False`` for a plain function that a registry made a tool.
         self.declared = declared
@@ -155,7 +157,8 @@ class Tool(Generic[P, R]):
         """Everything that was declared, as the arguments of :func:`tool`."""
         names = (
             "name effect key_ttl_s undo probe timeout_s retry resource max_concurrency rate dedupe_ttl_s last_good_s "
-            "compensates tolerates_absence not_done unknown failed on_doubt late_s semantic version tags description "
+            "compensates tolerates_absence not_done unknown failed on_doubt late_s semantic version sensitive tags "
+            "description "
             "use_when not_when returns declared"
         )
         return {name: getattr(self, name) for name in names.split()} | {
@@ -171,6 +174,10 @@ class Tool(Generic[P, R]):
         signature = read_signature(
             self.function, self.name, self._given_input, self._given_output, self._documented.params
         )
+        for hidden in self.sensitive:
+            if signature.accepts is not None and hidden not in signature.accepts:
+                known = ", ".join(sorted(signature.accepts)) or "none"
+                refuse(self.name, f"sensitive names {hidden!r}, which is no parameter", f"parameters: {known}")
         templates = (self.resource,) if isinstance(self.resource, str) else self.resource
         if templates is None or callable(templates) or signature.accepts is None:
             return signature
@@ -184,6 +191,10 @@ class Tool(Generic[P, R]):
     def keyed(self) -> bool:
         """Whether the other side honours the idempotency key."""
         return self.signature.wants_key if self._keyed is None else self._keyed
+
+    def hidden_params(self) -> tuple[str, ...]:
+        """The parameters whose values are shown to nobody, however they were marked."""
+        return tuple(sorted({*self.sensitive, *self.signature.sensitive}))
 
     def defaults(self) -> Mapping[str, Any]:
         """The defaults of the parameters that have one."""
@@ -206,6 +217,7 @@ class Tool(Generic[P, R]):
             hidden=signature.hidden,
             coercions=signature.coercions,
             formats=given,
+            sensitive=frozenset(self.hidden_params()),
         )
         # Schemas made from a signature are valid by construction; those written by hand are tried now.
         if given:
@@ -235,6 +247,7 @@ class Tool(Generic[P, R]):
             semantic=self.semantic,
             remembers=self.dedupe_ttl_s is not None,
             last_good_s=self.last_good_s,
+            sensitive=self.hidden_params(),
             use_when=self.use_when,
             not_when=self.not_when,
             returns=self.returns,
@@ -282,6 +295,7 @@ def tool(
     version: str = "",
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
+    sensitive: Iterable[str] = (),
     tags: Iterable[str] = (),
     description: str | None = None,
     use_when: str = "",
@@ -320,6 +334,7 @@ def tool(
     version: str = "",
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
+    sensitive: Iterable[str] = (),
     tags: Iterable[str] = (),
     description: str | None = None,
     use_when: str = "",
@@ -357,6 +372,7 @@ def tool(
     version: str = "",
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
+    sensitive: Iterable[str] = (),
     tags: Iterable[str] = (),
     description: str | None = None,
     use_when: str = "",
@@ -393,6 +409,7 @@ def tool(
     ``semantic``: what a compensation that a model made up may do with it: ``auto``, ``approve`` or ``never``; a tool
     that says ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
     ``input_schema``, ``output_schema``: JSON Schema, where the signature cannot say it.
+    ``sensitive``: parameters whose values are shown to nobody, as with ``Annotated[str, Sensitive]``.
     ``tags``: words to choose tools by. ``use_when``, ``not_when``, ``returns``: what a model chooses by.
 
     Raises ``ToolInvalid`` when the declaration contradicts itself.

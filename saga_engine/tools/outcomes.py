@@ -121,11 +121,11 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # --- values --------------------------------------------------------------------------------------------------------
 
 
-def outcome_of_value(value: Any) -> Outcome:
+def outcome_of_value(value: Any, max_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
     """What a returned value means.
 
     An object whose ``success`` is exactly ``False`` says that nothing was done. Anything that is not finite JSON means
-    that the call happened and cannot be recorded: *unknown*. So does a result over ``MAX_OUTPUT_BYTES``.
+    that the call happened and cannot be recorded: *unknown*. So does a result over ``max_bytes``.
     """
     if type(value) is dict and value.get("success") is False:
         return _reported_failure(value)
@@ -139,14 +139,14 @@ def outcome_of_value(value: Any) -> Outcome:
         return _reported_failure(output)
     if type(output) not in _SMALL_KINDS:
         size = len(_encode(output))
-        if size > MAX_OUTPUT_BYTES:
-            return _too_large(size)
+        if size > max_bytes:
+            return _too_large(size, max_bytes)
     return Done(output)
 
 
-def _too_large(size: int) -> Unknown:
+def _too_large(size: int, most: int) -> Unknown:
     """The call happened, and that cannot be said without what came of it: a defect of the tool."""
-    message = f"the call returned, but its result of {size} bytes is not recorded: at most {MAX_OUTPUT_BYTES} are"
+    message = f"the call returned, but its result of {size} bytes is not recorded: at most {most} are"
     hint = "find out what the call did; the tool should keep what is large and return where it is"
     return Unknown(ErrorInfo("output_too_large", message, suggestion=hint))
 

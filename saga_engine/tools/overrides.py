@@ -47,6 +47,7 @@ _ALLOWED: Final = (
     "use_when",
     "not_when",
     "returns",
+    "sensitive",
     "tags",
     "disabled",
 )
@@ -176,6 +177,9 @@ def _changes(
                 changes[option] = _value(option, value, before)
             except _Senseless as error:
                 raise _invalid(source, pattern, *error.args) from None
+            if option == "sensitive" and pattern != tool.name and tool.signature.accepts is not None:
+                # A glob is for many tools: each has some of these parameters.
+                changes[option] = tuple(name for name in changes[option] if name in tool.signature.accepts)
             origins[option] = _where(source, pattern)
     return changes, origins
 
@@ -199,6 +203,10 @@ def _value(option: str, value: Any, before: Any) -> Any:
     listed = isinstance(value, list) and all(isinstance(sign, str | int) for sign in value)
     if option in ("not_done", "unknown") and not listed:
         raise _Senseless(f"{option} = {value!r} has no meaning", f'write {option} = ["shop.SoldOut", 503]')
+    if option == "sensitive":
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise _Senseless(f"sensitive = {value!r} are no names", 'write sensitive = ["card", "pin"]')
+        return (*before, *value)  # what the author calls sensitive stays so
     if option == "tags" and not isinstance(value, str | list):
         raise _Senseless(f"tags = {value!r} are no texts", 'write tags = ["travel", "paid"]')
     return value

@@ -13,6 +13,7 @@ from saga_engine.errors import ToolInvalid, ToolMissing
 from saga_engine.plan.shapes import unfillable
 from saga_engine.tools.calling import Caller, Invocation, no_probe
 from saga_engine.tools.decorator import AnyTool, Tool
+from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.secrets import Allowed, secrets_of
 
 if TYPE_CHECKING:
@@ -35,12 +36,18 @@ class ToolRegistry:
         self._specs: dict[str, ToolSpec] = {}
         self._links: dict[str, dict[str, str]] = {}
         self._secrets: tuple[Allowed, ...] = ()
+        self.max_output_bytes = MAX_OUTPUT_BYTES
         self.add(*sources)
 
     def allow_secrets(self, *allowed: Allowed) -> None:
         """From now on plans may pass to a tool the secrets that each of these lists has for it, and no others."""
         self._secrets = allowed
         self.check()
+
+    def limit_outputs(self, max_bytes: int) -> None:
+        """From now on a result over so many bytes, as JSON, is not recorded: its step is in doubt."""
+        self.max_output_bytes = max_bytes
+        self._calls = {}
 
     def add(self, *sources: Any) -> None:
         """Register more tools, and check the whole. After an error the registry is as it was before."""
@@ -174,7 +181,7 @@ class ToolRegistry:
         found = self._tools.get(name)
         if found is None:
             raise self.missing(name)
-        invoke = self._calls[name] = Caller(found).invoke
+        invoke = self._calls[name] = Caller(found, self.max_output_bytes).invoke
         return invoke
 
     def _register(self, new: AnyTool) -> None:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 KEY_PARAMETER = "idempotency_key"
 
+
+class Sensitive:
+    """Marks a parameter whose values are shown to nobody: ``Annotated[str, Sensitive]`` (docs/tools.md)."""
+
+
 _ABSENT = inspect.Parameter.empty
 #: Annotations whose JSON form is already the value that the function wants.
 _PLAIN: frozenset[Any] = frozenset({str, int, float, bool, dict, list, object, type(None), None, Any, _ABSENT})
@@ -45,7 +50,8 @@ class Signature:
 
     ``context`` names the parameters that get a ``ToolContext``, ``wants_key`` tells whether ``idempotency_key`` is
     filled; neither is in ``input_schema``. ``accepts`` are the parameters a model may fill, ``None`` for any name at
-    all. ``coercions`` turn JSON into what the annotation asks for (a text into a ``datetime.date``).
+    all. ``coercions`` turn JSON into what the annotation asks for (a text into a ``datetime.date``). ``sensitive``
+    parameters are marked so.
     """
 
     input_schema: dict[str, Any]
@@ -55,6 +61,7 @@ class Signature:
     accepts: frozenset[str] | None
     hidden: frozenset[str]
     coercions: Mapping[str, TypeAdapter[Any]]
+    sensitive: frozenset[str] = frozenset()
 
 
 def parameters(fn: Callable[..., Any], label: str) -> Mapping[str, inspect.Parameter]:
@@ -130,6 +137,7 @@ def read_signature(
         accepts=None if accepts is None else frozenset(accepts),
         hidden=frozenset(hidden),
         coercions=adapters,
+        sensitive=frozenset(name for name in visible if _is_sensitive(hints[name])),
     )
 
 
@@ -239,6 +247,17 @@ def _is_context(hint: Any) -> bool:
     return origin in (typing.Union, types.UnionType) and any(_is_context(arg) for arg in typing.get_args(hint))
 
 
+def _marks(extra: Any) -> bool:
+    return extra is Sensitive or isinstance(extra, Sensitive)
+
+
+def _is_sensitive(hint: Any) -> bool:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return any(map(_marks, args[1:])) or _is_sensitive(args[0])
+    return origin in (typing.Union, types.UnionType) and any(map(_is_sensitive, args))
+
+
 def _is_plain(hint: Any) -> bool:
     """Whether a JSON value of the right shape needs no conversion for this annotation."""
     origin = typing.get_origin(hint)
@@ -246,7 +265,7 @@ def _is_plain(hint: Any) -> bool:
     if origin is Literal:
         return all(isinstance(arg, str | int | None) and not isinstance(arg, Enum) for arg in args)
     if origin is typing.Annotated:
-        return _is_plain(args[0]) and all(isinstance(arg, str) for arg in args[1:])
+        return _is_plain(args[0]) and all(isinstance(arg, str) or _marks(arg) for arg in args[1:])
     if origin in (dict, list, typing.Union, types.UnionType):
         return all(_is_plain(arg) for arg in args)
     try:

@@ -528,13 +528,12 @@ def test_only_exactly_false_is_a_failure(success):
     assert isinstance(outcome_of_value({"success": success}), Done)
 
 
-def test_a_result_that_is_too_large_is_a_defect_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_is_too_large_is_a_defect_of_the_tool() -> None:
     """The call happened and what came of it is not journalled: unknown, with what to do; the limit itself still fits."""
-    monkeypatch.setattr(outcomes, "MAX_OUTPUT_BYTES", 100)
     for fits in ("x" * 98, {"x": "y" * 92}, 10**18, None):
-        assert outcome_of_value(fits) == Done(fits)
+        assert outcome_of_value(fits, 100) == Done(fits)
     for large in ("x" * 99, {"x": "y" * 93}, ["ü" * 50]):
-        found = outcome_of_value(large)
+        found = outcome_of_value(large, 100)
         assert isinstance(found, Unknown)
         assert found.error.error_code == "output_too_large"
         assert "at most 100" in found.error.message

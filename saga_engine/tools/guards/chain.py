@@ -230,7 +230,7 @@ class GuardedTools:
     def _prepare(self, tool: AnyTool) -> _Prepared:
         full = self._chain(tool, full=True)
         if not self._is_guarded(tool):
-            return _Prepared(tool, Caller(tool).invoke, full)
+            return _Prepared(tool, self._caller(tool), full)
         usual = self._chain(tool, full=False)
         if any(each is not None for each in (tool.resource, tool.rate, tool.dedupe_ttl_s, tool.last_good_s)):
             return _Prepared(tool, usual, full)  # these ask the store about every call
@@ -238,12 +238,15 @@ class GuardedTools:
 
     def _lane(self, tool: AnyTool, usual: Invocation) -> _Lane:
         gate = self._gate if self._is_judged(tool) else None
-        return _Lane(tool, usual, gate, self._breakers, self._counting)
+        return _Lane(tool, self._caller(tool), usual, gate, self._breakers, self._counting)
+
+    def _caller(self, tool: AnyTool) -> Invocation:
+        return Caller(tool, self._registry.max_output_bytes).invoke
 
     def _chain(self, tool: AnyTool, *, full: bool) -> Invocation:
         """From the inside out."""
         name, counts = tool.name, self._counting.of(tool.name)
-        inner: Invocation = functools.partial(_permitted, self._clock, Caller(tool).invoke)
+        inner: Invocation = functools.partial(_permitted, self._clock, self._caller(tool))
         if tool.last_good_s is not None:
             inner = LastGood(name, tool.last_good_s, inner, self._memories).call
         if tool.breaker is not None:
@@ -272,8 +275,14 @@ class _Lane:
 
     __slots__ = ("_bare", "_breaker", "_breakers", "_counting", "_counts", "_gate", "_places", "_tool", "_usual")
 
-    def __init__(
-        self, tool: AnyTool, usual: Invocation, gate: Gate | None, breakers: Breakers, counting: Counting
+    def __init__(  # noqa: PLR0917
+        self,
+        tool: AnyTool,
+        bare: Invocation,
+        usual: Invocation,
+        gate: Gate | None,
+        breakers: Breakers,
+        counting: Counting,
     ) -> None:
         self._tool = tool
         self._usual = usual
@@ -281,7 +290,7 @@ class _Lane:
         self._breaker = tool.breaker
         self._breakers = breakers
         self._places = None if tool.max_concurrency is None else places_of(tool, tool.max_concurrency)
-        self._bare = Caller(tool).invoke
+        self._bare = bare
         self._counting = counting
         self._counts = counting.of(tool.name)
 

@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone, Outcome
+from saga_engine.core.redaction import REDACTED
 from saga_engine.errors import SagaError
 from saga_engine.tools.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
 from saga_engine.tools.limits import ResourceKey, ResourceParamMissing, resource_keys
@@ -315,13 +316,15 @@ class Resources:
                 if call.direction != COMPENSATE:
                     raise
                 continue
-            keys.update(zip(found, self._shown(part, found, call), strict=True))
+            keys.update(zip(found, self._shown(part, found, params, call), strict=True))
         return sorted(keys.items())
 
-    def _shown(self, part: ResourceKey, keys: Sequence[str], call: Call) -> Sequence[str]:
-        """The keys with markers for the secrets in the params. What a function makes of a secret nobody can tell."""
-        if call.masked is None:
+    def _shown(self, part: ResourceKey, keys: Sequence[str], params: Mapping[str, Any], call: Call) -> Sequence[str]:
+        """The keys with markers for what is secret or sensitive. What a function makes of that nobody can tell."""
+        hidden = [name for name in self._tool.hidden_params() if name in params]
+        if call.masked is None and not hidden:
             return keys
         if callable(part):
             return [f"of tool {self._tool.name}, by a function of its params"] * len(keys)
-        return resource_keys(part, call.masked, self._defaults)
+        shown = {**(params if call.masked is None else call.masked), **dict.fromkeys(hidden, REDACTED)}
+        return resource_keys(part, shown, self._defaults)

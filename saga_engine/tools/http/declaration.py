@@ -80,7 +80,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
     method = it.one_of("method", _METHODS, "GET")
     effect = it.one_of("effect", ("read", "write"), "read" if method in _READING else "write")
     url = _url(it)
-    schema = _input_schema(it)
+    schema, hidden = _input_schema(it)
     key, key_ttl_s = _key(it)
     undo, probe = it.text("undo") or None, it.text("probe") or None
     tolerates_absence = it.flag("tolerates_absence")
@@ -122,7 +122,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
     if not verify and not _loopback(endpoint.host):
         it.refuse("verify", "can only be false for a loopback host", "name the authority's certificate: ca_file = …")
     ca_file = _ca_file(it, base)
-    options = _options(it)
+    options = _options(it, hidden)
     _check_places(it, endpoint, schema, options.get("resource"))
     _check_secrets(it, endpoint, private=private)
     call = HttpCall(endpoint, ca_file=ca_file, verify=verify, allow_private=_EVERYWHERE if private else allow_private)
@@ -296,8 +296,11 @@ def _key(it: Fields) -> tuple[tuple[KeyPlace, str] | None, float | None]:
     return (cast("KeyPlace", place), name), ttl_s
 
 
-def _input_schema(it: Fields) -> dict[str, Any]:
-    """The schema of the params: as given, or from the short form, where all without a default are required."""
+def _input_schema(it: Fields) -> tuple[dict[str, Any], list[str]]:
+    """The schema of the params: as given, or from the short form, where all without a default are required.
+
+    The short form may also say which are ``sensitive``.
+    """
     schema, short = it.table("input_schema"), it.table("params")
     if schema is not None:
         if short is not None:
@@ -306,7 +309,7 @@ def _input_schema(it: Fields) -> dict[str, Any]:
         if not _COMPOSED & given.keys():
             given.setdefault("additionalProperties", False)
         _check_names(it, "input_schema", given.get("properties", {}))
-        return given
+        return given, []
     _check_names(it, "params", short or {})
     properties: dict[str, Any] = {}
     for name, value in (short or {}).items():
@@ -315,12 +318,14 @@ def _input_schema(it: Fields) -> dict[str, Any]:
             it.refuse("params", f"has {name!r} without a type of JSON", f"one of: {', '.join(_TYPES)}")
         properties[name] = prop
     optional = {name for name, prop in properties.items() if "default" in prop or prop.get("optional") is True}
-    return {
+    own = ("optional", "sensitive")
+    schema = {
         "type": "object",
-        "properties": {name: {k: v for k, v in prop.items() if k != "optional"} for name, prop in properties.items()},
+        "properties": {name: {k: v for k, v in prop.items() if k not in own} for name, prop in properties.items()},
         "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }
+    return schema, [name for name, prop in properties.items() if prop.get("sensitive") is True]
 
 
 def _check_names(it: Fields, field: str, names: Any) -> None:
@@ -418,7 +423,7 @@ def _ca_file(it: Fields, base: Path) -> Path | None:
 # --- options of every tool -----------------------------------------------------------------------------------------
 
 
-def _options(it: Fields) -> dict[str, Any]:
+def _options(it: Fields, hidden: Sequence[str]) -> dict[str, Any]:
     """The options that HTTP tools share with all others; the tool itself judges them."""
     options: dict[str, Any] = {"description": it.text("description")}
     for field in ("use_when", "not_when", "returns"):
@@ -427,6 +432,10 @@ def _options(it: Fields) -> dict[str, Any]:
     if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         it.refuse("tags", "must be a list of texts")
     options["tags"] = tags
+    sensitive = it.any("sensitive", [])
+    if not isinstance(sensitive, list) or not all(isinstance(name, str) for name in sensitive):
+        it.refuse("sensitive", "must be a list of params", 'sensitive = ["card"]')
+    options["sensitive"] = [*dict.fromkeys([*sensitive, *hidden])]
     for field in (
         *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"),
         *("compensates", "semantic", "version"),

@@ -1,0 +1,394 @@
+"""Values of sensitive params are shown to nobody: not to people, not to models, not in logs and traces.
+
+The journal says which params of which tools are sensitive, so whoever reads it needs no tools for that. A call gets the
+real value, and the journal holds it: a saga must be able to make its calls again. Only what is read of it is masked.
+A sensitive param is replaced as a whole. The same value elsewhere (in an error, in an output, as the input that a
+binding brings in) is replaced like a secret, in every spelling, if it has ``LEAST_CHARS`` characters or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from saga_engine.core import records as r
+from saga_engine.core.codec import Stored, abridge
+from saga_engine.core.effects import FORWARD, ErrorInfo
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.growth import Growth
+from saga_engine.core.redaction import REDACTED, without_values
+from saga_engine.core.scrubbing import Scrubber
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import BindingUnresolved, JournalUnreadable, SagaError
+from saga_engine.plan.bindings import Template
+from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Params
+
+_T = TypeVar("_T", bound=r.AnyRecord)
+
+#: A shorter value is only masked in its own place: elsewhere it is too common.
+LEAST_CHARS: Final = 4
+#: The fields of records that hold what plans, tools and people said; all others are the engine's own.
+_SAID: Final = (
+    *("params", "undo_params", "plan", "steps", "input", "output"),
+    *("error", "note", "reason", "by"),
+)
+#: The fields of a plan that are no values of anybody's.
+_FORM: Final = frozenset(
+    {"step_id", "tool", "depends_on", "kind", "retry", "timeout_s", "deadline_s", "max_tool_calls", "on_failure"}
+)
+#: Hashes of values of which all but a few digits may be known: those can be found by trying.
+_DIGESTS: Final = ("digest", "call", "fingerprint")
+
+
+class Mask:
+    """What is sensitive in one saga: ``marks``, names of params by tool, and the ``values`` that are known."""
+
+    __slots__ = ("_marks", "_scrubber", "_values")
+
+    def __init__(self, marks: Mapping[str, Iterable[str]], values: Iterable[str] = ()) -> None:
+        self._marks = {tool: frozenset(names) for tool, names in marks.items()}
+        self._values = set(values)
+        self._scrubber: Scrubber | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._marks)
+
+    def learn(self, value: Any) -> None:
+        """A value of a sensitive param: its texts and numbers are sensitive."""
+        new = {text for text in _leaves(value) if text not in self._values}
+        if new:
+            self._values |= new
+            self._scrubber = None
+
+    def mark(self, marks: Mapping[str, Iterable[str]]) -> None:
+        """More params are sensitive."""
+        for tool, names in marks.items():
+            self._marks[tool] = self._marks.get(tool, frozenset()) | frozenset(names)
+
+    def names(self, *tools: str) -> frozenset[str]:
+        """The sensitive params of these tools."""
+        return frozenset().union(*(self._marks.get(tool, ()) for tool in tools))
+
+    def params(self, params: Any, *tools: str) -> Any:
+        """Params of a call of one of these tools, or of the undo of one, as they may be shown."""
+        if not isinstance(params, dict):
+            return self.value(params)
+        hidden = self.names(*tools)
+        return {name: REDACTED if name in hidden else self.value(value) for name, value in params.items()}
+
+    def template(self, params: Any, *tools: str) -> Any:
+        """The same for params as a plan has them: bindings stay, because they are no values."""
+        if not isinstance(params, dict):
+            return self.value(params)
+        hidden = self.names(*tools)
+        return {name: without_values(value) if name in hidden else self.value(value) for name, value in params.items()}
+
+    def value(self, value: Any) -> Any:
+        """JSON without the sensitive values that are known."""
+        if self._scrubber is None:
+            self._scrubber = Scrubber({value: value for value in self._values}, marker=_redacted)
+        return self._scrubber.value(value) if self._scrubber else value
+
+    def error(self, error: ErrorInfo) -> ErrorInfo:
+        """What is said of a failure."""
+        return msgspec.structs.replace(error, **self.said(msgspec.structs.asdict(error)))
+
+    def planned(self, value: Any, *above: str) -> Any:
+        """A plan, or steps, wherever they stand in ``value``; an undo has the sensitive params of its step as well."""
+        if isinstance(value, list):
+            # The steps that are rolled back or handed over stand by their ids.
+            return [self.planned(item, *above) if isinstance(item, dict) else item for item in value]
+        if not isinstance(value, dict):
+            return self.value(value)
+        tool = value.get("tool")
+        tools = (*above, tool) if isinstance(tool, str) else above
+        made = dict(value)
+        for name in value.keys() - _FORM:
+            item = value[name]
+            made[name] = self.template(item, *tools) if name == "params" else self.planned(item, *tools)
+        return made
+
+    def body(self, body: dict[str, Any], tools: Sequence[str]) -> dict[str, Any]:
+        """A record as plain JSON; ``tools`` are those that its ``params`` may be for."""
+        made = dict(body)
+        for name, value in body.items():
+            if name in _DIGESTS and value:
+                made[name] = REDACTED
+            elif name in _SAID:
+                made[name] = self._field(name, value, tools)
+            elif name == "refs":
+                made[name] = {of: self._ref(of, ref, tools) for of, ref in value.items()}
+        return made
+
+    def _field(self, name: str, value: Any, tools: Sequence[str]) -> Any:
+        if name == "params":
+            return self.params(value, *tools)
+        if name == "undo_params":
+            return self.template(value, *tools)
+        if name in ("plan", "steps"):
+            return self.planned(value)
+        if name == "error":
+            return self.said(value)
+        return self.value(value)
+
+    def said(self, error: Any) -> Any:
+        """An error as plain JSON: its numbers are the engine's own."""
+        if not isinstance(error, dict):
+            return error
+        return {name: self.value(said) if isinstance(said, str) else said for name, said in error.items()}
+
+    def _ref(self, name: str, ref: dict[str, Any], tools: Sequence[str]) -> dict[str, Any]:
+        made = dict(ref)
+        if "brief" in made:
+            made["brief"] = self._field(name, made["brief"], tools)
+        if name != "output":
+            made["digest"] = REDACTED
+        if made.get("summary"):
+            made["summary"] = self.value(made["summary"]) if name == "output" else REDACTED
+        return made
+
+
+class Reader:
+    """Masks the records of one saga as they come, in the order of its journal."""
+
+    __slots__ = ("_mask", "_state")
+
+    def __init__(self) -> None:
+        self._mask = Mask({})
+        self._state: State | None = None
+
+    @property
+    def masks(self) -> bool:
+        """Whether anything is sensitive so far."""
+        return bool(self._mask)
+
+    def feed(self, records: Iterable[r.AnyRecord]) -> None:
+        """Learn what is sensitive in these; large values should be in their places, else they stay unknown."""
+        for record in records:
+            self._mask.mark(getattr(record, "sensitive", {}))
+            try:
+                self._follow(record)
+            except SagaError:
+                self._state = None  # a damaged journal is shown by what its records say themselves
+
+    def mask(self, record: r.AnyRecord) -> dict[str, Any]:
+        """A record as plain JSON, masked."""
+        return self._mask.body(plain_of(record), tools_of(self._state, record))
+
+    def masked(self, record: _T) -> _T:
+        """The same as a record."""
+        return msgspec.convert(self.mask(record), type(record))
+
+    def _follow(self, record: r.AnyRecord) -> None:
+        if isinstance(record, r.SagaStarted):
+            from saga_engine.plan.compiling import compile_plan
+            from saga_engine.plan.model import load_plan
+
+            plan = load_plan(plan_of(record), session=record.session)
+            compiled = compile_plan(plan, None, input=record.input, undos=record.undos, reads=frozenset(record.reads))
+            self._state = begin(record, compiled, Growth(record, None, plan))
+        elif self._state is not None:
+            evolve(self._state, abridge(record))
+        if self._state is not None:
+            learn(self._mask, self._state, record)
+
+
+def plan_of(started: r.SagaStarted) -> Any:
+    """The plan as plain JSON."""
+    plan = started.plan
+    return msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else msgspec.to_builtins(plan)
+
+
+def plain_of(record: r.AnyRecord) -> dict[str, Any]:
+    """A record as plain JSON."""
+    if isinstance(record, r.SagaStarted):
+        record = msgspec.structs.replace(record, plan=plan_of(record))
+    body: dict[str, Any] = msgspec.to_builtins(record)
+    return body
+
+
+def is_sensitive(records: Iterable[r.AnyRecord]) -> bool:
+    """Whether anything in a journal is."""
+    return any(getattr(record, "sensitive", None) for record in records)
+
+
+def masked_record(mask: Mask, state: State, record: _T) -> _T:
+    """A record, masked."""
+    return msgspec.convert(mask.body(plain_of(record), tools_of(state, record)), type(record))
+
+
+def masked_records(records: Sequence[_T], whole: Sequence[r.AnyRecord] | None = None) -> list[_T]:
+    """The records of a journal from its beginning, masked; ``whole``: the same ones with large values in place."""
+    if not is_sensitive(records):
+        return list(records)
+    reader = Reader()
+    reader.feed(records if whole is None else whole)
+    return [reader.masked(record) for record in records]
+
+
+def mask_of(state: State) -> Mask | None:
+    """The mask of a saga as it stands; None if nothing in it is sensitive."""
+    if not state.sensitive:
+        return None
+    mask = Mask(state.sensitive)
+    for step in state.plan.steps:
+        _learn_step(mask, state, step)
+    for proposal in state.proposals.values():
+        _learn_planned(mask, list(proposal.added.addition.steps))
+    return mask
+
+
+def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
+    """What a record that was just folded into ``state`` makes known; the first makes known all that the plan says."""
+    if not state.sensitive:
+        return
+    if isinstance(record, r.SagaStarted | r.StepsAdded | r.DecisionMade):
+        for step in state.plan.steps:
+            _learn_step(mask, state, step)
+        return
+    if isinstance(record, r.RemedyProposed):
+        _learn_planned(mask, record.steps)
+    index = state.plan.by_key.get(getattr(record, "step", ""), -1)
+    if index < 0 or not isinstance(record, r.CallAdded | r.StepIntended | r.StepSucceeded | r.StepTakenOver):
+        return
+    step = state.plan.steps[index]
+    _learn_step(mask, state, step)
+    if isinstance(record, r.StepIntended) and isinstance(record.params, dict):
+        _learn_params(mask, record.params, mask.names(*tools_of(state, record)))
+    elif isinstance(record, r.StepSucceeded | r.StepTakenOver) and getattr(record, "direction", FORWARD) == FORWARD:
+        for other in step.dependents:
+            if step.key in state.plan.steps[other].params.outputs:
+                _learn_step(mask, state, state.plan.steps[other])
+
+
+def tools_of(state: State | None, record: r.AnyRecord) -> list[str]:
+    """The tools whose sensitive params may be among the ``params`` of a record."""
+    if isinstance(record, r.CallAdded):
+        return [record.tool, *([] if record.undo is None else [record.undo])]
+    index = -1 if state is None else state.plan.by_key.get(getattr(record, "step", ""), -1)
+    return [] if state is None or index < 0 else tools_of_step(state.plan.steps[index])
+
+
+def tools_of_step(step: CompiledStep) -> list[str]:
+    """All tools that may be called for a step: what is a sensitive param of one is that of all."""
+    return [way.tool for way in _ways(step)]
+
+
+def _ways(step: CompiledStep) -> Iterator[CompiledStep | CompiledFallback | CompiledRollback]:
+    servings: list[CompiledStep | CompiledFallback] = [step, *step.fallbacks]
+    for serving in servings:
+        yield serving
+        if serving.rollback is not None:
+            yield serving.rollback
+
+
+def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
+    names = mask.names(*tools_of_step(step))
+    if not names:
+        return
+    scope = _AtHand(state)
+    for way in _ways(step):
+        _learn_params(mask, _partly(way.params, names, scope), names)
+    undo = state.steps[step.index].undo
+    if undo is not None and isinstance(undo.params, dict):
+        _learn_params(mask, undo.params, names)
+
+
+def _partly(params: Params, names: frozenset[str], scope: StateScope) -> Mapping[str, Any]:
+    """Those of the params that are known now."""
+    if isinstance(params, Template):
+        return params.partly(names, scope)
+    try:
+        return params.resolve(scope)
+    except (BindingUnresolved, JournalUnreadable):
+        return {}
+
+
+def _learn_params(mask: Mask, params: Mapping[str, Any], names: frozenset[str]) -> None:
+    for name in names & params.keys():
+        mask.learn(params[name])
+
+
+def _learn_planned(mask: Mask, value: Any, *above: str) -> None:
+    """The literal values in steps that are only proposed."""
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, Mapping):
+            tools = (*above, str(item.get("tool", "")))
+            if isinstance(item.get("params"), Mapping):
+                _learn_params(mask, item["params"], mask.names(*tools))
+            for part in ("rollback", "fallback"):
+                _learn_planned(mask, item.get(part), *tools)
+
+
+class _AtHand(StateScope):
+    """What was not fetched is no value."""
+
+    __slots__ = ()
+
+    def output(self, step_key: str) -> Any:
+        value = super().output(step_key)
+        if isinstance(value, Stored):
+            raise BindingUnresolved(f"the output of step {step_key} is not at hand", step=step_key)
+        return value
+
+
+def _redacted(_: str) -> str:
+    return REDACTED
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """The texts and numbers in a value that are long enough to be looked for; a secret has its own marker."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        text = str(value)
+        if len(text) >= LEAST_CHARS and not text.startswith("$secret.") and text != REDACTED:
+            yield text
+
+
+# --- what people are shown of a state ---------------------------------------------------------------------------------
+
+
+def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
+    """The object of ``report.view`` without what is sensitive; the very object if nothing is."""
+    mask = mask_of(state)
+    if mask is None:
+        return body
+    steps = [
+        _masked_step(mask, shown, tools_of_step(step))
+        for shown, step in zip(body["steps"], state.plan.steps, strict=True)
+    ]
+    questions = []
+    for shown in body["questions"]:
+        made = {**shown, "error": mask.said(shown["error"])}
+        index = next(step.index for step in state.plan.steps if step.step_id == shown["step_id"])
+        if "params" in made:
+            made["params"] = mask.params(made["params"], *tools_of_step(state.plan.steps[index]))
+        if "steps" in made:
+            made["steps"] = mask.planned(made["steps"])
+        if "call" in made:
+            made["call"] = REDACTED
+        questions.append(made)
+    return {
+        **body,
+        "goal": mask.value(body["goal"]),
+        "steps": steps,
+        "error": mask.said(body["error"]),
+        "questions": questions,
+    }
+
+
+def _masked_step(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> dict[str, Any]:
+    made = {**shown, "params": mask.params(shown["params"], *tools)}
+    made["error"] = mask.said(made["error"])
+    for name in {"traceback", "output"} & made.keys():
+        made[name] = mask.value(made[name])
+    if made.get("compensation") is not None:
+        made["compensation"] = _masked_step(mask, made["compensation"], tools)
+    return made

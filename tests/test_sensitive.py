@@ -1,0 +1,247 @@
+"""Sensitive params: the call gets the value, and nobody else does."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from saga_engine import Coordinator, RetryPolicy, Sensitive, ToolError, ToolRegistry, tool
+from saga_engine.core.replay import Replay
+from saga_engine.core.trace_file import read as read_trace
+from saga_engine.errors import SettingInvalid, ToolInvalid
+from saga_engine.tools.http.declaration import http_tools
+
+CARD = "4111-1111-1111-1111"
+PIN = 731
+CALLS: list[tuple[str, Any]] = []
+
+
+@tool(undo="refund")
+async def pay(card: Annotated[str, Sensitive], pin: Annotated[int, Sensitive], amount: int) -> dict:
+    CALLS.append(("pay", (card, pin)))
+    return {"payment": "P1", "echo": f"charged {card}", "same": card, "number": 42}
+
+
+@tool
+async def refund(payment: str, card: str) -> dict:
+    CALLS.append(("refund", card))
+    return {"note": f"paid back to {card}"}
+
+
+@tool(sensitive=["code"])
+async def unlock(code: str, amount: int) -> dict:
+    CALLS.append(("unlock", code))
+    return {}
+
+
+@tool(undo="unlock", retry=RetryPolicy(max_attempts=1))
+async def fail(why: str) -> dict:
+    raise ToolError(f"refused: {why}", error_code="refused", suggestion=f"try without {why}")
+
+
+@tool(undo="unlock", retry=RetryPolicy(max_attempts=1))
+async def breaks(why: str) -> dict:
+    raise KeyError(why)
+
+
+TOOLS = [pay, refund, unlock, fail, breaks]
+PLAN: dict[str, Any] = {
+    "goal": f"pay with {CARD}",
+    "input": {"card": CARD},
+    "steps": [
+        {"step_id": 1, "tool": "pay", "params": {"card": "$input.card", "pin": PIN, "amount": 731}},
+        {
+            "step_id": 2,
+            "tool": "pay",
+            "params": {"card": "$output.step_1.same", "pin": PIN, "amount": 5},
+            "rollback": {"tool": "unlock", "params": {"code": "sesame-open", "amount": 5}},
+        },
+        {"step_id": 3, "tool": "fail", "params": {"why": CARD}, "rollback": {"tool": "unlock", "params": {"code": "sesame-open", "amount": 1}}},
+    ],
+}  # fmt: skip
+
+
+def hidden(shown: Any) -> str:
+    """What was shown, after a look that nothing of it gives a sensitive value away."""
+    text = shown if isinstance(shown, str) else json.dumps(shown, default=str)
+    assert CARD not in text
+    assert "sesame-open" not in text
+    assert '"pin": 731' not in text
+    assert '"pin":731' not in text
+    return text
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    CALLS.clear()
+
+
+async def test_the_call_gets_the_value_and_every_view_a_mark(caplog) -> None:
+    """Literal, bound to input, bound to an output, in an undo, echoed in outputs and errors: in no view of the saga."""
+    seen: list[Any] = []
+    told: list[Any] = []
+    caplog.set_level(logging.DEBUG)
+
+    def hear(saga_id: str, record: Any) -> None:
+        told.append(record)
+
+    async with Coordinator.open("memory://", TOOLS, observers=[hear], on_escalation=seen.append) as coordinator:
+        outcome = await coordinator.run(PLAN, saga_id="s1")
+        history = await coordinator.history("s1", full=True)
+        views = [
+            outcome.body,
+            (await coordinator.show("s1", full=True)).body,
+            history,
+            await coordinator.history("s1"),
+            [record async for record in coordinator.follow("s1")],
+            [record async for record in coordinator.follow("s1", since=3)],
+            await coordinator.trace("s1"),
+            await coordinator.trace("s1", full=True),
+            [head.summary.decode() for head in await coordinator.list()],
+        ]
+    assert outcome.status == "COMPENSATED"
+    assert ("pay", (CARD, PIN)) in CALLS
+    assert ("refund", CARD) in CALLS
+    assert ("unlock", "sesame-open") in CALLS
+    for view in views:
+        hidden(view)
+    hidden([repr(record) for record in told])
+    hidden(caplog.text)
+    body = outcome.body
+    assert body["steps"][0]["params"] == {"card": "[redacted]", "pin": "[redacted]", "amount": 731}
+    assert body["steps"][0]["output"] == {
+        "payment": "P1",
+        "echo": "charged [redacted]",
+        "same": "[redacted]",
+        "number": 42,
+    }
+    assert body["steps"][1]["compensation"]["params"] == {"code": "[redacted]", "amount": 5}
+    assert body["goal"] == "pay with [redacted]"
+    assert body["error"]["message"] == "refused: [redacted]"
+    assert history[0]["sensitive"] == {"pay": ["card", "pin"], "unlock": ["code"]}
+    assert history[0]["plan"]["steps"][0]["params"]["card"] == "$input.card"
+
+
+async def test_readers_need_no_tools() -> None:
+    """Law: the mark is in the journal, so a machine without the tools masks as well."""
+    async with Coordinator.open("memory://sensitive-readers", TOOLS) as coordinator:
+        await coordinator.run(PLAN, saga_id="s1")
+    async with Coordinator.open("memory://sensitive-readers") as coordinator:
+        body = (await coordinator.show("s1")).body
+        assert hidden(body)
+        assert body["steps"][0]["params"]["card"] == "[redacted]"
+        hidden(await coordinator.history("s1"))
+        hidden(await coordinator.trace("s1"))
+
+
+async def test_questions_tell_nobody(caplog) -> None:
+    """Law: approvals, questions and what a hook or a webhook is told hold no sensitive value."""
+    told: list[Any] = []
+    plan = {
+        "steps": [
+            PLAN["steps"][0],
+            {"step_id": 9, "tool": "breaks", "params": {"why": CARD}, "rollback": PLAN["steps"][2]["rollback"]},
+        ],
+        "input": PLAN["input"],
+    }
+    async with Coordinator.open(
+        "memory://", TOOLS, on_escalation=lambda question: told.append(question.to_dict())
+    ) as coordinator:
+        outcome = await coordinator.run(plan, saga_id="s1")
+        assert outcome.status == "ESCALATED", outcome.body["error"]
+    assert told
+    hidden(told)
+    hidden(outcome.body)
+    hidden(caplog.text)
+    assert "[redacted]" in caplog.text
+
+
+async def test_an_approval_and_a_session_tell_nobody() -> None:
+    """Law: who approves sees the call without its sensitive params; a session's calls are masked like those of a plan."""
+    told: list[Any] = []
+    policy = {"rules": [{"name": "big", "tools": ["pay"], "verdict": "ask"}]}
+    single = {**PLAN, "steps": PLAN["steps"][:1]}
+    hooks = {"policy": policy, "on_escalation": lambda question: told.append(question.to_dict())}
+    async with Coordinator.open("memory://", TOOLS, **hooks) as coordinator:
+        outcome = await coordinator.run(single, saga_id="asked")
+        (question,) = outcome.body["questions"]
+        assert question["params"] == {"card": "[redacted]", "pin": "[redacted]", "amount": 731}
+        ended = await coordinator.decide("asked", 1, "approve")
+        assert ended.status == "COMPLETED"
+        hidden([told, outcome.body, ended.body, await coordinator.history("asked"), await coordinator.trace("asked")])
+    assert CALLS == [("pay", (CARD, PIN))]
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        async with coordinator.session("s") as session:
+            result = await session.call("pay", {"card": CARD, "pin": PIN, "amount": 1})
+            assert result["same"] == CARD
+        hidden([(await coordinator.show("s")).body, await coordinator.history("s"), await coordinator.trace("s")])
+
+
+async def test_an_operator_marks_more_and_the_author_s_marks_stay() -> None:
+    """Law: ``[tools.X] sensitive`` adds to what the author said; a glob reaches what has the parameter; typos are refused."""
+    options = {"pay": {"sensitive": ["amount"]}, "re*": {"sensitive": ["card", "pin"]}}
+    async with Coordinator.open("memory://", TOOLS, tool_options=options) as coordinator:
+        assert coordinator.tools.spec("pay").sensitive == ("amount", "card", "pin")
+        assert coordinator.tools.spec("refund").sensitive == ("card",)
+    with pytest.raises(ToolInvalid, match="'kard', which is no parameter"):
+        async with Coordinator.open("memory://", TOOLS, tool_options={"pay": {"sensitive": ["kard"]}}):
+            pass
+
+
+async def test_what_does_not_fit_is_told_without_the_value() -> None:
+    """Law: a check of params names the place of a sensitive value that does not fit, and not the value."""
+    plan = {"steps": [{"step_id": 1, "tool": "pay", "params": {"card": "x", "pin": "sesame-open", "amount": 1}}]}
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        problems = coordinator.check(plan)
+    assert [problem.path for problem in problems] == ["$.steps[0].params.pin"]
+    hidden([problem.message for problem in problems])
+
+
+def test_http_tools_mark_their_params() -> None:
+    """Law: the short form and the list of a table mark the params of an HTTP tool."""
+    table = {
+        "charge": {
+            "url": "https://pay.example.com/{card}/{pin}",
+            "method": "POST",
+            "params": {"card": {"type": "string", "sensitive": True}, "pin": "string"},
+            "sensitive": ["pin"],
+        }
+    }
+    (charge,) = http_tools(table, base=Path(), source="saga.toml")
+    assert charge.spec().sensitive == ("card", "pin")
+    assert "sensitive" not in json.dumps(charge.spec().input_schema)
+
+
+async def test_a_masked_trace_replays() -> None:
+    """Law: the trace says that something was left out, so its replay takes what it cannot see for what it was."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        await coordinator.run(PLAN, saga_id="s1")
+        lines = await coordinator.trace("s1")
+    (trace,) = read_trace([f"{line}\n".encode() for line in lines])
+    assert trace.redacted
+    played = Replay(trace, ToolRegistry(TOOLS))
+    assert len(list(played.run())) > len(PLAN["steps"])
+    assert played.divergence is None
+
+
+@pytest.mark.parametrize("bad", [0, 1023, 2**40, True, "1000"])
+async def test_the_limit_of_an_output_is_a_setting(bad: Any) -> None:
+    """Law: ``max_output_bytes`` counts, and what is no limit is refused."""
+
+    @tool(effect="read")
+    async def big(size: int) -> str:
+        return "x" * size
+
+    plan = {"steps": [{"step_id": 1, "tool": "big", "params": {"size": 5000}}]}
+    async with Coordinator.open("memory://", [big], max_output_bytes=5002) as coordinator:
+        assert (await coordinator.run(plan)).status == "COMPLETED"
+    async with Coordinator.open("memory://", [big], max_output_bytes=5001) as coordinator:
+        outcome = await coordinator.run(plan)
+    assert outcome.body["steps"][0]["error"]["error_code"] == "output_too_large"
+    with pytest.raises(SettingInvalid, match="max_output_bytes"):
+        async with Coordinator.open("memory://", [big], max_output_bytes=bad):
+            pass
