@@ -23,6 +23,7 @@ settings.load_profile("saga")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long forms too")
+    parser.addoption("--accept-transcripts", action="store_true", help="write what the command line prints now")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -420,10 +420,12 @@ class Coordinator:
         """
         count = self.store.work().count
         chosen = sorted(set(range(count) if partitions is None else partitions))
-        if concurrency < 1 or not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
+        if concurrency < 1:
+            raise SettingInvalid("a worker needs a concurrency of 1 or more", concurrency=concurrency)
+        if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
             raise SettingInvalid(
-                f"a worker needs a concurrency of 1 or more, and partitions from 0 to {count - 1}",
-                concurrency=concurrency,
+                f"the store has the partitions 0 to {count - 1}, and a worker serves one of them at least",
+                hint="leave them out to serve all",
                 partitions=chosen,
             )
         worker = Worker(self.store.work(), self._fleet, concurrency=concurrency, partitions=chosen)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.runtime.outcome import Outcome
 
+_FILE_HINT = "give the path of a JSON file, or - to read them from stdin"
+
 
 def amend(
     saga_id: SagaArgument,
@@ -106,7 +108,7 @@ def _file(path: Path, limit_bytes: int) -> bytes:
         # Only a regular file: reading a pipe would wait for ever.
         if not path.is_file():
             reason = "it is no regular file" if path.exists() else "there is no such file"
-            _refuse("plan-unreadable", f"the steps {name} cannot be read: {reason}")
+            _refuse("plan-unreadable", f"the steps {name} cannot be read: {reason}", hint=_FILE_HINT)
         with path.open("rb") as file:
             return file.read(limit_bytes)
     except (OSError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.cli import exit_codes
@@ -28,9 +29,6 @@ _EXTRAS = {
 _PATIENCE_S = 2.0
 #: How many pieces of some hundreds of sagas are looked at.
 _PIECES = 64
-#: Of damaged keys and sagas, so many are named.
-_NAMED = 10
-_FOREIGN_HINT = "give the other program another database, or the engine a ?namespace=NAME of its own"
 
 
 class Finding(NamedTuple):
@@ -138,7 +136,6 @@ def _version(package: str) -> str | None:
 
 def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Each setting with its value and where it comes from."""
-    import os
     from dataclasses import asdict
 
     from saga_engine.settings import Settings as Defaults
@@ -181,6 +178,7 @@ def _public(name: str, value: Any) -> Any:
 
 async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
     """What the store promises; whatever keeps it from being used is a finding."""
+    from saga_engine.cli.reading import no_store, silence_told
     from saga_engine.errors import SagaError, StoreTooWeak
     from saga_engine.stores import open_store
 
@@ -192,10 +190,14 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None
+    if (folder := no_store(settings)) is not None:
+        findings.append(_to_be_made(folder))
+        return None
     try:
         refused = False
         try:
-            await store.open()
+            with silence_told(settings, patience_s):
+                await store.open()
         except StoreTooWeak:
             refused = True  # for the reasons that its promise lists one by one
         promise = await store.promise()
@@ -213,33 +215,30 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
     return {"url": promise.url, "server": promise.server, "level": promise.level, "asked_for": settings.durability}
 
 
+def _to_be_made(folder: str) -> Finding:
+    """Whether the first saga can make the embedded store. It is not made now: whoever looks leaves nothing behind."""
+    from pathlib import Path
+
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        text = f"there is no store in {folder} yet, and none can be made: {there} cannot be written to"
+        hint = "give a folder of a local disk that you may write to, such as --store embedded:///var/lib/saga"
+        return Finding("error", "store", text, hint)
+    return Finding("ok", "store", f"there is no store in {folder} yet; the first saga makes it")
+
+
 async def _orphans(store: Store, findings: list[Finding]) -> None:
     """Sagas that have not ended and that nobody drives or will drive, as far as a short look finds them."""
     from saga_engine.ports import SWEEP_START
 
-    damage = await store.work().damage()
-    wrong = [key for word, key in damage if word == "wrong"]
-    aside = [key for word, key in damage if word == "aside"]
-    if wrong:
-        text = f"another program wrote to keys of the engine, which have a wrong type: {', '.join(wrong[:_NAMED])}"
-        hint = "the next process that uses them sets them aside and rebuilds them; " + _FOREIGN_HINT
-        findings.append(Finding("error", "store", text, hint))
-    if aside:
-        text = f"keys of a wrong type were set aside in the last 30 days, and rebuilt: {', '.join(aside[:_NAMED])}"
-        findings.append(Finding("warning", "store", text, f"{_FOREIGN_HINT}; then remove what was set aside"))
-    if wrong:
-        return  # the sweep would stumble over them
     at, found = SWEEP_START, 0
-    damaged: list[str] = []
     for _ in range(_PIECES):
         swept = await store.work().sweep("doctor", at, queue=False)
         at, found = swept.at, found + swept.orphans
-        damaged += swept.damaged
         if at == SWEEP_START:
             break
-    if damaged:
-        text = f"another program wrote to the keys of {_many(len(damaged), 'saga')}: {', '.join(damaged[:_NAMED])}"
-        findings.append(Finding("error", "store", text, "nobody can drive them: restore their keys from a backup"))
     if found:
         text = f"{_many(found, 'saga')} have not ended, and nobody drives them or has queued them"
         if found == 1:

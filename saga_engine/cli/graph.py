@@ -86,21 +86,16 @@ def _saga(saga_id: str, store: str | None) -> tuple[CompiledPlan, dict[str, str]
     import asyncio
 
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.reading import no_store, not_found
+    from saga_engine.cli.reading import no_store, not_found, reading_from
     from saga_engine.runtime.journal import read_records, state_of
-    from saga_engine.stores import open_store
 
     settings = settings_for(store)
     if (folder := no_store(settings)) is not None:
         raise not_found(saga_id, folder)
 
     async def read() -> tuple[CompiledPlan, dict[str, str]]:
-        backend = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
-        try:
-            await backend.open()
-            state = state_of(await read_records(backend, saga_id))
-        finally:
-            await backend.close()
+        async with reading_from(settings) as opened:
+            state = state_of(await read_records(opened, saga_id))
         return state.plan, {step.key: state.steps[step.index].status for step in state.plan.steps}
 
     return asyncio.run(read())

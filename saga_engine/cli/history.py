@@ -38,7 +38,7 @@ def history(
     import asyncio
 
     from saga_engine.cli.engine import ask_there, settings_there
-    from saga_engine.cli.output import data, document, table
+    from saga_engine.cli.output import data, document, fits, table
 
     settings = settings_there(engine, task_queue, store)
     if settings.engine:
@@ -50,6 +50,11 @@ def history(
     else:
         rows = [_row(one, sys.maxsize if full else _VALUE_CHARS) for one in records]
         titles = ["SEQ", "TIME", "RECORD", "STEP", "DETAILS"]
+        if not fits(titles, rows, limit_chars=_CELL_CHARS):
+            from saga_engine.cli import times
+
+            # The time of day is what tells records apart.
+            rows = [[seq, times.clock(one["at"]), *rest] for one, (seq, _, *rest) in zip(records, rows, strict=True)]
         data(table(titles, rows, limit_chars=sys.maxsize if full else _CELL_CHARS))
     return exit_codes.COMPLETED
 

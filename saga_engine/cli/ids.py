@@ -61,11 +61,9 @@ def complete(incomplete: str) -> list[str]:
 
 
 async def _ids(settings: Settings, patience_s: float) -> list[str]:
-    from saga_engine.stores import open_store
+    from dataclasses import replace
 
-    store = open_store(settings.store, durability=settings.durability, patience_s=patience_s)
-    try:
-        await store.open()
+    from saga_engine.cli.reading import reading_from
+
+    async with reading_from(replace(settings, patience_s=patience_s)) as store:
         return [head.saga_id for head in await store.list(None, _MOST_SAGAS)]
-    finally:
-        await store.close()

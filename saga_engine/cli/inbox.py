@@ -50,7 +50,7 @@ def inbox(
         if questions:
             data("\n".join(_lines(questions, settings)))
         else:
-            note("nobody is asked anything")
+            note("no open questions")
         _tell_unreadable(unreadable)
         if has_more:
             note(f"hint: more sagas ask; --limit looks into more than {limit}")
@@ -62,17 +62,14 @@ def inbox(
 
 async def _open_questions(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
     """The questions, the sagas that ask and cannot be read, and whether there are more of both."""
-    from saga_engine.api import Coordinator
-    from saga_engine.cli.reading import no_store
+    from saga_engine.cli.reading import looking_at_all, no_store
     from saga_engine.errors import JournalUnreadable, SagaNotFound
 
     if no_store(settings) is not None:
         return [], [], False
     questions: list[dict[str, Any]] = []
     unreadable: list[dict[str, Any]] = []
-    async with Coordinator.open(
-        settings.store, durability=settings.durability, patience_s=settings.patience_s
-    ) as coordinator:
+    async with looking_at_all(settings) as coordinator:
         heads = await _asking(coordinator)
         for head in heads[:limit]:
             try:
@@ -183,6 +180,7 @@ def _lines(questions: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
     from saga_engine.cli import times
+    from saga_engine.cli.follow_up import resume_line
     from saga_engine.cli.output import shown
     from saga_engine.cli.saga_view import question_lines
 
@@ -191,7 +189,8 @@ def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
         head += f" · {shown(question['goal'], _TEXT_CHARS)}"
     lines = [head, f"asked {times.local(question['asked_ms'])}"]
     if question["waiting_messages"]:
-        lines.append("an answer or a cancellation waits to be read: see `saga list`")
+        line = resume_line(question["saga_id"], settings)
+        lines.append(f"an answer or a cancellation is recorded and waits to be read: a worker reads it, or: {line}")
     more = [
         *_probe_lines(question["probe"]),
         *_planner_lines(question["planner"], question["kind"]),

@@ -73,7 +73,7 @@ def require_used(values: Mapping[str, Any], plan: Plan) -> None:
     for key in values:
         if key not in known:
             near = get_close_matches(key, known, n=1)
-            asks = f"did you mean {near[0]}?" if near else f"it asks for: {', '.join(known) or 'nothing'}"
+            asks = f"did you mean {near[0]}?" if near else f"it asks for {', '.join(known) or 'no input'}"
             raise typer.BadParameter(f"the plan has no $input.{key[:64]}; {asks}", param_hint="--input")
 
 

@@ -50,7 +50,8 @@ def list_sagas(
     import asyncio
 
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.output import data, document, note, shown
+    from saga_engine.stores.remote import without_password
 
     settings = settings_for(store)
     if settings.engine:
@@ -69,25 +70,21 @@ def list_sagas(
     elif heads:
         data(_table(heads, now_ms))
     else:
-        note("there are no sagas here" if status is None else f"no saga is {status.value}")
+        which = "" if status is None else f" with status {status.value}"
+        age = "" if newer is None and older is None else " of that age"
+        note(f"there are no sagas{which}{age} in {shown(without_password(settings.store))}")
     if more and not as_json:
         note(f"hint: there are more; --limit shows more than {limit}")
     return exit_codes.COMPLETED
 
 
 async def _heads(settings: Settings, status: str | None, limit: int) -> list[Head]:
-    from saga_engine.cli.reading import no_store, silence_told
-    from saga_engine.stores import open_store
+    from saga_engine.cli.reading import no_store, reading_from
 
     if no_store(settings) is not None:
         return []
-    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
-    try:
-        with silence_told(settings):
-            await store.open()
+    async with reading_from(settings) as store:
         return list(await store.list(status, limit))
-    finally:
-        await store.close()
 
 
 def _summary(head: Head) -> dict[str, Any]:

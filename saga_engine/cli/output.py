@@ -130,17 +130,46 @@ def table(
     limit_chars: int = _CELL_CHARS,
     stream: TextIO | None = None,
 ) -> str:
-    """Aligned columns. Every cell is made safe; a cell that is the name of a status is painted."""
+    """Aligned columns. Every cell is made safe; a cell that is the name of a status is painted.
+
+    On a terminal that is too narrow, columns without any value are left out first, and then cells are cut.
+    """
     cells = [[shown("" if cell is None else cell, limit_chars) for cell in row] for row in rows]
     widths = [max([_width(title), *(_width(row[at]) for row in cells)]) for at, title in enumerate(titles)]
     room = _room(sys.stdout if stream is None else stream)
-    if room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
+    if room is not None and _whole(widths) > room:
+        kept = [at for at in range(len(titles)) if at == 0 or any(row[at] for row in cells)]
+        titles, widths = [titles[at] for at in kept], [widths[at] for at in kept]
+        cells = [[row[at] for at in kept] for row in cells]
+    if room is not None and _whole(widths) > room:
         widths = _fitted(widths, room - 2 * (len(widths) - 1))
         cells = [[_cut(cell, widths[at]) for at, cell in enumerate(row)] for row in cells]
         titles = [_cut(title, widths[at]) for at, title in enumerate(titles)]
     lines = [_line(list(titles), list(titles), widths)]
     lines += [_line(row, [paint(cell, stream=stream) for cell in row], widths) for row in cells]
     return "\n".join(lines)
+
+
+def fits(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    limit_chars: int = _CELL_CHARS,
+    stream: TextIO | None = None,
+) -> bool:
+    """Whether a table has room on the terminal, with nothing cut. In a pipe it has."""
+    room = _room(sys.stdout if stream is None else stream)
+    if room is None:
+        return True
+    longest = [
+        [_width(title), *(_width(shown(row[at], limit_chars)) for row in rows)] for at, title in enumerate(titles)
+    ]
+    return _whole([max(column) for column in longest]) <= room
+
+
+def _whole(widths: Sequence[int]) -> int:
+    """How wide a table with such columns is."""
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _room(stream: TextIO) -> int | None:
@@ -180,9 +209,17 @@ def _line(plain: list[str], painted: list[str], widths: list[int]) -> str:
 
 
 def problems_table(problems: Sequence[Problem], stream: TextIO | None = None) -> str:
-    """What is wrong with a plan: one row each."""
+    """What is wrong with a plan: one row each, and lines where the rows are too wide for the terminal."""
     rows = [[problem.code, problem.path, problem.message, problem.hint] for problem in problems]
-    return table(["CODE", "PATH", "MESSAGE", "HINT"], rows, limit_chars=300, stream=stream)
+    titles = ["CODE", "PATH", "MESSAGE", "HINT"]
+    if fits(titles, rows, limit_chars=300, stream=stream):
+        return table(titles, rows, limit_chars=300, stream=stream)
+    lines = []
+    for problem in problems:
+        lines.append(f"{shown(problem.path, 300)}: {shown(problem.message, 300)} [{shown(problem.code)}]")
+        if problem.hint:
+            lines.append(f"  hint: {shown(problem.hint, 300)}")
+    return "\n".join(lines)
 
 
 def print_error(error: SagaError, *, as_json: bool) -> None:
@@ -191,8 +228,13 @@ def print_error(error: SagaError, *, as_json: bool) -> None:
         document({"error": error.to_dict()})
         return
     problems: Sequence[Problem] = getattr(error, "problems", ())
-    note(f"{paint('error', 'error', sys.stderr)}: {shown(error.message)} [{error.code}]")
-    if problems:
+    message = error.message
+    if problems:  # the first is told with the others
+        only = problems[0]
+        place = f" at {only.path}" if only.path != "$" else ""
+        message = f"{only.message}{place}" if len(problems) == 1 else f"the plan has {len(problems)} problems"
+    note(f"{paint('error', 'error', sys.stderr)}: {shown(message)} [{error.code}]")
+    if len(problems) > 1:
         note(problems_table(problems, sys.stderr))
     elif error.hint:
         note(f"hint: {shown(error.hint)}")

@@ -102,6 +102,8 @@ class Progress:
         self._ended: deque[_Row] = deque(maxlen=_WINDOW_ROWS)
         self._done = 0
         self._undone = 0
+        #: Steps that ended and are not done: failed, blocked or asked about.
+        self._stuck: set[str] = set()
         self._status = ""
         self._now_ms = 0
         self._live: Live | None = None
@@ -162,6 +164,10 @@ class Progress:
             if kind in ("StepSucceeded", "StepTakenOver") or (decided and record.decision in ("happened", "undone")):
                 self._done += not backward
                 self._undone += backward
+        if not backward and not self._many:
+            (self._stuck.add if place not in self._active else self._stuck.discard)(record.step)
+            if kind in ("StepSucceeded", "StepTakenOver") or decided:
+                self._stuck.discard(record.step)
         if self._many:
             self._active.clear()
         if self._live is None:
@@ -209,7 +215,7 @@ class Progress:
     def _counts(self) -> str:
         total = f" of {self._total}" if self._total else ""
         undone = f", {self._undone} undone" if self._undone else ""
-        pending = self._total - self._done - len(self._active)
+        pending = self._total - self._done - len(self._active) - len(self._stuck)
         left = f", {pending} pending" if pending > 0 and not self._undone else ""
         return f"{self._done}{total} done{undone}, {len(self._active)} under way{left}"
 
@@ -380,6 +386,8 @@ def _saga_words(kind: str, record: Any) -> str:
         by = f" by {shown(record.by, 40)}" if record.by else ""
         dropped = f"; {len(record.dropped)} will not run any more" if record.dropped else ""
         return f"{_named(record.steps)} added{by}{dropped}"
+    if kind == "CompensationRequested":
+        return f"whether step {shown(record.step, 64)} happened is not known: its undo settles it"
     if kind == "MessageRefused":
         return f"a message was refused: {shown(record.reason, 200)}"
     return {

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.errors import SagaNotFound
+    from saga_engine.ports import Store
     from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
 
 _EMBEDDED: Final = "embedded://"
 #: A store that does not answer is told after so long; it is asked on for as long as ``patience_s`` says.
@@ -19,11 +21,15 @@ _SILENT_S: Final = 1.0
 
 
 def no_store(settings: Settings) -> str | None:
-    """The folder where the embedded store would be, if there is none; None: there is a store, or it is a server."""
-    if not settings.store.startswith(_EMBEDDED):
+    """The folder where the embedded store would be, if it has no data; None: there is a store, or it is a server.
+
+    Where there are data and their server is down, a reading starts that server, and the last to close stops it.
+    """
+    path = settings.store.removeprefix(_EMBEDDED).partition("?")[0]
+    if not settings.store.startswith(_EMBEDDED) or not path:
         return None
-    folder = Path(settings.store.removeprefix(_EMBEDDED)).expanduser()
-    return None if folder.exists() else str(folder)
+    folder = Path(path).expanduser()
+    return None if (folder / "data").exists() else str(folder)
 
 
 def not_found(saga_id: str, folder: str) -> SagaNotFound:
@@ -38,9 +44,9 @@ def not_found(saga_id: str, folder: str) -> SagaNotFound:
 
 
 @contextmanager
-def silence_told(settings: Settings) -> Iterator[asyncio.TimerHandle]:
+def silence_told(settings: Settings, patience_s: float | None = None) -> Iterator[asyncio.TimerHandle]:
     """Say it when the store does not answer; cancel what is given out when it does. In a running loop."""
-    timer = asyncio.get_running_loop().call_later(_SILENT_S, _tell, settings)
+    timer = asyncio.get_running_loop().call_later(_SILENT_S, _tell, settings, patience_s or settings.patience_s)
     if settings.store.startswith(_EMBEDDED):
         timer.cancel()  # its server is begun here, and that may take a moment
     try:
@@ -50,24 +56,45 @@ def silence_told(settings: Settings) -> Iterator[asyncio.TimerHandle]:
 
 
 @asynccontextmanager
+async def reading_from(settings: Settings) -> AsyncIterator[Store]:
+    """The store to read from, open; whoever asks has seen that there is one. Says it when the store is silent."""
+    from saga_engine.stores import open_store
+
+    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
+    try:
+        with silence_told(settings):
+            await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
 async def looking(settings: Settings, saga_id: str) -> AsyncIterator[Coordinator]:
     """A coordinator to look at a saga with. Raises ``SagaNotFound`` where there is no store, and makes none."""
-    from saga_engine.api import Coordinator
-
     folder = no_store(settings)
     if folder is not None:
         raise not_found(saga_id, folder)
+    async with looking_at_all(settings) as coordinator:
+        yield coordinator
+
+
+@asynccontextmanager
+async def looking_at_all(settings: Settings, tools: ToolRegistry | None = None) -> AsyncIterator[Coordinator]:
+    """A coordinator to look at any saga with; whoever asks has seen that there is a store."""
+    from saga_engine.api import Coordinator
+
     with silence_told(settings) as timer:
         async with Coordinator.open(
-            settings.store, durability=settings.durability, patience_s=settings.patience_s
+            settings.store, tools or (), durability=settings.durability, patience_s=settings.patience_s
         ) as coordinator:
             timer.cancel()
             yield coordinator
 
 
-def _tell(settings: Settings) -> None:
+def _tell(settings: Settings, patience_s: float) -> None:
     from saga_engine.cli.output import note, shown
     from saga_engine.stores.remote import without_password
 
     where = shown(without_password(settings.store))
-    note(f"the store {where} does not answer yet; asking on for up to {settings.patience_s:g} s (patience_s)")
+    note(f"the store {where} does not answer yet; asking on for up to {patience_s:g} s (patience_s)")

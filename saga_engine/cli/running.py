@@ -206,7 +206,7 @@ def stands(error: Interrupted, settings: Settings) -> Interrupted:
     if saga_id is None:
         return error
     return Interrupted(
-        f"saga {saga_id} stands as its journal says",
+        f"interrupted; what saga {saga_id} has done is journalled",
         hint=f"resume with: {resume_line(saga_id, settings)}",
         saga_id=saga_id,
     )
@@ -214,6 +214,7 @@ def stands(error: Interrupted, settings: Settings) -> Interrupted:
 
 def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None, full: bool = False) -> int:
     """Print where the saga stands, as ``show`` prints it; returns the exit code."""
+    from saga_engine.cli.call_view import has_traceback
     from saga_engine.cli.saga_view import summary_lines
 
     body: dict[str, Any] = found.outcome.to_dict(full=full)
@@ -221,9 +222,12 @@ def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None
     if as_json:
         document(body)
     else:
-        data("\n".join(summary_lines(body, settings)))
+        unread = found.unread and not found.elsewhere
+        data("\n".join(summary_lines(body, settings, unread=unread)))
         if found.elsewhere:
             note("hint: another live process drives this saga; where it stands: " + show_line(saga_id, settings))
-        elif found.unread:
+        elif unread:
             note(f"hint: it is recorded; a worker acts on it, or: {resume_line(saga_id, settings)}")
+        if has_traceback(body):
+            note(f"hint: a tool raised an unforeseen exception; where: {show_line(saga_id, settings)} --debug")
     return found.exit_code if code is None else code

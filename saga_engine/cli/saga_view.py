@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.cli import times
 from saga_engine.cli.call_view import call_lines, calls_of, waiting_lines
 from saga_engine.cli.follow_up import options_line
-from saga_engine.cli.output import paint, shown, table
+from saga_engine.cli.output import fits, paint, shown, table
 from saga_engine.hooks.wording import answer_line, asks
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = Fal
     With ``full`` no output is left out or cut; the body must have been made so.
     """
     lines = _header(body)
-    lines += ["", table(_STEP_TITLES, [row for step in body["steps"] for row in _step_rows(step)])]
+    lines += ["", *_steps(body)]
     lines += _circumstances(body)
     lines += call_lines(body, full=full)
     lines += _outputs(body, full=full)
@@ -41,9 +41,12 @@ def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = Fal
     return [*lines, *([""] if report else []), *report, *_questions(body, settings)]
 
 
-def summary_lines(body: Mapping[str, Any], settings: Settings) -> list[str]:
-    """What a command that drove a saga says at its end: all but the steps."""
-    return [*_header(body), *_report(body), *_questions(body, settings)]
+def summary_lines(body: Mapping[str, Any], settings: Settings, *, unread: bool = False) -> list[str]:
+    """What a command that drove a saga says at its end: all but the steps.
+
+    With ``unread`` a message was recorded and nobody has read it yet: nobody is asked again what it may answer.
+    """
+    return [*_header(body), *_report(body), *([] if unread else _questions(body, settings))]
 
 
 def _header(body: Mapping[str, Any]) -> list[str]:
@@ -75,6 +78,21 @@ def _standing(body: Mapping[str, Any]) -> str:
 
 
 _STEP_TITLES = ("STEP", "NAME", "TOOL", "STATUS", "TRIES", "TOOK", "ERROR")
+
+
+def _steps(body: Mapping[str, Any]) -> list[str]:
+    """The table of the steps; errors stand below it where it would be too wide for the terminal."""
+    rows = [row for step in body["steps"] for row in _step_rows(step)]
+    if fits(_STEP_TITLES, rows):
+        return [table(_STEP_TITLES, rows)]
+    lines = [table(_STEP_TITLES[:-1], [row[:-1] for row in rows])]
+    found = [(name, call["error"]) for name, call in calls_of(body) if call["error"]]
+    lines += ["", "errors:"] if found else []
+    lines += [
+        f"  {shown(name)}: {shown(error['error_code'], 100)}: {shown(error['message'], 500)}"
+        for name, error in found[:_MAX_LISTED]
+    ]
+    return lines + ([f"  and {len(found) - _MAX_LISTED} more; --json has them all"] if len(found) > _MAX_LISTED else [])
 
 
 def _step_rows(step: Mapping[str, Any]) -> list[list[Any]]:
@@ -167,8 +185,8 @@ def size_words(size_bytes: int) -> str:
 
 def _report(body: Mapping[str, Any]) -> list[str]:
     report = body["report"]
-    if body["status"] in ("PENDING", "RUNNING") and report["clean"]:
-        return []  # it goes forward: there is nothing to be clean of yet
+    if body["status"] in ("PENDING", "RUNNING", "ESCALATED") and report["clean"]:
+        return []  # it has not ended, and there is nothing to be clean of yet
     lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
     for name, words in _LISTS:
         steps = report.get(name)

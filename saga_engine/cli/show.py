@@ -74,7 +74,7 @@ def show(
 
         data("\n".join([*whole_lines(body, settings, full=full), *(traceback_lines(body) if debug else [])]))
         if not debug and has_traceback(body):
-            note("hint: a tool raised what nobody foresaw: --debug shows where")
+            note("hint: a tool raised an unforeseen exception; --debug shows where")
     return exit_codes.of_status(outcome.status)
 
 

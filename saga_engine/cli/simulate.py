@@ -89,7 +89,7 @@ def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> Compiled
 
 
 def _tell(rehearsal: Rehearsal, names: dict[int | str, str], *, every: bool) -> None:
-    from saga_engine.cli.output import data, note, table
+    from saga_engine.cli.output import data, fits, note, table
     from saga_engine.core.rehearsal import VERDICTS
 
     well = rehearsal.goes_well
@@ -101,7 +101,11 @@ def _tell(rehearsal: Rehearsal, names: dict[int | str, str], *, every: bool) -> 
     listed = [scenario for scenario in rehearsal.scenarios if every or scenario.verdict != "clean"]
     if listed:
         data("")
-        data(table(_TITLES, [_row(scenario, names) for scenario in listed], limit_chars=_CELL_CHARS))
+        rows = [_row(scenario, names) for scenario in listed]
+        if fits(_TITLES, rows, limit_chars=_CELL_CHARS):
+            data(table(_TITLES, rows, limit_chars=_CELL_CHARS))
+        else:
+            data("\n".join(line for row in rows for line in _lines(row)))
     for verdict in dict.fromkeys(scenario.verdict for scenario in listed):
         note(f"{verdict}: {VERDICTS[verdict]}")
     if twice := {step for scenario in rehearsal.scenarios for step in scenario.twice}:
@@ -120,6 +124,17 @@ def _row(scenario: Scenario, names: dict[int | str, str]) -> list[Any]:
         str(scenario.calls),
         scenario.verdict,
     ]
+
+
+def _lines(row: list[Any]) -> Iterator[str]:
+    """A row where the terminal is too narrow for the table."""
+    from saga_engine.cli.output import paint, shown
+
+    step, what, status, stands, asked, calls, verdict = row
+    yield f"{shown(step)}: {shown(what)}"
+    yield f"  {verdict}: {paint(status)} after {calls} call{'' if calls == '1' else 's'}; stands: {shown(stands)}"
+    if asked != "nothing":
+        yield f"  asked: {shown(asked)}"
 
 
 def _standing(scenario: Scenario, names: dict[int | str, str]) -> str:

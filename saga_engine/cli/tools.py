@@ -151,23 +151,28 @@ def _numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, An
 async def _read_numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The counters and the breaker of each tool; zeros where the store keeps none."""
     from saga_engine.ports import BreakerState
-    from saga_engine.stores import open_store
     from saga_engine.tools.guards.counting import COUNTERS
 
-    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
-    try:
-        await store.open()
-        keeper = getattr(store, "guard_store", None)
-        counters = {} if keeper is None or not names else await keeper().counters(names)
-        breakers = {} if keeper is None or not names else await keeper().breakers(names)
-    finally:
-        await store.close()
+    counters, breakers = await _kept(settings, names)
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         counted = {counter: int(counters.get(name, {}).get(counter, 0)) for counter in COUNTERS}
         counted["waited_ms"] = counted.pop("waited_us") // 1000
         found[name] = {**counted, "breaker": _breaker(breakers.get(name, BreakerState()))}
     return found
+
+
+async def _kept(settings: Settings, names: Sequence[str]) -> tuple[Mapping[str, Any], Mapping[str, BreakerState]]:
+    """The counters and the breakers that the store keeps; none where there is no store."""
+    from saga_engine.cli.reading import no_store, reading_from
+
+    if not names or no_store(settings) is not None:
+        return {}, {}
+    async with reading_from(settings) as store:
+        keeper = getattr(store, "guard_store", None)
+        if keeper is None:
+            return {}, {}
+        return await keeper().counters(names), await keeper().breakers(names)
 
 
 def _counted(registry: ToolRegistry, numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -11,12 +11,15 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from saga_engine.ports import Load
     from saga_engine.settings import Settings
 
 #: Counters of a worker whose growth is shown as a rate.
 _RATES = ("begun", "taken", "ended")
 _NUMBERS = ("pid", "concurrency", "driving", "under_way", "begun", "taken", "returned", "refused")
+_MOST_NAMED = 3
 _EMPTY: dict[str, Any] = {"host": "?", "ended": {}, **dict.fromkeys(_NUMBERS, 0)}
 
 
@@ -43,8 +46,11 @@ def top(
     import sys
 
     from saga_engine.cli.options import settings_for
+    from saga_engine.cli.reading import no_store
 
     settings = settings_for(store)
+    if (folder := no_store(settings)) is not None:
+        return _nothing_there(folder, as_json=as_json)
     live = not (once or as_json) and sys.stdout.isatty()
     try:
         asyncio.run(_watch(settings, every_s, live=live, as_json=as_json))
@@ -54,15 +60,28 @@ def top(
     return exit_codes.COMPLETED
 
 
+def _nothing_there(folder: str, *, as_json: bool) -> int:
+    """There is nothing to watch where no saga was ever begun; and watching makes no store."""
+    import time
+
+    from saga_engine.cli.output import document, note, shown
+    from saga_engine.ports import Load
+
+    if as_json:
+        nothing = Load(int(time.time() * 1000), {}, 0, 0, None, {}, {})
+        document(_body(nothing, nothing))
+    else:
+        note(f"there are no sagas: there is no store in {shown(folder)} yet")
+    return exit_codes.COMPLETED
+
+
 async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: bool) -> None:
     import asyncio
 
     from saga_engine.cli.output import data, document
-    from saga_engine.stores import open_store
+    from saga_engine.cli.reading import reading_from
 
-    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
-    try:
-        await store.open()
+    async with reading_from(settings) as store:
         before = await store.work().overview()
         if live:
             from rich.live import Live
@@ -80,8 +99,6 @@ async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: boo
             document(body)
         else:
             data(_table(body))
-    finally:
-        await store.close()
 
 
 def _body(before: Load, now: Load) -> dict[str, Any]:
@@ -97,7 +114,7 @@ def _body(before: Load, now: Load) -> dict[str, Any]:
             "oldest_wait_ms": None if now.oldest_ms is None else now.now_ms - now.oldest_ms,
         },
         "workers": sorted(workers, key=lambda worker: str(worker["owner"])),
-        "owners": {"alive": len(alive), "gone": len(now.owners) - len(alive)},
+        "owners": {"alive": len(alive), "gone": len(now.owners) - len(alive), "names": sorted(alive)},
         "totals": {
             "driving": sum(worker["driving"] for worker in workers),
             "under_way": sum(worker["under_way"] for worker in workers),
@@ -123,6 +140,7 @@ def _counts(body: dict[str, Any]) -> dict[str, int]:
 
 def _table(body: dict[str, Any]) -> str:
     from saga_engine.cli.output import table
+    from saga_engine.cli.owners import process_words
 
     queue, totals = body["queue"], body["totals"]
     waited = "" if queue["oldest_wait_ms"] is None else f" (the first for {queue['oldest_wait_ms'] / 1000:.1f} s)"
@@ -132,12 +150,12 @@ def _table(body: dict[str, Any]) -> str:
         f"queue    {queue['queued']} want a worker{waited}, {queue['timed']} wait for a timer",
         f"now      {totals['driving']} driven, {totals['under_way']} calls in flight",
         f"each s   {totals['begun_per_s']:g} effects begun, {totals['ended_per_s']:g} sagas ended",
-        f"owners   {body['owners']['alive']} alive, {body['owners']['gone']} gone",
+        f"owners   {_owners(body['owners'], process_words)}",
         "",
     ]
     rows = [
         [
-            f"{worker['host']}/{worker['pid']}",
+            process_words(worker["owner"]),
             f"{worker['driving']}/{worker['concurrency']}",
             worker["under_way"],
             worker["begun_per_s"],
@@ -151,3 +169,10 @@ def _table(body: dict[str, Any]) -> str:
     header = ["WORKER", "DRIVING", "IN FLIGHT", "EFFECTS/S", "ENDED/S", "TAKEN", "RETURNED", "REFUSED"]
     lines.append(table(header, rows, limit_chars=120) if rows else "no worker reports here")
     return "\n".join(lines)
+
+
+def _owners(owners: dict[str, Any], words: Callable[[str], str]) -> str:
+    """The processes that may drive sagas: workers, and commands that drive one."""
+    named = ", ".join(words(name) for name in owners["names"][:_MOST_NAMED])
+    more = f" and {len(owners['names']) - _MOST_NAMED} more" if len(owners["names"]) > _MOST_NAMED else ""
+    return f"{owners['alive']} alive{f' ({named}{more})' if named else ''}, {owners['gone']} gone"

@@ -43,7 +43,7 @@ app = typer.Typer(
 
 
 def export(
-    saga_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The saga's id.")] = None,
+    saga_id: Annotated[str | None, typer.Argument(metavar="ID", help="The saga's id.")] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All sagas of the store, in one file.")] = False,
     out: Annotated[
@@ -132,17 +132,17 @@ async def _export(
     settings: Settings, registry: ToolRegistry | None, made: Export, saga_ids: Sequence[str], target: BinaryIO
 ) -> bool:
     """Write the lines; returns whether a saga could not be told. One that was named must be."""
-    from saga_engine.api import Coordinator
     from saga_engine.cli.output import note, shown
+    from saga_engine.cli.reading import looking_at_all, no_store, not_found
     from saga_engine.errors import JournalUnreadable, SagaNotFound
 
     failed = False
-    async with Coordinator.open(
-        settings.store,
-        registry or (),
-        durability=settings.durability,
-        patience_s=settings.patience_s,
-    ) as coordinator:
+    if (folder := no_store(settings)) is not None:
+        if saga_ids:
+            raise not_found(saga_ids[0], folder)
+        _write(target, [made.end()])
+        return failed
+    async with looking_at_all(settings, registry) as coordinator:
         for saga_id in saga_ids or await _all(coordinator):
             try:
                 lines = await coordinator.trace(saga_id, into=made)
@@ -242,7 +242,8 @@ def verify(
             }
         )
     elif broken is None:
-        data(f"{paint('ok')}: {found.lines} lines, {len(found.sagas)} sagas; hash of the last line: {found.last}")
+        sagas = f"{len(found.sagas)} saga{'' if len(found.sagas) == 1 else 's'}"
+        data(f"{paint('ok')}: {found.lines} lines, {sagas}; hash of the last line: {found.last}")
         if found.verified:
             data("  signature: made with this key")
         elif found.signed:

@@ -66,6 +66,8 @@ def _reader(parameter: Any) -> Callable[[Any], Any] | None:
         return list
     if annotation is Path:
         return Path
+    if annotation is float:
+        return lambda value: _number(value, described.parameter_info)
     if annotation is int:
         return lambda value: _integer(value, described.parameter_info)
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
@@ -80,6 +82,16 @@ def _integer(value: Any, bounds: Any) -> int:
         raise ValueError(f"{value!r} is not a whole number") from None
     if (bounds.min is not None and number < bounds.min) or (bounds.max is not None and number > bounds.max):
         raise ValueError(f"{number} is not in the range {bounds.min} to {bounds.max}")
+    return number
+
+
+def _number(value: Any, bounds: Any) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a number") from None
+    if not (bounds.min is None or number >= bounds.min) or not (bounds.max is None or number <= bounds.max):
+        raise ValueError(f"{value} is not in the range {bounds.min:g} to {bounds.max:g}")
     return number
 
 

@@ -54,7 +54,9 @@ def worker(
     if not len(registry):
         from saga_engine.errors import SettingInvalid
 
-        raise SettingInvalid("a worker without tools can drive no saga", hint="--tools, SAGA_TOOLS or saga.toml")
+        raise SettingInvalid(
+            "a worker without tools can drive no saga", hint="give them with --tools, SAGA_TOOLS or saga.toml"
+        )
     if settings.engine:
         if partitions is not None:
             raise typer.BadParameter("a worker of --engine has a --task-queue instead", param_hint="--partitions")

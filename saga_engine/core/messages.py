@@ -162,7 +162,8 @@ def to_post(
             raise
         by = f" by {known.by}" if known.by else ""
         raise DecisionRefused(
-            f"step {message.step} was answered already{by}: '{known.decision}'", hint="see `saga history`"
+            f"step {message.step} was answered already{by}: '{known.decision}'",
+            hint=f"`saga history {state.saga_id}` shows it",
         ) from error
 
 
@@ -185,16 +186,20 @@ def _answer_to(records: Sequence[r.AnyRecord], step: str) -> r.DecisionMade | No
 def _close(state: State, message: Message, now_ms: int) -> r.SessionClosed:
     closed = agent.close(state, message.reason, message.note, now_ms, message.id)
     if closed is None:
-        raise CancelRefused(f"session {state.saga_id} is closed already, or is none", hint="see `saga show`")
+        raise CancelRefused(f"session {state.saga_id} is closed already, or is none", hint=_see(state))
     return closed
+
+
+def _see(state: State) -> str:
+    return f"`saga show {state.saga_id}` shows where it stands"
 
 
 def check_cancel(state: State) -> None:
     """Raises ``CancelRefused`` if the saga cannot be cancelled (any more)."""
     if state.status in t.SAGA_FINAL:
-        raise CancelRefused(f"saga {state.saga_id} has ended: {state.status}", hint="see `saga show`")
+        raise CancelRefused(f"saga {state.saga_id} has ended: {state.status}", hint=_see(state))
     if state.backward or state.failing is not None:
-        raise CancelRefused(f"saga {state.saga_id} is already being undone", hint="see `saga show`")
+        raise CancelRefused(f"saga {state.saga_id} is already being undone", hint=_see(state))
     if state.past_pivot:
         pivot = state.plan.steps[state.plan.pivot or 0].key
         raise CancelRefused(
@@ -214,7 +219,7 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
     if not steps:
         raise AmendRefused("there are no steps to add", hint="give at least one step, as in a plan")
     if state.growth is None:
-        raise AmendRefused(f"the plan of saga {state.saga_id} cannot be read here", hint="see `saga show`")
+        raise AmendRefused(f"the plan of saga {state.saga_id} cannot be read here", hint=_see(state))
     return state.growth.judge(state.added, Addition(list(steps)))
 
 

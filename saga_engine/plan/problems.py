@@ -117,6 +117,10 @@ class Problems:
 def known_names(names: Sequence[str], word: str) -> str:
     """A hint that lists what there is, cut to a readable length."""
     if not names:
-        return f"there are no {word}"
+        return (
+            f"there are no {word}"
+            if word != "tools"
+            else "no tools are given (by --tools, saga.toml or the coordinator)"
+        )
     shown = ", ".join(cut(name, 64).strip('"') for name in names[:10])
     return f"known {word}: {shown}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")

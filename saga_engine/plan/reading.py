@@ -20,6 +20,7 @@ from saga_engine.plan.values import cut, plain
 # Possessive, and satisfied by the end of the text: each character is looked at once, whatever the text.
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _EXCERPT_CHARS = 40
+_FILE_HINT = "give the path of a JSON file; a text of JSON begins with '{'"
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 
@@ -55,7 +56,7 @@ def _read_file(path: Path) -> bytes:
         # Only a regular file: reading a pipe would wait for ever.
         if not path.is_file():
             reason = "it is no regular file" if path.exists() else "there is no such file"
-            _refuse("plan-unreadable", f"the plan {shown} cannot be read: {reason}", "JSON text starts with '{'")
+            _refuse("plan-unreadable", f"the plan {shown} cannot be read: {reason}", _FILE_HINT)
         with path.open("rb") as file:
             # One byte more than allowed tells that it is too large, even if it grows meanwhile.
             return file.read(MAX_PLAN_BYTES + 1)

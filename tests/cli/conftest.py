@@ -64,7 +64,11 @@ class Cli:
         """The same in this process, which is cheaper: for commands that load no tools and drive nothing."""
         assert args[0] in ("show", "list", "history", "graph", "check", "schema", "doctor")
         out, err = io.StringIO(), io.StringIO()
-        where = [] if args[0] in ("check", "schema") else ["--store", f"embedded://{self.folder}/.saga"]
+        where = (
+            []
+            if args[0] in ("check", "schema") or "--store" in args
+            else ["--store", f"embedded://{self.folder}/.saga"]
+        )
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.chdir(self.folder)
             for name in [name for name in os.environ if name.startswith("SAGA_")]:

@@ -16,9 +16,12 @@ def findings(ran, severity: str) -> list[dict]:
     return [finding for finding in ran.json["findings"] if finding["severity"] == severity]
 
 
-def test_a_healthy_folder(cli):
+def test_a_healthy_folder(cli, book):
     """Store, tools, settings with their sources and versions are told; exit code 0."""
     (cli.folder / "saga.toml").write_text(f'[saga]\ntools = ["{TOOLS}"]\nlease_s = 7\n')
+
+    cli.plan("p.json", book("a"))
+    assert cli("submit", "p.json").code == 0
 
     ran = cli("doctor", "--json", env={"SAGA_PATIENCE_S": "5"})
 
@@ -45,6 +48,16 @@ def test_an_unreachable_store_is_a_finding(cli):
 
     assert (ran.code, ran.json["healthy"], ran.json["store"]) == (1, False, None)
     assert [(one["about"], bool(one["hint"])) for one in findings(ran, "error")] == [("store", True)]
+
+
+def test_a_store_is_not_made_by_looking(cli):
+    """Where there is no store yet, that is said; one that cannot be made is an error. Nothing is left behind."""
+    ran = cli.look("doctor", "--json")
+    assert (ran.code, ran.json["store"], list(cli.folder.iterdir())) == (0, None, [])
+    assert any("the first saga makes it" in one["text"] for one in findings(ran, "ok"))
+    (cli.folder / "file").touch()
+    ran = cli.look("doctor", "--store", f"embedded://{cli.folder}/file/store", "--json")
+    assert (ran.code, [one["about"] for one in findings(ran, "error")]) == (1, ["store"])
 
 
 def test_broken_tools_and_settings_are_findings(cli):

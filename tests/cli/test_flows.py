@@ -247,7 +247,7 @@ def test_list_filters_by_status(cli, book):
     ]
     cut = cli.look("list", "--limit", "1", "--json").json
     assert ([one["saga_id"] for one in cut["sagas"]], cut["has_more"]) == (["three"], True)
-    assert "no saga is ESCALATED" in cli.look("list", "--status", "escalated").err
+    assert "no sagas with status ESCALATED" in cli.look("list", "--status", "escalated").err
 
 
 def test_errors_have_no_traceback_unless_it_is_asked_for(cli):

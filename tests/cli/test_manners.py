@@ -47,9 +47,27 @@ def test_looking_leaves_nothing_behind(cli: Cli, monkeypatch: pytest.MonkeyPatch
         assert (ran.code, ran.json["error"]["code"]) == (5, "saga-not-found")
         assert "there is no store" in ran.json["error"]["message"]
     assert cli("inbox", "--json").json["questions"] == []
+    top = cli("top", "--json").json
+    assert (top["sagas"], top["workers"]) == ({}, [])
+    assert cli("trace", "export", "nobody").code == 5
+    assert cli("trace", "export", "--all").code == 0
+    assert cli("tools", "--stats", "--tools", str(TOOLS), "--json").code == 0
+    assert cli("list", "--store", "embedded://other?namespace=x", "--json").json["sagas"] == []
     monkeypatch.chdir(cli.folder)
     assert complete("x") == []
     assert list(cli.folder.iterdir()) == []
+
+
+def test_a_store_that_is_down_is_read(cli: Cli, book) -> None:
+    """Its server runs for as long as it is read, and ends with the command; another namespace has its own sagas."""
+    cli.plan("p.json", book("a"), task_id="trip")
+    assert cli("submit", "p.json", *WITH).code == 0
+    assert not (cli.folder / ".saga" / "server.json").exists()
+    for command in (("list",), ("inbox",), ("top", "--once", "--every", "0.2"), ("graph", "trip"), ("doctor",)):
+        assert cli(*command).code == 0
+        assert not (cli.folder / ".saga" / "server.json").exists()
+    other = cli("list", "--store", f"embedded://{cli.folder}/.saga?namespace=other", "--json")
+    assert other.json["sagas"] == []
 
 
 def test_a_saga_is_followed_to_its_end(cli: Cli, book) -> None:
@@ -153,9 +171,11 @@ def test_doctor_lists_all_extras(cli: Cli) -> None:
     }
 
 
-def test_a_store_that_does_not_answer_is_told(cli: Cli) -> None:
+@pytest.mark.parametrize("command", [("list",), ("inbox",), ("top",), ("graph", "trip"), ("trace", "export", "trip")])
+def test_a_store_that_does_not_answer_is_told(cli: Cli, command: tuple[str, ...]) -> None:
     """After a second, and not only when patience has ended; without its password."""
-    ran = cli("list", "--store", "redis://me:hunter2@127.0.0.1:1/0", "--json", env={"SAGA_PATIENCE_S": "3"})
+    more = ("-o", "t.jsonl") if command[0] == "trace" else ()
+    ran = cli(*command, *more, "--store", "redis://me:hunter2@127.0.0.1:1/0", "--json", env={"SAGA_PATIENCE_S": "3"})
     assert ran.code == 1
     assert "does not answer yet; asking on for up to 3 s" in ran.err
     assert json.loads(ran.out)["error"]["code"] == "store-unavailable"
