@@ -285,6 +285,12 @@ class Interrupted(SagaError):
     verdict = "resume"
 
 
+class EventLoopMismatch(SagaError):
+    """A coordinator, a session or a handle was used outside the event loop in which it was opened. Nothing was done."""
+
+    code = "event-loop-mismatch"
+
+
 class PlannerUnavailable(SagaError):
     """No model is set up here: the extra, the model's name or its key is missing, or its settings make no sense."""
 

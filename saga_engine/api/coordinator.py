@@ -38,6 +38,7 @@ from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
 from saga_engine.runtime.lease import StoreClock
+from saga_engine.runtime.loops import of_one_loop
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.session import Diverging, Session, opened
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
 
 
+@of_one_loop
 class Coordinator:
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
@@ -311,8 +313,7 @@ class Coordinator:
         compiled = self._plans.compile(plan, chosen)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
         while (present := self._fleet.find(name)) is not None and present.detached and not detach:
-            assert present.task is not None
-            await asyncio.wait([present.task])  # it is just being put into the queue: then it is taken out again
+            await present.created()  # it is taken out of the queue again
         if present is not None:
             if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
                 raise other_plan(name)
@@ -402,10 +403,7 @@ class Coordinator:
         return await self._fleet.resume(saga_id).wait()
 
     async def resume_all(self) -> dict[str, Outcome | SagaError]:
-        """Resume every saga that can go on: those not at their end, and escalated ones that have been answered.
-
-        One saga's error does not keep the others from being resumed; it stands in its place.
-        """
+        """Resume all sagas that can go on: escalated ones only if answered. An error stands in its saga's place."""
         return await resume_all(self.store, self._fleet)
 
     # --- working -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from saga_engine.ports.planner import (
     StepsCheck,
 )
 from saga_engine.ports.store import (
+    PAGE_START,
     Ack,
     AckVerdict,
     Acquired,
@@ -29,6 +30,7 @@ from saga_engine.ports.store import (
     Entry,
     Head,
     Held,
+    PagePlace,
     Renewal,
     Store,
     StorePromise,
@@ -37,6 +39,7 @@ from saga_engine.ports.tools import Call, Clock, Tools
 from saga_engine.ports.work import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking, WorkStore
 
 __all__ = [
+    "PAGE_START",
     "SWEEP_START",
     "Ack",
     "AckVerdict",
@@ -58,6 +61,7 @@ __all__ = [
     "Held",
     "Load",
     "Observer",
+    "PagePlace",
     "PastStep",
     "PlanRequest",
     "Planner",

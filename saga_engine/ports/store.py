@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from saga_engine.ports.guards import GuardStore
 from saga_engine.ports.work import WorkStore
+
+#: Where a page begins: partition and cursor, each as the store counts them.
+PagePlace = tuple[int, str]
+PAGE_START: Final[PagePlace] = (0, "0")
 
 
 class Creation(NamedTuple):
@@ -209,6 +213,13 @@ class Store(Protocol):
 
     async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
         """Summaries, the one that changed last first; ``status`` None is all."""
+        ...
+
+    async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
+        """Some hundreds of the sagas of a status, in no order, and where to go on; None: these were the last.
+
+        A saga that has the status throughout is on one page at least; one may be on several.
+        """
         ...
 
     async def post(self, saga_id: str, message: bytes) -> Head:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -23,7 +24,7 @@ from saga_engine.errors import (
     ToolMissing,
 )
 from saga_engine.plan.tooling import ToolCatalog
-from saga_engine.ports import Head, Store
+from saga_engine.ports import PAGE_START, Head, PagePlace, Store
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
@@ -193,25 +194,47 @@ async def settled(store: Store, saga_id: str) -> Outcome:
 
 
 async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaError]:
-    """Drive on every saga that can go on; an error stands in its saga's place."""
-    heads: list[Head] = []
+    """Drive on every saga that can go on; an error stands in its saga's place.
+
+    The sagas are looked up page by page, and some hundreds are resumed at a time.
+    """
+    results: dict[str, Outcome | SagaError] = {}
+    begun: set[str] = set()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def ended(handle: Handle) -> None:
+        try:
+            results[handle.saga_id] = await handle.wait()
+        except SagaError as error:
+            results[handle.saga_id] = error
+
+    try:
+        async for head in _can_go_on(store, fleet):
+            if head.saga_id in begun:
+                continue  # it has gone on from one status to another meanwhile
+            begun.add(head.saga_id)
+            if len(tasks) >= _RESUME_AT_ONCE:
+                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            tasks.add(asyncio.create_task(ended(fleet.resume(head.saga_id))))
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return dict(sorted(results.items()))
+
+
+async def _can_go_on(store: Store, fleet: Fleet) -> AsyncIterator[Head]:
     for status in (PENDING, RUNNING, COMPENSATING, ESCALATED):
-        found = await store.list(status, limit=1_000_000)
-        if status == ESCALATED and not fleet.clock.heard and any(_due_ms(head) for head in found):
-            await fleet.lease()  # what is overdue is a question for the store's clock
-        heads += [head for head in found if status != ESCALATED or head.inbox or _overdue(head, fleet.clock.now_ms())]
-    heads.sort(key=lambda head: (head.created_ms, head.saga_id))
-    gate = asyncio.Semaphore(_RESUME_AT_ONCE)
-
-    async def one(saga_id: str) -> Outcome | SagaError:
-        async with gate:
-            try:
-                return await fleet.resume(saga_id).wait()
-            except SagaError as error:
-                return error
-
-    results = await asyncio.gather(*(one(head.saga_id) for head in heads))
-    return {head.saga_id: result for head, result in zip(heads, results, strict=True)}
+        at: PagePlace | None = PAGE_START
+        while at is not None:
+            found, at = await store.page(status, at)
+            if status == ESCALATED and not fleet.clock.heard and any(_due_ms(head) for head in found):
+                await fleet.lease()  # what is overdue is a question for the store's clock
+            for head in found:
+                if status != ESCALATED or head.inbox or _overdue(head, fleet.clock.now_ms()):
+                    yield head
 
 
 def _overdue(head: Head, now_ms: int) -> bool:

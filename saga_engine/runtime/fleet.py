@@ -301,8 +301,7 @@ class Fleet:
 
     async def _drive_after(self, detached: Running, saga_id: str, saga: Running) -> Outcome | None:
         """Drive a saga that is just being put into the queue, as soon as it is there."""
-        assert detached.task is not None
-        await asyncio.wait([detached.task])
+        await detached.created()
         return await self._drive(saga_id, saga, None, ())
 
     # --- driving -------------------------------------------------------------------------------------------------

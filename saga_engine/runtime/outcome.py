@@ -10,6 +10,7 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.report import Sources, abridged, sources, view
 from saga_engine.core.state import State
+from saga_engine.runtime.loops import require_loop
 from saga_engine.runtime.step_results import Failure, Steps, failure_of
 
 
@@ -95,11 +96,12 @@ class Handle:
     async def wait(self) -> Outcome:
         """Until the saga ends or needs a person. Cancelling the wait leaves the saga running.
 
-        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost`` or
-        ``SagaOwned``.
+        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost``, ``SagaOwned``
+        or ``EventLoopMismatch``.
         """
         if self._future.done():
             return self._future.result()
+        require_loop(self._future.get_loop(), "handle")
         # A future of its own for each waiter: cancelling the wait must not touch the saga, nor the other waiters.
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         ended = partial(pass_on, waiter)

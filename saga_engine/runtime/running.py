@@ -53,6 +53,11 @@ class Running:
         #: Resolved when the saga is in the store, for a submission that waits for no more than that.
         self.journalled: asyncio.Future[None] | None = None
 
+    async def created(self) -> None:
+        """Until a saga that is only being put into the queue is there, or could not be."""
+        assert self.task is not None
+        await asyncio.wait([self.task])
+
     def stay(self) -> None:
         """Somebody waits for it here now: it stays until it ends or rests."""
         self.queued = False

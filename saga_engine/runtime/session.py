@@ -39,6 +39,7 @@ from saga_engine.errors import (
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.runtime.calls import Undo, call_record, difference, name_of, needs_person, refusal
 from saga_engine.runtime.driver import ALERT_GRACE_S, Link
+from saga_engine.runtime.loops import of_one_loop
 from saga_engine.runtime.outcome import Handle, Outcome
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -70,6 +71,7 @@ class Savepoint(NamedTuple):
     calls: int
 
 
+@of_one_loop
 class Session:
     """One agent's session; made by ``Coordinator.session``.
 

@@ -25,7 +25,6 @@ The keys of the guards are in ``guards``; the verbs for workers are in ``work``.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -35,12 +34,25 @@ from redis.exceptions import ResponseError
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused, StoreTooWeak
-from saga_engine.ports import Ack, AckVerdict, Acquired, AppendReply, Entry, Head, Held, Renewal, StorePromise
+from saga_engine.ports import (
+    PAGE_START,
+    Ack,
+    AckVerdict,
+    Acquired,
+    AppendReply,
+    Entry,
+    Head,
+    Held,
+    PagePlace,
+    Renewal,
+    StorePromise,
+)
 from saga_engine.settings import replicas_of
 from saga_engine.stores.calls import Calls
 from saga_engine.stores.cluster import ClusterLine
 from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
+from saga_engine.stores.index import Candidate, latest, scanned
 from saga_engine.stores.wire import refusal
 from saga_engine.stores.work import RedisWork
 
@@ -58,11 +70,7 @@ _RECORDS_PER_READ: Final = 1000
 #: Of so many sagas the names of journal and head are kept at hand.
 _KEYS_KEPT: Final = 4096
 _HEADS_PER_READ: Final = 500
-
 _LOOKS: Final = 5
-
-#: (changed_ms, saga_id, the status under whose index it was found)
-_Candidate = tuple[int, str, str]
 _Arguments = list["Argument"]
 _Keys = list[str]
 _Records = list[bytes]
@@ -374,7 +382,7 @@ class RedisStore:
         # times only, because sagas go on changing while they are listed.
         for _ in range(_LOOKS):
             heads.clear()
-            candidates = await self._candidates(wanted, limit)
+            candidates = await latest(self._spread, self._tags, wanted, limit)
             for start in range(0, len(candidates), _HEADS_PER_READ):
                 piece = candidates[start : start + _HEADS_PER_READ]
                 found = await self._heads(piece)
@@ -385,7 +393,13 @@ class RedisStore:
                 break
         return sorted(heads.values(), key=lambda head: (-head.changed_ms, head.saga_id))
 
-    async def _heads(self, piece: Sequence[_Candidate]) -> Sequence[Any]:
+    async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
+        """Some of the sagas of a status, and where to go on; see ``ports.Store``."""
+        piece, following = await scanned(self._plain, self._tags, status, at)
+        pairs = zip(piece, await self._heads(piece), strict=True)
+        return [_head(saga_id, is_) for (_, saga_id, _), is_ in pairs if is_ and is_[0] == status.encode()], following
+
+    async def _heads(self, piece: Sequence[Candidate]) -> Sequence[Any]:
         """What ``heads.lua`` says of each candidate."""
         shares: dict[str, _Places] = {}
         for place, (_, saga_id, _) in enumerate(piece):
@@ -402,16 +416,6 @@ class RedisStore:
             for place, fields in zip(places, reply, strict=True)
         }
         return [by_place[place] for place in range(len(piece))]
-
-    async def _candidates(self, statuses: Sequence[str], limit: int) -> Sequence[_Candidate]:
-        merged: Sequence[_Candidate] = ()
-        for status in statuses:
-            keys = [(f"{tag}index:{status}",) for tag in self._tags]
-            flat = [item for reply in await self._spread("index", keys, [limit]) for item in reply]
-            ids = (str(saga_id, "utf-8") for saga_id in flat[::2])
-            found = [(int(score), saga_id, status) for score, saga_id in zip(flat[1::2], ids, strict=True)]
-            merged = heapq.nlargest(limit, [*merged, *found])
-        return merged
 
     # --- mail ---
 

@@ -25,7 +25,7 @@ import pytest
 
 from saga_engine.core.transitions import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
-from saga_engine.ports import Ack, Acquired, Creation, Entry, Head, Held, Store
+from saga_engine.ports import PAGE_START, Ack, Acquired, Creation, Entry, Head, Held, PagePlace, Store
 from saga_engine.testing.work_conformance import WorkConformance
 
 if TYPE_CHECKING:
@@ -489,6 +489,24 @@ class _Lists:
         assert [head.changed_ms for head in newest] == times[:5]
         assert await store.list("COMPLETED") == []
         assert await store.list(limit=0) == []
+
+    async def test_pages_have_every_saga_of_a_status(self, store: Store) -> None:
+        """Many sagas or few in a partition: each that has the status throughout is found, and none of another."""
+        ids = [f"s{number}" for number in range(1300)]
+        created = [Entry(saga_id, 0, 0, [b"r"], "PENDING", creation=Creation("d", owned=False)) for saga_id in ids]
+        await store.append("A", created)
+        await begin(store, "other")
+        found: list[str] = []
+        at: PagePlace | None = PAGE_START
+        pages = 0
+        while at is not None:
+            heads, at = await store.page("PENDING", at)
+            assert {head.status for head in heads} <= {"PENDING"}
+            found += [head.saga_id for head in heads]
+            pages += 1
+        assert set(found) == set(ids)
+        assert pages > 1
+        assert await store.page("COMPENSATED") == ([], None)
 
     async def test_a_live_saga_never_expires(self, store: Store) -> None:
         """Idle is not finished: when its owner's lease is long over, a saga is still there and can be taken."""

@@ -1,0 +1,74 @@
+"""Objects that belong to one event loop: used from another one they would hang, so they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
+from types import FunctionType
+from typing import Any, TypeVar
+
+from saga_engine.errors import EventLoopMismatch
+
+_T = TypeVar("_T")
+
+
+def require_loop(own: asyncio.AbstractEventLoop | None, what: str) -> asyncio.AbstractEventLoop | None:
+    """The running loop, None if none runs. Raises ``EventLoopMismatch`` if it is not ``own``."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return own  # a call that is only made here: it runs where it is awaited
+    if own is None or running is own:
+        return running
+    raise EventLoopMismatch(
+        f"this {what} was opened in another event loop",
+        hint="from another thread: asyncio.run_coroutine_threadsafe(the_call, its_loop).result(); "
+        "or open a coordinator in this loop",
+    )
+
+
+def of_one_loop(kind: type[_T]) -> type[_T]:
+    """A class whose public asynchronous methods raise ``EventLoopMismatch`` outside the loop in which it was made."""
+    what = kind.__name__.lower()
+    for name, method in list(vars(kind).items()):
+        if not isinstance(method, FunctionType) or name.startswith("_"):
+            continue
+        if iscoroutinefunction(method):
+            setattr(kind, name, _awaited(method, what))
+        elif str(method.__annotations__.get("return", "")).startswith("Async"):
+            setattr(kind, name, _called(method, what))
+    setattr(kind, "__init__", _made(vars(kind)["__init__"], what))  # noqa: B010 - mypy forbids the plain form
+    return kind
+
+
+def _check(thing: Any, what: str) -> None:
+    thing._own_loop = require_loop(thing.__dict__.get("_own_loop"), what)  # noqa: SLF001
+
+
+def _made(method: Callable[..., None], what: str) -> Callable[..., None]:
+    @wraps(method)
+    def made(self: Any, *args: Any, **options: Any) -> None:
+        _check(self, what)
+        method(self, *args, **options)
+
+    return made
+
+
+def _awaited(method: Callable[..., Any], what: str) -> Callable[..., Any]:
+    @wraps(method)
+    async def checked(self: Any, *args: Any, **options: Any) -> Any:
+        _check(self, what)
+        return await method(self, *args, **options)
+
+    return checked
+
+
+def _called(method: Callable[..., Any], what: str) -> Callable[..., Any]:
+    @wraps(method)
+    def checked(self: Any, *args: Any, **options: Any) -> Any:
+        _check(self, what)
+        return method(self, *args, **options)
+
+    return checked

@@ -1,0 +1,73 @@
+"""All sagas that can go on are resumed, however many there are."""
+
+import pytest
+
+from saga_engine import Coordinator, tool
+from saga_engine.errors import SagaError, StoreUnavailable
+
+
+@tool(undo="unmake")
+async def make(number: int) -> dict:
+    return {"number": number}
+
+
+@tool
+async def unmake(number: int) -> dict:
+    return {"number": number}
+
+
+def plan(number: int) -> dict:
+    return {"steps": [{"step_id": 1, "tool": "make", "params": {"number": number}}]}
+
+
+async def test_all_are_resumed_some_hundreds_at_a_time(monkeypatch) -> None:
+    """No list of all is asked for; one whose journal cannot be read has its error in its place."""
+    ids = [f"s{number:04}" for number in range(700)]
+    async with Coordinator.open("memory://", [make, unmake]) as coordinator:
+        for number, saga_id in enumerate(ids):
+            await coordinator.submit(plan(number), saga_id=saga_id, detach=True)
+        store = coordinator.store
+        read, pages, most = store.read, [], []
+        page = store.page
+
+        async def failing(saga_id, start=0):
+            most.append(coordinator._fleet.count()[0])
+            if saga_id == "s0007":
+                raise SagaError("it cannot be read")
+            return await read(saga_id, start)
+
+        async def counted(status, *at):
+            found = await page(status, *at)
+            pages.append(len(found[0]))
+            return found
+
+        async def listed(*_, **__):
+            raise AssertionError("all sagas at once")
+
+        monkeypatch.setattr(store, "read", failing)
+        monkeypatch.setattr(store, "page", counted)
+        monkeypatch.setattr(store, "list", listed)
+        results = await coordinator.resume_all()
+    assert list(results) == ids
+    assert isinstance(results.pop("s0007"), SagaError)
+    assert {outcome.status for outcome in results.values()} == {"COMPLETED"}
+    assert max(most) <= 256
+    assert max(pages) < 700
+
+
+async def test_a_store_that_goes_away_while_sagas_are_looked_up_ends_it(monkeypatch) -> None:
+    """The error is raised, and what has been resumed goes on."""
+    async with Coordinator.open("memory://", [make, unmake]) as coordinator:
+        await coordinator.submit(plan(1), saga_id="s1", detach=True)
+        store = coordinator.store
+        page = store.page
+
+        async def failing(status, *at):
+            if status == "RUNNING":
+                raise StoreUnavailable("away")
+            return await page(status, *at)
+
+        monkeypatch.setattr(store, "page", failing)
+        with pytest.raises(StoreUnavailable):
+            await coordinator.resume_all()
+        assert (await coordinator.wait("s1")).completed
