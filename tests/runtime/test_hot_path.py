@@ -159,7 +159,8 @@ async def test_a_commit_is_bounded(counting) -> None:
     writer = JournalWriter(counting, StoreClock())
     acks = await asyncio.gather(*(writer.append(Entry(f"s{number}", 0, 1, [b"x"])) for number in range(2000)))
     assert {ack.verdict for ack in acks} == {"missing"}
-    assert (max(counting.commits), sum(counting.commits)) == (512, 2000)
+    assert 256 <= max(counting.commits) <= 512  # while no other is under way, half of that
+    assert sum(counting.commits) == 2000
 
 
 async def test_a_sequential_saga_needs_no_task_for_a_call(counting) -> None:
