@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
+from saga_engine.core.replay import Replay
+from saga_engine.core.trace_file import read
 from saga_engine.errors import DecisionRefused
 from saga_engine.ports import Question
 
@@ -377,6 +379,51 @@ async def test_a_call_that_waits_when_its_process_closes_is_made_by_whoever_goes
         assert (await other.resume(first.saga_id)).completed
         outcome = await other.resume(second.saga_id)
         assert outcome.completed
+    assert LOG == ["alone first", "alone second"]
+    GATES.clear()
+
+
+async def kinds(engine: Coordinator, saga_id: str) -> list[str]:
+    return [record["k"] for record in await engine.history(saga_id)]
+
+
+async def test_a_long_wait_is_in_the_journal_and_a_short_one_is_not() -> None:
+    """The mark of a call that waits is followed by that of its beginning; both play again. No wait, no mark."""
+    GATES["first"] = asyncio.Event()
+    async with Coordinator.open("memory://", [*TOOLS, alone]) as engine:
+        first = await engine.submit(plan({"tool": "alone", "params": {"what": "first"}}))
+        second = await engine.submit(plan({"tool": "alone", "params": {"what": "second"}}))
+        while "StepQueued" not in await kinds(engine, second.saga_id):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        GATES["first"].set()
+        assert (await first.wait()).completed
+        assert (await second.wait()).completed
+        marked = ["SagaStarted", "StepIntended", "StepQueued", "StepBegun", "StepSucceeded", "SagaCompleted"]
+        assert await kinds(engine, second.saga_id) == marked
+        assert "StepQueued" not in await kinds(engine, first.saga_id)
+        for trace in read(line.encode() + b"\n" for line in await engine.trace(second.saga_id, full=True)):
+            replay = Replay(trace, engine.tools)
+            assert [type(moment.record).__name__ for moment in replay.run()] == marked[1:]
+            assert replay.divergence is None
+    GATES.clear()
+
+
+async def test_a_process_that_lost_its_saga_while_a_call_waited_does_not_begin_it() -> None:
+    """Its beginning waits for the fence, which refuses it: the call is made once, by whoever took the saga over."""
+    GATES["first"] = asyncio.Event()
+    tools = [*TOOLS, alone]
+    async with Coordinator.open("memory://fenced", tools) as engine:
+        first = await engine.submit(plan({"tool": "alone", "params": {"what": "first"}}))
+        second = await engine.submit(plan({"tool": "alone", "params": {"what": "second"}}))
+        while "StepQueued" not in await kinds(engine, second.saga_id):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        head = await engine.store.head(second.saga_id)
+        await engine.store.acquire(second.saga_id, head.owner)  # a new epoch: whoever has the old one may not append
+        GATES["first"].set()
+        assert (await first.wait()).completed
+        assert (await second.wait()).completed
+        taken_up = ["SagaResumed", "StepIntended", "StepSucceeded", "SagaCompleted"]
+        assert await kinds(engine, second.saga_id) == ["SagaStarted", "StepIntended", "StepQueued", *taken_up]
     assert LOG == ["alone first", "alone second"]
     GATES.clear()
 

@@ -39,6 +39,8 @@ _NOTE_CHARS: Final = 80
 #: What a record makes of its step, forward and backward; the rest of the records speak of the saga.
 _STATES: Final = {
     "StepIntended": ("running", "undoing"),
+    "StepQueued": ("waits for its turn", "undo waits for its turn"),
+    "StepBegun": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
     "StepTakenOver": ("taken over", "taken over"),
     "StepRetryScheduled": ("waits to try again", "waits to try again"),
@@ -371,6 +373,8 @@ def _saga_words(kind: str, record: Any) -> str:
     """A record about the saga as a whole, in words."""
     if kind == "CompensationStarted":
         return f"undoing what happened ({shown(record.reason, 40)})"
+    if kind == "CompensationRequested":
+        return f"step {shown(record.step, 64)} is in doubt, and its undo settles that: the saga turns around"
     if kind == "SagaResumed":
         return "resumed from its journal"
     if kind == "CancelRequested":

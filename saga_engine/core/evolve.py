@@ -58,6 +58,9 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
     state.epoch = record.epoch
     for index, direction in list(state.in_flight):
         call = state.steps[index].call(direction)
+        if call.phase == "queued":
+            settling.never_made(state, index, direction, record.at)
+            continue
         call.crashes += 1  # a probe that nobody heard counts as one, too: it may be what ended the process
         if call.phase != "probing":
             call.sent = call.lost = True
@@ -110,6 +113,8 @@ def _nothing(_state: State, _record: Any) -> None:
 
 _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepIntended: settling.intended,
+    r.StepQueued: settling.queued,
+    r.StepBegun: settling.begun,
     r.StepSucceeded: settling.succeeded,
     r.StepRetryScheduled: settling.retry_scheduled,
     r.StepFailed: settling.failed,

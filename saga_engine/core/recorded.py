@@ -21,7 +21,8 @@ from saga_engine.plan.model import Plan
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 
 #: Where a record comes from. ``owner``: another process took over. ``message``: from the inbox, or a session's agent.
-Sort = Literal["decided", "outcome", "message", "owner"]
+#: ``guard``: a call waits, or waits no more.
+Sort = Literal["decided", "outcome", "message", "owner", "guard"]
 
 _SETTLING: Final = (
     r.StepSucceeded,
@@ -61,6 +62,8 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
             asking.clear()
         elif isinstance(record, _MESSAGES) or (isinstance(record, r.StepsAdded) and record.written is None):
             sort = "message"
+        elif isinstance(record, r.StepQueued | r.StepBegun):
+            sort = "guard"
         elif isinstance(record, r.AlertSent | r.AlertFailed):
             sort = "outcome"
         elif isinstance(record, r.StepIntended | r.ProbeIntended):

@@ -60,7 +60,7 @@ class SagaStarted(Record, frozen=True, tag=True):
 
 
 class SagaResumed(Record, frozen=True, tag=True):
-    """Another owner took over. Calls that were in flight are in doubt from here on.
+    """Another owner took over. Calls that were in flight are in doubt from here on; those that only waited are not.
 
     ``reason``: what is known of why the one before stopped.
     """
@@ -82,6 +82,20 @@ class StepIntended(Record, frozen=True, tag=True):
     params: Any = None
     fallback: int = 0
     refs: dict[str, ValueRef] = {}
+
+
+class StepQueued(Record, frozen=True, tag=True):
+    """The call that was intended waits for a guard. If its process ends now, it was not made."""
+
+    step: str
+    direction: Direction = FORWARD
+
+
+class StepBegun(Record, frozen=True, tag=True):
+    """The wait is over, and the call is about to be made: from here on it may have happened."""
+
+    step: str
+    direction: Direction = FORWARD
 
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -447,6 +461,8 @@ AnyRecord = (
     SagaStarted
     | SagaResumed
     | StepIntended
+    | StepQueued
+    | StepBegun
     | StepSucceeded
     | StepRetryScheduled
     | StepFailed

@@ -47,6 +47,37 @@ def intended(state: State, record: r.StepIntended) -> None:
     state.in_flight[place] = None
 
 
+def queued(state: State, record: r.StepQueued) -> None:
+    """A call that was intended waits, and has not been made."""
+    _in_flight(state, record, "in_flight").phase = "queued"
+
+
+def begun(state: State, record: r.StepBegun) -> None:
+    """A call that waited is about to be made."""
+    _in_flight(state, record, "queued").phase = "in_flight"
+
+
+def _in_flight(state: State, record: r.StepQueued | r.StepBegun, phase: str) -> CallState:
+    """The call that is under way and stands in this phase; raises ``KeyError``."""
+    call = state.steps[index_of(state, record)].call(record.direction)
+    if call.phase != phase:
+        raise KeyError(f"the call of step {record.step} is {call.phase}")
+    return call
+
+
+def never_made(state: State, index: int, direction: Direction, at: int) -> None:
+    """The process ended while the call waited: it was not made, and its attempt was none."""
+    call = state.steps[index].call(direction)
+    _take_back(state, call, direction)
+    if call.doubtful:  # an earlier attempt may have happened all the same
+        call.lost = True
+        doubt(state, index, direction, None, None)
+        return
+    state.in_flight.pop((index, direction))
+    call.phase = "waiting"
+    state.waiting[index, direction] = at
+
+
 def succeeded(state: State, record: r.StepSucceeded) -> None:
     """A call happened."""
     index = state.plan.by_key[record.step]

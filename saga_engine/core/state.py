@@ -24,8 +24,9 @@ from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRo
 #: How many calls of one saga may be in flight at once. One that waits for its next attempt is not in flight.
 MAX_PARALLEL: Final = 64
 
-#: Where a call stands: nothing asked for; in flight; its probe in flight; waiting for ``due``; in doubt.
-Phase = Literal["idle", "in_flight", "probing", "waiting", "doubt"]
+#: Where a call stands: nothing asked for; in flight, and there waiting for a guard; its probe in flight; waiting for
+#: ``due``; in doubt.
+Phase = Literal["idle", "in_flight", "queued", "probing", "waiting", "doubt"]
 
 Place = tuple[int, Direction]
 

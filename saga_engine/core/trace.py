@@ -196,7 +196,11 @@ class _Walk:
         else:
             body |= fields
         if isinstance(record, r.SagaResumed):
-            body["lost"] = [{"step": state.plan.steps[place[0]].key, **self._lost(place)} for place in self._open]
+            body["lost"] = [
+                {"step": state.plan.steps[place[0]].key, **self._lost(place)}
+                for place in self._open
+                if not self._is_queued(place)
+            ]
             self._open.clear()
         evolve(state, abridge(record))
         return body
@@ -226,6 +230,9 @@ class _Walk:
 
     def _is_probe(self, place: Place) -> bool:
         return self._state.steps[place[0]].call(place[1]).phase == "probing"
+
+    def _is_queued(self, place: Place) -> bool:
+        return self._state.steps[place[0]].call(place[1]).phase == "queued"
 
     def _intended(self, record: r.StepIntended) -> dict[str, Any]:
         state = self._state

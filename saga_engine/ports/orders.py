@@ -31,6 +31,8 @@ def call_of(
     direction: Any,
     timeout_s: float,
     permit: Callable[[], None] | None,
+    *,
+    waits: Callable[[Call, bool], Awaitable[None] | None] | None = None,
 ) -> Call:
     """All that a tool and its guards may know of a call; ``direction`` is ``probe`` for a probe."""
     index, way = effect.step, effect.direction
@@ -54,6 +56,7 @@ def call_of(
         backward or step.remedies is not None,
         _key_until(state, effect, timeout_s) if made.doubtful else None,
         _chosen(state, index) if backward else step.remedies is not None,
+        waits,
     )
 
 

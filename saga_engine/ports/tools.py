@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from saga_engine.core.effects import Direction, Outcome
@@ -28,7 +28,10 @@ class Call(NamedTuple):
     ``LeaseLost`` if this process may not begin a call any more. ``backward``: the call is an undo, or makes up for what
     cannot be undone. ``key_until_ms``: a repeat of a call in doubt must not be sent after that moment (on the store's
     clock), because its key may be forgotten by then. ``chosen``: a backward call whose tool or params are not those of
-    the registered undo: the author of the plan chose them.
+    the registered undo: the author of the plan chose them. ``waits``: a guard that keeps a call for long calls it
+    with True, and the chain calls it with False right before the call; what it returns, if anything, is awaited. After
+    the first it is durable that the call was not made, after the second that it may have been; or it raises, and the
+    call must not begin.
     """
 
     saga_id: str
@@ -47,6 +50,7 @@ class Call(NamedTuple):
     backward: bool = False
     key_until_ms: int | None = None
     chosen: bool = False
+    waits: Callable[[Call, bool], Awaitable[None] | None] | None = None
 
 
 class Tools(ToolCatalog, Protocol):

@@ -28,7 +28,7 @@ from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
-from saga_engine.ports import Ack, Creation, Entry, Store
+from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.defects import tell_defect
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
@@ -101,10 +101,12 @@ class SagaDriver:
         "_decided_at",
         "_head_asked",
         "_head_status",
+        "_here",
         "_keep_ms",
         "_link",
         "_mail",
         "_mask",
+        "_notes",
         "_observers",
         "_outcomes",
         "_performer",
@@ -113,6 +115,7 @@ class SagaDriver:
         "_seq",
         "_store",
         "_tasks",
+        "_unwritten",
         "_wake",
         "_writer",
         "journalled",
@@ -163,6 +166,12 @@ class SagaDriver:
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._wake: asyncio.Future[None] | None = None
         self._released = False
+        #: Whether the one effect that is under way runs in ``run`` itself, which then writes nothing meanwhile.
+        self._here = False
+        #: What calls in tasks of their own have to have written before they go on.
+        self._notes: list[tuple[Call, bool, asyncio.Future[None]]] = []
+        #: Why what a call had to have written while ``run`` made it was not.
+        self._unwritten: Exception | None = None
 
     def notify(self) -> None:
         """There is mail for the saga."""
@@ -216,6 +225,7 @@ class SagaDriver:
         try:
             while True:
                 consumed = await self._read_mail(records) if self._mail and not self.stopping else 0
+                noted = self._take_notes(records) if self._notes else ()
                 if not self.stopping:
                     if self._link is not None:
                         self._take_requests(records, self._link)
@@ -224,6 +234,9 @@ class SagaDriver:
                     self._committed(records, await self._commit(records, consumed))
                     if consumed:
                         await self._performer.learn(self.state, records)
+                    for written in noted:
+                        if not written.done():
+                            written.set_result(None)
                     if self._observers:
                         await self._observers.tell(self.state.saga_id, self._masked(records))
                 if self._released:
@@ -246,13 +259,7 @@ class SagaDriver:
                     return
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, with no task of its own: the hot path of a sequential saga.
-                    try:
-                        result = await self._result(effects[0])
-                    except LeaseLost:
-                        raise
-                    except (Exception, SystemExit) as error:  # noqa: BLE001 - as in ``_perform_apart``
-                        result = self._defect(effects[0], error)
-                    settled_at = self._judge(effects[0], result, records)
+                    settled_at = self._judge(effects[0], await self._perform_here(effects[0]), records)
                 else:
                     await self._perform(effects, records)
                     settled_at = None
@@ -312,6 +319,47 @@ class SagaDriver:
             if record is not None:
                 evolve(self.state, record)
                 records.append(record)
+
+    # A call that waits for a guard says so, and again before it is made. Both are durable before it goes on.
+
+    def _note(self, call: Call, waits: bool) -> Awaitable[None] | None:
+        """What a call has to await before it waits on, or is made; None: nothing is to be written."""
+        state = self.state
+        phase = state.steps[state.plan.by_key[call.step_id]].call(call.direction).phase  # type: ignore[arg-type]
+        if (phase == "queued") is waits:
+            return None
+        if self._here:
+            return self._write_note(call, waits)
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._notes.append((call, waits, written))
+        self.rouse()
+        return written
+
+    def _noted(self, call: Call, waits: bool) -> r.AnyRecord:
+        kind = r.StepQueued if waits else r.StepBegun
+        record = kind(at=self._now_ms(), step=call.step_id, direction=call.direction)  # type: ignore[arg-type]
+        evolve(self.state, record)
+        return record
+
+    async def _write_note(self, call: Call, waits: bool) -> None:
+        try:
+            records = [self._noted(call, waits)]
+            self._committed(records, await self._commit(records, 0))
+        except Exception as error:
+            self._unwritten = error
+            raise
+        if self._observers:
+            await self._observers.tell(self.state.saga_id, self._masked(records))
+
+    def _take_notes(self, records: list[r.AnyRecord]) -> list[asyncio.Future[None]]:
+        """Have what calls said written with the next append; returns what they wait for until it is durable."""
+        taken, self._notes = self._notes, []
+        found: list[asyncio.Future[None]] = []
+        for call, waits, written in taken:
+            if not written.done():  # else its call has been cut off
+                records.append(self._noted(call, waits))
+                found.append(written)
+        return found
 
     async def _read_mail(self, records: list[r.AnyRecord]) -> int:
         """Answer the messages in the inbox; returns how many were answered. They leave it in the same append."""
@@ -430,7 +478,7 @@ class SagaDriver:
                 self._tasks[task] = effect
         # One that stops waits for the calls in flight and looks at nothing else: it would look without end.
         waits = bool(self._tasks) if self.stopping else not self._has_post()
-        if not self._outcomes and waits:
+        if not (self._outcomes or self._notes) and waits:
             await self._wait()
         outcomes, self._outcomes = self._outcomes, []
         for effect, result in outcomes:
@@ -451,12 +499,29 @@ class SagaDriver:
     def _result(self, effect: AnyEffect) -> Awaitable[Result]:
         performer = self._performer
         if type(effect) is CallTool:
-            return performer.call(self.state, effect)
+            return performer.call(self.state, effect, self._note)
         if type(effect) is Alert:
             return performer.alert(self.state, effect)
         if type(effect) is AskPlanner:
             return performer.advise(self.state, effect)
         return performer.probe(self.state, effect)  # type: ignore[arg-type]
+
+    async def _perform_here(self, effect: AnyEffect) -> Result:
+        """What comes of an effect that nothing else goes on beside."""
+        self._here = True
+        try:
+            result = await self._result(effect)
+        except LeaseLost:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in ``_perform_apart``
+            if self._unwritten is not None:
+                raise self._unwritten from None
+            result = self._defect(effect, error)
+        finally:
+            self._here = False
+        if self._unwritten is not None:  # the guards may have made an outcome of it
+            raise self._unwritten
+        return result
 
     async def _perform_apart(self, effect: AnyEffect) -> None:
         result: Result | LeaseLost

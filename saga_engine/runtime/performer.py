@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from saga_engine.core.decide import Means
@@ -77,11 +77,13 @@ class Performer:
         #: How many effects were begun: calls, undos, probes, alerts and questions to a model.
         self.begun = 0
 
-    def call(self, state: State, effect: CallTool) -> Coroutine[Any, Any, Outcome]:
+    def call(
+        self, state: State, effect: CallTool, waits: Callable[[Call, bool], Awaitable[None] | None] | None = None
+    ) -> Coroutine[Any, Any, Outcome]:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
         serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
         template = serving.params
-        call = call_of(state, effect, effect.direction, serving.timeout_s, self._permit)
+        call = call_of(state, effect, effect.direction, serving.timeout_s, self._permit, waits=waits)
         if type(serving) is CompiledFallback and serving.way == "cached":
             return self._tools.last_good(serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call)
         if template.secrets:

@@ -19,6 +19,8 @@ from saga_engine.core.records import SagaStarted, Written
 from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import Call
 
+#: What of a call stays where it is made: functions.
+_LOCAL: Final = frozenset({"permit", "waits"})
 #: The names under which Temporal knows the workflow and its activities.
 WORKFLOW: Final = "Saga"
 CALL: Final = "saga_call"
@@ -123,13 +125,13 @@ def call_fields(call: Call) -> dict[str, Any]:
     return {
         name: value
         for name, value in call._asdict().items()
-        if name != "permit" and (name not in usual or value != usual[name])
+        if name not in _LOCAL and (name not in usual or value != usual[name])
     }
 
 
 def read_call(fields: Mapping[str, Any]) -> Call:
     """The call; whoever makes it sets its ``permit``."""
-    known = {name: value for name, value in fields.items() if name in Call._fields and name != "permit"}
+    known = {name: value for name, value in fields.items() if name in Call._fields and name not in _LOCAL}
     for name in ("resources", "undoes"):
         if known.get(name) is not None:
             known[name] = tuple(known[name])

@@ -51,6 +51,7 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
                 remembers=not read and dice.random() < 0.3,
                 last_good_s=last_good_s,
                 semantic="approve" if semantic else None,
+                on_doubt="undo" if dice.random() < 0.25 else "ask",
             )
         )
         specs.append(ToolSpec(name=f"alt_{key}", keyed=dice.random() < 0.5, timeout_s=6.0, retry=policy))

@@ -22,7 +22,8 @@ from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tooling import RetryPolicy, ToolSpec
 from tests.core.cases import Catalog
-from tests.core.simulation import Simulation, Violation
+from tests.core.simulation import Simulation
+from tests.core.world import Violation
 
 #: How many calls an agent makes at most.
 MAX_CALLS = 7

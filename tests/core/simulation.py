@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from dataclasses import dataclass, field
 from typing import Any
 
 from saga_engine.core import codec
@@ -40,93 +39,12 @@ from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tooling import ToolSpec
 from tests.core.cases import SPARE, Catalog, make_case
+from tests.core.world import Journal, Violation, World
 
 MAX_CYCLES = 2000
 MAX_CRASHES = 20
 
 WRITTEN = r.Written("simulated", "replan@1")
-
-
-class Violation(AssertionError):
-    """A law of the engine was broken."""
-
-
-@dataclass
-class World:
-    """The outside: what stands, by step; what was applied under which key; and the order of it all."""
-
-    catalog: Catalog
-    standing: dict[str, int] = field(default_factory=dict)  # step -> how many effects of it stand
-    applied: dict[str, tuple[int, Any]] = field(default_factory=dict)  # key -> when, and the first result
-    times: dict[str, int] = field(default_factory=dict)  # step:direction -> how often an effect was made
-    keys: dict[str, set[str]] = field(default_factory=dict)  # tool -> keys seen
-    made_by: dict[str, str] = field(default_factory=dict)  # step -> the tool that made what stands
-    elsewhere: set[str] = field(default_factory=set)  # steps whose effect another saga made
-
-    def remembers(self, key: str, spec: ToolSpec, now: int) -> bool:
-        """Whether the other side still knows the key: some forget it after a while."""
-        if not spec.keyed or key not in self.applied:
-            return False
-        return spec.key_ttl_s is None or now - self.applied[key][0] < spec.key_ttl_s * 1000
-
-    def knock(self, spec: ToolSpec, key: str) -> None:
-        """A call arrives: one tool of a step is one call, so it has one key, and shares it with no other."""
-        seen = self.keys.setdefault(spec.name, set())
-        seen.add(key)
-        if len(seen) > 1:
-            raise Violation(f"{spec.name}: more than one key: {seen}")
-        others = [name for name in self.keys if name != spec.name and key in self.keys[name]]
-        if others:
-            raise Violation(f"{spec.name} and {others} were called with the same key")
-
-    def apply(self, step: str, direction: str, spec: ToolSpec, key: str, now: int) -> Any:
-        if spec.effect == "read":
-            return {"ref": f"read-{step}"}
-        if self.remembers(key, spec, now):
-            return self.applied[key][1]
-        if direction == FORWARD:
-            self.standing[step] = self.standing.get(step, 0) + 1
-            if self.standing[step] > 1:
-                raise Violation(f"{step}: the effect stands twice")
-            self.made_by[step] = spec.name
-            result = {"ref": f"ref-{step}"}
-        else:
-            if not self.standing.get(step) and not spec.tolerates_absence:
-                raise Violation(f"{step}: undone although nothing stands, and the undo does not tolerate that")
-            if self.standing.get(step):
-                made_by = self.made_by[step]
-                own = f"undo_{made_by}" if made_by.startswith("alt_") else made_by.replace("do_", "undo_", 1)
-                if spec.name != own:
-                    raise Violation(f"{step}: made by {self.made_by[step]} and undone by {spec.name}")
-                self.standing[step] -= 1
-            result = {"ok": True}
-        self.times[f"{step}:{direction}"] = self.times.get(f"{step}:{direction}", 0) + 1
-        if spec.keyed:
-            self.applied[key] = (now, result)
-        return result
-
-    def happened(self, step: str, direction: str) -> bool:
-        return self.times.get(f"{step}:{direction}", 0) > 0
-
-
-class Journal:
-    """The store's laws in a few lines: a list, an epoch, compare-and-set, and 'already there'."""
-
-    def __init__(self) -> None:
-        self.data: list[bytes] = []
-        self.epoch = 1
-
-    def append(self, epoch: int, seq: int, records: list[bytes]) -> bool:
-        if (
-            epoch == self.epoch
-            and self.data[seq : seq + len(records)] == records
-            and len(self.data) == seq + len(records)
-        ):
-            return True
-        if epoch != self.epoch or seq != len(self.data):
-            return False
-        self.data += records
-        return True
 
 
 class Crash(Exception):
@@ -145,6 +63,7 @@ class Simulation:
         self.journal = Journal()
         self.now = 1_000_000
         self.intended: set[tuple[int, str, int]] = set()
+        self.begun: set[tuple[Any, ...]] = set()
         self.started = self._first()
         self.growth = Growth(self.started, self.catalog)
         self.means = deciding.Means(planner=dice.random() < 0.7, semantic=dice.choice(["approve", "auto", "never"]))
@@ -222,9 +141,20 @@ class Simulation:
         if state.status in t.SAGA_FINAL:
             return state, []
         self.now += self.dice.choice([0, 10, 5000, 15000])
+        for step in list(self.world.at_work):  # a thread ends with its process at the latest
+            if self.dice.random() < 0.5:
+                self.world.ended(step)
+            self.world.at_work.pop(step, None)
         self.journal.epoch += 1
         resumed = r.SagaResumed(at=self.now, owner="o", epoch=self.journal.epoch)
+        waited = [(place, state.steps[place[0]].call(place[1])) for place in state.in_flight]
+        never_made = [
+            (place, call, call.tries) for place, call in waited if call.phase == "queued" and not call.doubtful
+        ]
         evolving.evolve(state, resumed)
+        for place, call, tries in never_made:
+            if call.doubtful or call.tries != tries - 1 or place not in state.waiting:
+                raise Violation(f"{place}: the call only waited when its process ended, and counts as made")
         return state, [resumed]
 
     def _own(self, state: State, pending: list[r.AnyRecord]) -> State:
@@ -263,6 +193,11 @@ class Simulation:
                 return state
             if in_flight:
                 effect = in_flight.pop(self.dice.randrange(len(in_flight)))
+                if isinstance(effect, CallTool) and (record := self._waits(state, effect)) is not None:
+                    pending.append(record)
+                    if isinstance(record, r.StepQueued | r.StepBegun):
+                        in_flight.append(effect)
+                    continue
                 if isinstance(effect, AskPlanner) and self.dice.random() < 0.4:  # it takes its time
                     in_flight.append(effect)
                     continue
@@ -282,6 +217,9 @@ class Simulation:
     def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
         values: dict[str, bytes] = {}
         data = [codec.encode(record, values) for record in records]
+        for record in records:
+            if isinstance(record, r.StepParked) and record.in_doubt:
+                self._check_key(state, record)
         if not self.journal.append(epoch, seq, data):
             raise Violation("an append of the only owner was refused")
         if self.dice.random() < 0.1 and not self.journal.append(epoch, seq, data):
@@ -301,6 +239,24 @@ class Simulation:
         if self.crashes < MAX_CRASHES and self.dice.random() < 0.12 * self.trouble:
             self.crashes += 1
             raise Crash
+
+    def _waits(self, state: State, effect: CallTool) -> r.AnyRecord | None:
+        """A guard has the call wait; or the wait is over: the call is made, or was turned away. None: it is made now."""
+        call = state.steps[effect.step].call(effect.direction)
+        key = state.plan.steps[effect.step].key
+        waits = call.phase == "queued"
+        if place_of(effect) in self.begun or (not waits and self.dice.random() > 0.15):
+            return None
+        self._maybe_crash()
+        now = self._tick(state)
+        if waits and self.dice.random() < 0.2:
+            error = ErrorInfo("interrupted", "the engine was closed; nothing was called", retryable=True)
+            turned_away = NotDone(error, retryable=True, counted=False)
+            return self._judged(state, judging.judge(state, effect, turned_away, now, 0.5))
+        if waits:
+            self.begun.add(place_of(effect))
+            return self._judged(state, r.StepBegun(at=now, step=key, direction=effect.direction))
+        return self._judged(state, r.StepQueued(at=now, step=key, direction=effect.direction))
 
     # --- the outside ---------------------------------------------------------------------------------------------
 
@@ -397,6 +353,7 @@ class Simulation:
         return NotDone(ErrorInfo("no_last_good", "nothing kept"), retryable=False, definite=True)
 
     def _call(self, step: str, direction: str, spec: ToolSpec, key: str) -> Outcome:
+        self.world.leave_alone(step)
         self.world.knock(spec, key)
         luck = self.dice.random()
         if direction == FORWARD and spec.remembers and not self.world.times and self.dice.random() < 0.2:
@@ -406,6 +363,11 @@ class Simulation:
             if luck < 0.55 * self.trouble:  # refused at the door, before anybody looked at the key
                 return NotDone(ErrorInfo("unauthorized", "who are you?"), retryable=False, definite=False)
             luck = 1.0
+        if luck < 0.02 * self.trouble:
+            return Unknown(ErrorInfo("unreachable", "it never left"), sent=False)
+        if luck < 0.04 * self.trouble and spec.effect != "read":
+            self.world.at_work[step] = lambda: self.world.apply(step, direction, spec, key, self.now)
+            return Unknown(ErrorInfo("timeout", "its thread goes on"), at_work=True)
         if luck < 0.10 * self.trouble:
             return Unknown(ErrorInfo("timeout", "no answer"))
         if luck < 0.25 * self.trouble:
@@ -419,6 +381,7 @@ class Simulation:
         return Done(self.world.apply(step, direction, spec, key, self.now))
 
     def _probe(self, step: str, direction: str, spec: ToolSpec) -> Outcome:
+        self.world.leave_alone(step)
         if self.dice.random() < 0.3 * self.trouble:
             return Unknown(ErrorInfo("probe", "cannot tell"))
         if self.world.happened(step, direction):
@@ -448,6 +411,9 @@ class Simulation:
         step = state.plan.steps[question.step].key
         key = state.key(question.step, question.direction)
         spec = state.acting(question.step).spec
+        if self.dice.random() < 0.5:  # people look when it is over
+            self.world.ended(step)
+        self.world.at_work.pop(step, None)
         options = [option for option in question.options if self._truthful(option, step, question.direction, key, spec)]
         decision = self.dice.choice(options)
         if decision == "approve" and question.kind == "remedy":
@@ -494,8 +460,31 @@ class Simulation:
                     raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
                 known |= {step["step_id"] for step in record.steps}
 
+    def _check_key(self, state: State, parked: r.StepParked) -> None:
+        """A call in doubt waits only for a repeat that still arrives while its key is remembered."""
+        index = state.plan.by_key[parked.step]
+        spec = state.acting(index).spec
+        assert spec is not None
+        made = [record for record in self.journalled() if isinstance(record, r.StepIntended)]
+        first = min(record.at for record in made if record.step == parked.step and record.direction == FORWARD)
+        arrives_ms = parked.at + parked.delay_ms + round(spec.timeout_s * 1000) - first
+        if not spec.keyed or (spec.key_ttl_s is not None and arrives_ms > spec.key_ttl_s * 1000):
+            raise Violation(f"{parked.step} waits in doubt for a repeat that nobody would recognise")
+
+    def _check_doubts(self) -> None:
+        """What an undo is to settle is not asked of a person."""
+        to_undo: set[str] = set()
+        for record in self.journalled():
+            if isinstance(record, r.CompensationRequested):
+                to_undo.add(record.step)
+            elif isinstance(record, r.StepEscalated) and record.kind == "in-doubt" and record.step in to_undo:
+                given_up = record.error is not None and record.error.error_code == "takeovers_without_progress"
+                if not given_up:
+                    raise Violation(f"the undo of {record.step} was to settle its doubt, and a person is asked")
+
     def _check_end(self, state: State) -> None:
         self._check_replans()
+        self._check_doubts()
         shown = view(state)
         statuses = {str(step["step_id"]): step["status"] for step in shown["steps"]}
         kinds = {step.key: step.kind for step in state.plan.steps}

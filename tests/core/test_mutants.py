@@ -15,7 +15,8 @@ import pytest
 from saga_engine.core import adding, agent, decide, evolve, judge, people, settling, state, unwinding
 from saga_engine.errors import JournalUnreadable
 from tests.core.session_simulation import SessionSimulation
-from tests.core.simulation import Simulation, Violation
+from tests.core.simulation import Simulation
+from tests.core.world import Violation
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -143,6 +144,25 @@ LATER_MUTANTS: dict[str, Patch] = {
     "forget steps that make up for nothing": rewrite(
         unwinding, "ask_about_remedies", ("compiled.remedies == stuck", "False")
     ),
+    "a call that only waited is in doubt": rewrite(evolve, "_resumed", ('if call.phase == "queued":', "if False:")),
+    "a call that only waited was an attempt": rewrite(
+        settling, "never_made", ("_take_back(state, call, direction)", "None")
+    ),
+    "a call that has begun still waits": rewrite(settling, "begun", ('.phase = "in_flight"', '.phase = "queued"')),
+    "ask about a call that is at work": rewrite(settling, "in_doubt", ("if record.at_work:", "if False:")),
+    "a request that left counts as never sent": rewrite(
+        settling, "in_doubt", ("call.sent = call.sent or record.sent", "call.sent = False")
+    ),
+    "a call that died with its process counts as never sent": rewrite(
+        evolve, "_resumed", ("call.sent = call.lost = True", "call.lost = True")
+    ),
+    "turn around for an undo that cannot settle the doubt": rewrite(
+        decide, "_undo_settles", ("and _blind_undo(state, index)", "")
+    ),
+    "a call in doubt waits until its key is forgotten": rewrite(
+        decide, "_waits_for_key", ("return _repeatable(spec, call, FORWARD, due,", "return True or (due,")
+    ),
+    "waiting in doubt forgets the doubt": rewrite(settling, "parked", ("if record.in_doubt:", "if False:")),
     "a deadline binds only what moves": rewrite(decide, "_bound", ("(moving or idle)", "moving")),
     "drop what was added while the planner was asked": both(
         rewrite(adding, "overtaken", ("len(state.steps) > state.replan_saw", "False")),

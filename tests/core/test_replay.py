@@ -123,6 +123,7 @@ def test_every_kind_of_record_has_its_sort() -> None:
     from saga_engine.core.recorded import _MESSAGES, _SETTLING
 
     both = {"StepsAdded", "PlannerGaveUp", "RemedyProposed", "AlertSent", "AlertFailed", "SagaStarted", "SagaResumed"}
+    both |= {"StepQueued", "StepBegun"}  # given by guards
     known = decided | both | {kind.__name__ for kind in (*_MESSAGES, *_SETTLING)}
     assert known == {kind.__name__ for kind in get_args(r.AnyRecord)}
 

@@ -92,14 +92,14 @@ def make(*, keyed: bool) -> ToolRegistry:
     async def refund(ref: str, ctx: ToolContext) -> dict:
         return await effect(ctx, "refund", {"ref": ref}, {})
 
-    new = [buy, wire, down, later, pay, unpay, tweet, apologise, refund, make_hold()]
+    new = [buy, wire, down, later, pay, unpay, tweet, apologise, refund, make_hold(keyed=keyed)]
     return ToolRegistry([*TOOLS["keyed"], *new])
 
 
-def make_hold() -> Any:
+def make_hold(*, keyed: bool) -> Any:
     """A tool that needs a room for itself; who goes in and out writes it down."""
 
-    @tool(name="hold", undo="cancel", keyed=True, retry=FAST, resource="room:{room}", timeout_s=600)
+    @tool(name="hold", undo="cancel", keyed=keyed, retry=FAST, resource="room:{room}", timeout_s=600)
     def hold(room: str, ctx: ToolContext) -> dict:
         World.ledger.sent(ctx, "hold", {"room": room})
         note("room", {"saga": ctx.saga_id, "what": "enter"})
@@ -107,7 +107,7 @@ def make_hold() -> Any:
         if gate.exists():
             (World.folder / f"begun-{ctx.saga_id}").write_text("begun")
             gate.read_text()
-        output = did(ctx, "hold", {"ref": room}, once=True)
+        output = did(ctx, "hold", {"ref": room}, once=keyed)
         note("room", {"saga": ctx.saga_id, "what": "leave"})
         return output
 
@@ -117,7 +117,10 @@ def make_hold() -> Any:
 #: By variant.
 REGISTRIES = {"keyed": make(keyed=True), "bare": make(keyed=False)}
 #: The tools whose doubts only a person can settle, by variant.
-BARE = {"keyed": {"buy", "lose"}, "bare": {"buy", "lose", "wire", "down", "pay", "unpay", "apologise", "refund"}}
+BARE = {
+    "keyed": {"buy", "lose"},
+    "bare": {"buy", "lose", "wire", "down", "pay", "unpay", "apologise", "refund", "hold"},
+}
 
 
 def note(name: str, line: Mapping[str, Any]) -> None:

@@ -325,6 +325,8 @@ class _Lane:
 
 async def _permitted(clock: Clock, inner: Invocation, params: Mapping[str, Any], call: Call) -> Outcome:
     """The call itself, after whatever made it wait: the right to begin it may have ended in the meantime."""
+    if call.waits is not None and (written := call.waits(call, False)) is not None:
+        await written
     if call.permit is not None:
         call.permit()
     if call.key_until_ms is not None and clock.now_ms() >= call.key_until_ms and call.direction != "probe":

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.core.effects import ErrorInfo, NotDone
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     Counts = MutableMapping[str, int]
 
 _log = logging.getLogger("saga_engine.guards")
+
+#: A wait that is over sooner than this leaves no mark in the journal.
+QUIET_S: Final = 0.25
 
 #: Errors of a store are passed through a turn as its result: an exception that nobody is left to read would be noise.
 Turn = asyncio.Future["Word | SagaError"]
@@ -69,6 +72,10 @@ class Waiting:
         self._turns.add(turn)
         began_s = loop.time()
         try:
+            if call.waits is not None:
+                await asyncio.wait([turn], timeout=QUIET_S)
+                if not turn.done():
+                    await still_waits(call)
             return await turn
         finally:
             self._turns.discard(turn)
@@ -81,6 +88,12 @@ class Waiting:
         self.stopped = True
         for turn in list(self._turns):
             settle(turn, Word.INTERRUPTED)
+
+
+async def still_waits(call: Call) -> None:
+    """The call has waited for a while, and has not been made: that is written down, once."""
+    if call.waits is not None and (written := call.waits(call, True)) is not None:
+        await written
 
 
 def turned_away(word: Word, what: str) -> NotDone:

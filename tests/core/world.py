@@ -1,0 +1,104 @@
+"""What the simulation holds the engine against: the outside world, and the store's laws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from saga_engine.core.effects import FORWARD
+from saga_engine.plan.tooling import ToolSpec
+from tests.core.cases import Catalog
+
+
+class Violation(AssertionError):
+    """A law of the engine was broken."""
+
+
+@dataclass
+class World:
+    """The outside: what stands, by step; what was applied under which key; and the order of it all."""
+
+    catalog: Catalog
+    standing: dict[str, int] = field(default_factory=dict)  # step -> how many effects of it stand
+    applied: dict[str, tuple[int, Any]] = field(default_factory=dict)  # key -> when, and the first result
+    times: dict[str, int] = field(default_factory=dict)  # step:direction -> how often an effect was made
+    keys: dict[str, set[str]] = field(default_factory=dict)  # tool -> keys seen
+    made_by: dict[str, str] = field(default_factory=dict)  # step -> the tool that made what stands
+    elsewhere: set[str] = field(default_factory=set)  # steps whose effect another saga made
+    at_work: dict[str, Any] = field(default_factory=dict)  # step -> what its call will still do, in a thread of ours
+
+    def remembers(self, key: str, spec: ToolSpec, now: int) -> bool:
+        """Whether the other side still knows the key: some forget it after a while."""
+        if not spec.keyed or key not in self.applied:
+            return False
+        return spec.key_ttl_s is None or now - self.applied[key][0] < spec.key_ttl_s * 1000
+
+    def knock(self, spec: ToolSpec, key: str) -> None:
+        """A call arrives: one tool of a step is one call, so it has one key, and shares it with no other."""
+        seen = self.keys.setdefault(spec.name, set())
+        seen.add(key)
+        if len(seen) > 1:
+            raise Violation(f"{spec.name}: more than one key: {seen}")
+        others = [name for name in self.keys if name != spec.name and key in self.keys[name]]
+        if others:
+            raise Violation(f"{spec.name} and {others} were called with the same key")
+
+    def leave_alone(self, step: str) -> None:
+        """While a call of a step is at work, nobody calls, undoes or asks anything about it."""
+        if step in self.at_work:
+            raise Violation(f"{step}: something is done about it while its call is at work in a thread")
+
+    def ended(self, step: str) -> None:
+        """The call that was at work is over."""
+        work = self.at_work.pop(step, None)
+        if work is not None:
+            work()
+
+    def apply(self, step: str, direction: str, spec: ToolSpec, key: str, now: int) -> Any:
+        if spec.effect == "read":
+            return {"ref": f"read-{step}"}
+        if self.remembers(key, spec, now):
+            return self.applied[key][1]
+        if direction == FORWARD:
+            self.standing[step] = self.standing.get(step, 0) + 1
+            if self.standing[step] > 1:
+                raise Violation(f"{step}: the effect stands twice")
+            self.made_by[step] = spec.name
+            result = {"ref": f"ref-{step}"}
+        else:
+            if not self.standing.get(step) and not spec.tolerates_absence:
+                raise Violation(f"{step}: undone although nothing stands, and the undo does not tolerate that")
+            if self.standing.get(step):
+                made_by = self.made_by[step]
+                own = f"undo_{made_by}" if made_by.startswith("alt_") else made_by.replace("do_", "undo_", 1)
+                if spec.name != own:
+                    raise Violation(f"{step}: made by {self.made_by[step]} and undone by {spec.name}")
+                self.standing[step] -= 1
+            result = {"ok": True}
+        self.times[f"{step}:{direction}"] = self.times.get(f"{step}:{direction}", 0) + 1
+        if spec.keyed:
+            self.applied[key] = (now, result)
+        return result
+
+    def happened(self, step: str, direction: str) -> bool:
+        return self.times.get(f"{step}:{direction}", 0) > 0
+
+
+class Journal:
+    """The store's laws in a few lines: a list, an epoch, compare-and-set, and 'already there'."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+        self.epoch = 1
+
+    def append(self, epoch: int, seq: int, records: list[bytes]) -> bool:
+        if (
+            epoch == self.epoch
+            and self.data[seq : seq + len(records)] == records
+            and len(self.data) == seq + len(records)
+        ):
+            return True
+        if epoch != self.epoch or seq != len(self.data):
+            return False
+        self.data += records
+        return True
