@@ -12,7 +12,7 @@ import pytest
 from saga_engine import Coordinator, RetryPolicy, Sensitive, ToolError, ToolRegistry, tool
 from saga_engine.core.replay import Replay
 from saga_engine.core.trace_file import read as read_trace
-from saga_engine.errors import SettingInvalid, ToolInvalid
+from saga_engine.errors import PlannerFailed, SettingInvalid, ToolInvalid
 from saga_engine.tools.http.declaration import http_tools
 
 CARD = "4111-1111-1111-1111"
@@ -245,3 +245,38 @@ async def test_the_limit_of_an_output_is_a_setting(bad: Any) -> None:
     with pytest.raises(SettingInvalid, match="max_output_bytes"):
         async with Coordinator.open("memory://", [big], max_output_bytes=bad):
             pass
+
+
+class Listens:
+    """An advisor that knows no way and keeps what it was told."""
+
+    model = "listens"
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    async def compensate(self, request: Any, check: Any) -> Any:
+        self.told.append(request)
+        raise PlannerFailed("no idea")
+
+    async def replan(self, request: Any, check: Any) -> Any:
+        return await self.compensate(request, check)
+
+
+@pytest.mark.parametrize("on_failure", ["replan", "compensate"])
+async def test_a_model_is_told_nothing_sensitive(on_failure: str) -> None:
+    """Law: what a planner is asked holds neither params nor echoes, input, goal or steps that are still to come."""
+    steps = [*PLAN["steps"], {**PLAN["steps"][1], "step_id": 4}]
+    if on_failure == "compensate":
+        steps[0] = {**steps[0], "rollback": {"tool": "deny", "params": {"why": CARD}}}
+    advisor = Listens()
+    async with Coordinator.open("memory://", [*TOOLS, deny], advisor=advisor) as coordinator:
+        await coordinator.run({**PLAN, "steps": steps, "on_failure": on_failure}, saga_id="s1")
+    assert advisor.told
+    hidden([repr(request) for request in advisor.told])
+    assert "[redacted]" in repr(advisor.told)
+
+
+@tool(retry=RetryPolicy(max_attempts=1))
+async def deny(why: str) -> dict:
+    raise ToolError(f"not undone: {why}", error_code="refused", retryable=False)
