@@ -172,7 +172,60 @@ def test_hundreds_of_calls_side_by_side() -> None:
             history = await engine.history("wide")
         calls = [record for record in history if record["k"] == "CallAdded"]
         assert [record["params"]["what"] for record in calls[:500]] == [f"w{number}" for number in range(500)]
-        assert len(calls[500]["after"]) == 500
+        assert calls[500]["after"] == [record["step"] for record in history if record["k"] == "StepSucceeded"][484:500]
         return sum(len(record.get("after", ())) for record in calls[:500])
 
     assert asyncio.run(wide()) == 0
+
+
+def test_waves_of_calls_grow_neither_the_journal_nor_the_work_with_their_square() -> None:
+    """Each call of a wave names a bounded number of calls of the wave before: bytes and work for a call stay the same."""
+
+    async def waves(count: int) -> tuple[int, int, int]:
+        """Edges and bytes of the journal, and the work of the second wave."""
+        url, work = f"memory://scale-{next(NAMES)}", Work()
+        async with Coordinator.open(url, TOOLS) as engine:
+            async with engine.session("waves") as s:
+                await asyncio.gather(*(s.call(book, what="w") for _ in range(count)))
+                with work.counted():
+                    await asyncio.gather(*(s.call(book, what="w") for _ in range(count)))
+            history = await engine.history("waves")
+            size = sum(len(line) for line in await engine.store.read("waves"))
+        return sum(len(record.get("after", ())) for record in history), size, work.calls
+
+    asyncio.run(waves(5))  # what is imported or compiled once is not counted
+    small, large = asyncio.run(waves(100)), asyncio.run(waves(400))
+    assert large[0] == 4 * small[0]
+    assert large[1] < 4.3 * small[1]  # numbers of calls get longer
+    assert large[2] < 5 * small[2]
+
+
+def test_what_a_call_came_after_is_known_from_the_bounded_list_and_the_journal() -> None:
+    """The calls that are named, and all that had happened before the last of them, are those that it came after."""
+    url = f"memory://scale-{next(NAMES)}"
+
+    async def wide() -> list[dict[str, Any]]:
+        async with Coordinator.open(url, TOOLS) as engine:
+            async with engine.session("wide") as s:
+                for _ in range(3):
+                    await asyncio.gather(*(s.call(book, what="w") for _ in range(40)))
+                point = s.savepoint()
+                await asyncio.gather(*(s.call(book, what="gone") for _ in range(3)))
+                await s.rollback(point)
+                await s.call(book, what="last")
+            return await engine.history("wide")
+
+    happened: list[str] = []
+    stands: list[str] = []
+    for record in asyncio.run(wide()):
+        if record["k"] == "StepSucceeded" and record.get("direction", "forward") == "forward":
+            happened.append(record["step"])
+            stands.append(record["step"])
+        elif record["k"] == "RolledBack":
+            stands = [step for step in stands if step not in record["steps"]]
+        elif record["k"] == "CallAdded" and happened:
+            after = record["after"]
+            assert 0 < len(after) <= 16
+            assert set(after) <= set(stands)
+            assert stands[-1] in after, record["step"]
+    assert len(happened) == 124

@@ -13,6 +13,8 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.state import State
 
+#: How many calls a call says that it came after: waves of calls must not make the journal grow with their square.
+MAX_AFTER = 16
 #: How much of an agent's error is kept, in characters.
 _MAX_NOTE = 1000
 
@@ -23,7 +25,7 @@ def takes_calls(state: State) -> bool:
 
 
 def add_call(state: State, call: r.CallAdded, after: Sequence[str], now_ms: int) -> r.CallAdded | None:
-    """The next call, which gets the next number; ``after`` are the keys of the calls that had happened by then."""
+    """The next call, which gets the next number; ``after`` are keys of the calls that had happened last by then."""
     if not takes_calls(state):
         return None
     return msgspec.structs.replace(call, at=now_ms, step=str(len(state.plan.steps) + 1), after=list(after))

@@ -262,7 +262,10 @@ class ApprovalExpired(Record, frozen=True, tag=True):
 
 
 class CallAdded(Record, frozen=True, tag=True):
-    """A session's agent makes a call; it is a step from here on. ``after`` are the steps that had happened by then.
+    """A session's agent makes a call; it is a step from here on. ``after`` are steps that had happened last by then.
+
+    It came after these and all that had happened before any of them, as the order of the journal tells. Not more than
+    16 are named, and none that comes before another of them.
 
     ``params`` are values: nothing in them binds. ``undo`` names the tool that takes the call back, with ``undo_params``
     (which may bind the call's own output as ``$output``) or, left out, those that its registration implies.

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.agent import add_call, close, roll_back
+from saga_engine.core.agent import MAX_AFTER, add_call, close, roll_back
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
@@ -36,6 +36,7 @@ from saga_engine.errors import (
     StoreUnavailable,
     ToolMissing,
 )
+from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.runtime.calls import Undo, call_record, difference, name_of, needs_person, refusal
 from saga_engine.runtime.driver import ALERT_GRACE_S, Link
@@ -104,13 +105,13 @@ class Session:
         self._wanted: dict[int, r.CallAdded] = {}
         self._rolling: list[str] = []
         self._closing: tuple[str, str] | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}  # by the call that they wait for; "": for anything
         # What is known to be durable: calls that are settled, that are undone, and that a person is asked about.
         self._settled: set[str] = set()
         self._undone: set[str] = set()
         self._asked: set[str] = set()
-        # The calls that have happened and before which none has to be undone; None: to be found anew.
-        self._latest: set[int] | None = None
+        # The latest calls that have happened, in that order; None: to be found anew.
+        self._latest: dict[int, None] | None = None
 
     def recall(self, records: Sequence[r.AnyRecord]) -> None:
         """Be told what is in the journal, before the session begins: where an agent rolled back is in no state."""
@@ -272,16 +273,27 @@ class Session:
         self.link.request(lambda state, now: roll_back(state, chosen, now))
 
     def _latest_of(self, state: State) -> list[int]:
-        """The calls that are known to have happened and that stand, but for those that come before another of these."""
+        """The calls that are known to have happened last and that stand, but for those before another of these."""
         if self._latest is None:
-            covered: set[int] = set()
-            self._latest = set()
-            for compiled in reversed(state.plan.steps):
-                if _stands(state, compiled.key) and compiled.key in self._settled and compiled.index not in covered:
-                    self._latest.add(compiled.index)
-                if compiled.index in covered or compiled.index in self._latest:
-                    covered.update(compiled.deps)
+            self._latest = {}
+            known = (
+                compiled
+                for compiled in state.plan.steps
+                if _stands(state, compiled.key) and compiled.key in self._settled
+            )
+            for compiled in sorted(known, key=lambda compiled: state.steps[compiled.index].happened_nth):
+                self._happened(compiled)
         return sorted(self._latest)
+
+    def _happened(self, compiled: CompiledStep) -> None:
+        """A call is the latest of all. The earliest are let go: what comes after a later one comes after them, too."""
+        latest = self._latest
+        assert latest is not None
+        for before in compiled.deps:
+            latest.pop(before, None)
+        latest[compiled.index] = None
+        while len(latest) > MAX_AFTER:
+            del latest[next(iter(latest))]
 
     async def _number(self, record: r.CallAdded) -> None:
         """Count the call: its place is settled when it is made. Raises ``SessionDiverged``."""
@@ -366,7 +378,7 @@ class Session:
                     return state.steps[index].output
                 raise refusal(state, index)
             self._require_unasked((key,))
-            await self._changes()
+            await self._changes(key)
 
     def _require_unasked(self, keys: Iterable[str]) -> None:
         """Raises ``NeedsPerson`` if a person is asked about one of these calls."""
@@ -377,13 +389,13 @@ class Session:
             kind = next((question.kind for question in state.questions.values() if question.step == index), "?")
             raise needs_person(self.saga_id, asked, kind)
 
-    async def _changes(self) -> None:
-        """Until something more is durable. Raises what ended the saga."""
+    async def _changes(self, key: str = "") -> None:
+        """Until something more is durable, of one call if it is given. Raises what ended the saga."""
         handle = self._handle
         assert handle is not None
         if not handle.done():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            self._waiters.setdefault(key, []).append(waiter)
             await waiter
         if handle.done():
             raise self.ended(await handle.wait())
@@ -454,7 +466,7 @@ class Session:
             elif isinstance(record, r.DecisionMade | r.ApprovalExpired):
                 self._asked.discard(record.step)
                 self._answered(record.step, record.direction)
-        self._wake()
+        self._wake({"", *(str(getattr(record, "step", "")) for record in records)})
 
     def _answered(self, key: str, direction: str) -> None:
         """A person's answer may settle a call without another record."""
@@ -471,14 +483,14 @@ class Session:
         state = self._here()
         compiled = state.plan.steps[state.plan.by_key[key]]
         if self._latest is not None and state.steps[compiled.index].via:
-            self._latest.difference_update(compiled.deps)
-            self._latest.add(compiled.index)
+            self._happened(compiled)
 
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    def _wake(self, keys: Iterable[str] | None = None) -> None:
+        """Something is durable of these calls; left out, of any. To wake all for each would cost a wave's square."""
+        for key in [*self._waiters] if keys is None else keys:
+            for waiter in self._waiters.pop(key, ()):
+                if not waiter.done():
+                    waiter.set_result(None)
 
 
 def _stands(state: State, key: str) -> bool:
