@@ -82,7 +82,7 @@ async def test_a_mended_step_is_run_and_what_came_before_it_is_not() -> None:
         LOG.clear()
         mended = plan(booking("flight"), booking("car"), booking("hotel"), on_failure="pause")
         look_first = await engine.fork(old.saga_id, plan=mended, dry_run=True)
-        assert look_first.to_dict()["runs"] == ["3"]
+        assert look_first.to_dict()["runs"] == [3]
         assert LOG == []
         new = await engine.fork(old.saga_id, plan=mended)
         assert new.completed

@@ -40,11 +40,11 @@ def answer(
     try:
         found = drive(settings, registry, work, progress)
     except Interrupted as error:
-        raise stands(error, settings) from error
+        raise stands(error, settings, session=progress.session) from error
     except (ToolMissing, SecretMissing) as error:
         raise type(error)(
             f"{what} is recorded, but the saga cannot go on here: {error.message}",
-            hint=f"go on with: {resume_line(saga_id, settings)}",
+            hint=f"go on with: {resume_line(saga_id, settings, session=progress.session)}",
             **error.context,
         ) from error
     return finish(found, settings, as_json=as_json)

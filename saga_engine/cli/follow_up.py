@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from saga_engine.settings import Settings
 
 
-def resume_line(saga_id: str, settings: Settings) -> str:
-    """The command that goes on with a saga, as it can be typed here."""
+def resume_line(saga_id: str, settings: Settings, *, session: bool = False) -> str:
+    """The command that goes on with a saga, as it can be typed here.
+
+    A session goes on when its agent runs again; its tools are the agent's, so nobody is told to name others.
+    """
+    if session and not settings.names_tools:
+        return f"run its agent again with the id {saga_id}"
     return " ".join(["saga", "resume", saga_id, *options_line(settings)])
 
 

@@ -109,6 +109,7 @@ async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> 
             "saga_id": head.saga_id,
             "status": body["status"],
             "goal": body["goal"],
+            "session": "session" in body,
             **question,
             "step_name": names.get(question["step_id"], ""),
             "asks": asks(question["kind"]),
@@ -117,7 +118,10 @@ async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> 
             "standing": standing,
             "waiting_messages": head.inbox,
             "answers": [
-                {"decision": option, "command": answer_of(head.saga_id, question, option, settings)}
+                {
+                    "decision": option,
+                    "command": answer_of(head.saga_id, question, option, settings, session="session" in body),
+                }
                 for option in question["options"]
             ],
         }
@@ -196,7 +200,8 @@ def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
         *_planner_lines(question["planner"], question["kind"]),
         *_standing_lines(question["standing"]),
     ]
-    return [*lines, *question_lines(question["saga_id"], question, settings, more=more)]
+    session = bool(question["session"])
+    return [*lines, *question_lines(question["saga_id"], question, settings, session=session, more=more)]
 
 
 def _probe_lines(probe: Mapping[str, Any] | None) -> list[str]:

@@ -95,6 +95,7 @@ class Progress:
     def __init__(self, title: str, names: Mapping[str, str], *, many: bool = False, saga_id: str = "") -> None:
         #: The saga that is followed; empty for many.
         self.saga_id = saga_id
+        self.session = False  # whether it is an agent's
         self._title = title
         self._names = names
         self._total = len(names)
@@ -120,6 +121,7 @@ class Progress:
 
     def start_from(self, body: Mapping[str, Any]) -> None:
         """Take over how a saga stood before it was driven on here; ``body`` is the object of ``show``."""
+        self.session = "session" in body
         self._names = {str(step["step_id"]): step["name"] for step in body["steps"]}
         self._total = sum(step["status"] != "SKIPPED" and "remedies" not in step for step in body["steps"])
         self._large = len(self._names) > _TOLD_ONE_BY_ONE

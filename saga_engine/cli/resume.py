@@ -64,7 +64,7 @@ def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_j
     try:
         found = drive(settings, registry, work, progress)
     except Interrupted as error:
-        raise stands(error, settings) from error
+        raise stands(error, settings, session=progress.session) from error
     return finish(found, settings, as_json=as_json, full=full)
 
 

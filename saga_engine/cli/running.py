@@ -180,7 +180,7 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Set
         if stopped.done():
             progress.leave()
             if progress.saga_id:
-                note(f"resume with: {resume_line(progress.saga_id, settings)}")
+                note(f"resume with: {resume_line(progress.saga_id, settings, session=progress.session)}")
             sys.stderr.flush()
             # At once: not even threads that still run a tool are waited for. The journal has their intents.
             os._exit(exit_codes.INTERRUPTED)
@@ -200,14 +200,14 @@ def on_stop_signals(callback: Callable[[], None]) -> None:
             signal.signal(name, lambda *_: loop.call_soon_threadsafe(callback))
 
 
-def stands(error: Interrupted, settings: Settings) -> Interrupted:
+def stands(error: Interrupted, settings: Settings, *, session: bool = False) -> Interrupted:
     """What an interrupted command says about its saga, if it had one already."""
     saga_id = error.context.get("saga_id")
     if saga_id is None:
         return error
     return Interrupted(
         f"interrupted; what saga {saga_id} has done is journalled",
-        hint=f"resume with: {resume_line(saga_id, settings)}",
+        hint=f"resume with: {resume_line(saga_id, settings, session=session)}",
         saga_id=saga_id,
     )
 
@@ -227,7 +227,8 @@ def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None
         if found.elsewhere:
             note("hint: another live process drives this saga; where it stands: " + show_line(saga_id, settings))
         elif unread:
-            note(f"hint: it is recorded; a worker acts on it, or: {resume_line(saga_id, settings)}")
+            go_on = resume_line(saga_id, settings, session="session" in body)
+            note(f"hint: it is recorded; a worker acts on it, or: {go_on}")
         if has_traceback(body):
             note(f"hint: a tool raised an unforeseen exception; where: {show_line(saga_id, settings)} --debug")
     return found.exit_code if code is None else code

@@ -105,7 +105,7 @@ def _step_rows(step: Mapping[str, Any]) -> list[list[Any]]:
 def _row(call: Mapping[str, Any], name: str) -> list[Any]:
     error = call["error"]
     said = f"{error['error_code']}: {error['message']}" if error else ""
-    took = times.between(call["started_ms"], call["ended_ms"])
+    took = "-" if call["took_ms"] is None else times.duration(call["took_ms"])
     return [name, call["name"], call["tool"], call["status"], str(call["attempts"]), took, said]
 
 
@@ -200,14 +200,19 @@ def _questions(body: Mapping[str, Any], settings: Settings) -> list[str]:
     questions = body["questions"]
     lines: list[str] = []
     for question in questions[:_MAX_LISTED]:
-        lines += ["", *question_lines(body["saga_id"], question, settings)]
+        lines += ["", *question_lines(body["saga_id"], question, settings, session="session" in body)]
     if len(questions) > _MAX_LISTED:
         lines += ["", f"and {len(questions) - _MAX_LISTED} more questions; --json has them all"]
     return lines
 
 
 def question_lines(
-    saga_id: str, question: Mapping[str, Any], settings: Settings, *, more: Sequence[str] = ()
+    saga_id: str,
+    question: Mapping[str, Any],
+    settings: Settings,
+    *,
+    session: bool = False,
+    more: Sequence[str] = (),
 ) -> list[str]:
     """An open question with what is known and the command lines that answer it; ``more`` stands before those."""
     step = shown(question["step_id"])
@@ -223,7 +228,10 @@ def question_lines(
         lines += _proposed(question)
     lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
     lines += [*more, "  answer with one of:"]
-    return [*lines, *(f"    {answer_of(saga_id, question, option, settings)}" for option in question["options"])]
+    return [
+        *lines,
+        *(f"    {answer_of(saga_id, question, option, settings, session=session)}" for option in question["options"]),
+    ]
 
 
 def _asked(question: Mapping[str, Any]) -> list[str]:
@@ -252,6 +260,9 @@ def _expiry(question: Mapping[str, Any]) -> list[str]:
     return [f"  denied unless answered before {times.local(question['expires_ms'])}"]
 
 
-def answer_of(saga_id: str, question: Mapping[str, Any], option: str, settings: Settings) -> str:
-    """The command line to type."""
-    return answer_line(saga_id, str(question["step_id"]), question["direction"], option, options_line(settings))
+def answer_of(
+    saga_id: str, question: Mapping[str, Any], option: str, settings: Settings, *, session: bool = False
+) -> str:
+    """The command line to type; the tools of a session are its agent's, which goes on with the answer."""
+    given = options_line(settings, tools=settings.names_tools or not session)
+    return answer_line(saga_id, str(question["step_id"]), question["direction"], option, given)

@@ -64,6 +64,7 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
         call.crashes += 1  # a probe that nobody heard counts as one, too: it may be what ended the process
         if call.phase != "probing":
             call.sent = call.lost = True
+            call.called_at = 0  # when it ended, nobody knows
         settling.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)
     for question, alert in list(state.alerts.items()):
         state.alerts[question] = alert._replace(due=record.at, in_flight=False)

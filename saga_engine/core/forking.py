@@ -30,21 +30,23 @@ class ForkPlan:
     """What a fork would do.
 
     ``taken``: the steps that it takes over, as they are journalled. ``runs``: those that it runs, by key. ``left``: the
-    keys of the other saga's steps that stand and stay with it.
+    keys of the other saga's steps that stand and stay with it, ``left_ids`` their ids.
     """
 
     taken: list[r.StepTakenOver] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    left_ids: list[int | str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as one JSON object."""
+    def to_dict(self, plan: CompiledPlan) -> dict[str, Any]:
+        """Everything as one JSON object, steps by the ids that their plans give them; ``plan`` is the fork's."""
+        ids = {step.key: step.step_id for step in plan.steps}
         return {
             "taken_over": [
-                {"step_id": each.step, "from": each.source, "fingerprint": each.fingerprint} for each in self.taken
+                {"step_id": ids[each.step], "from": each.source, "fingerprint": each.fingerprint} for each in self.taken
             ],
-            "runs": list(self.runs),
-            "left": list(self.left),
+            "runs": [ids[key] for key in self.runs],
+            "left": list(self.left_ids),
         }
 
 
@@ -83,6 +85,7 @@ def choose(
                 taken.add(index)
     made.runs = [plan.steps[index].key for index in order if index not in taken]
     made.left = [key for keys in standing.values() for key in keys if _writes(old, key)]
+    made.left_ids = [old.plan.steps[old.plan.by_key[key]].step_id for key in made.left]
     return made
 
 

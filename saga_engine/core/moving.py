@@ -35,4 +35,5 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
     call = step.call(direction)
     call.phase = "idle"
     call.doubtful = call.insisted = call.sent = call.lost = False
+    call.over(at)
     call.ended_at = at

@@ -26,6 +26,7 @@ def escalated(state: State, record: r.StepEscalated) -> None:
     asks_first = record.kind == "approval"
     if asks_first:  # nothing was called
         call.tries -= 1
+        call.called_nothing()
         if record.direction == FORWARD:
             state.calls -= 1
     if record.expires_ms is not None:

@@ -205,12 +205,18 @@ def _undo_status(step: StepState) -> str:
 
 
 def _call(state: State, index: int, direction: Direction, call: CallState) -> dict[str, Any]:
-    """One direction of a step. ``traceback`` and ``next_try_ms`` are there only if there is one."""
+    """One direction of a step. ``traceback`` and ``next_try_ms`` are there only if there is one.
+
+    ``attempts`` are those that called something; ``took_ms`` is the calls' own time, without waits for people or the
+    next attempt, null as long as no call is over.
+    """
+    attempts = call.attempt - call.not_made
     body: dict[str, Any] = {
-        "attempts": call.attempt,
+        "attempts": attempts,
         "error": error_dict(call.error),
         "started_ms": call.first_at or None,
         "ended_ms": call.ended_at or None,
+        "took_ms": call.spent_ms if attempts and (call.spent_ms or not call.called_at) else None,
         "params": asked_params(state, index, direction),
         "idempotency_key": state.key(index, direction) if call.attempt else None,
     }
@@ -329,7 +335,7 @@ def summary(state: State) -> dict[str, Any]:
         body["goal"] = state.plan.goal[:120]
     reason = failure(state)
     if reason is not None:
-        body["error"] = {name: str(value)[:200] for name, value in reason.items()}
+        body["error"] = {name: value[:200] if isinstance(value, str) else value for name, value in reason.items()}
     due = state.next_overdue()
     if due is not None:
         body["due_ms"] = due

@@ -39,6 +39,7 @@ def intended(state: State, record: r.StepIntended) -> None:
     call.tries += 1
     call.approved = call.lost = False
     call.phase = "in_flight"
+    call.called_at = record.at
     if not call.first_at:
         call.first_at = record.at
     if state.doubts or state.waiting:
@@ -139,6 +140,8 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
     index = index_of(state, record)
     step = state.steps[index]
     call = step.call(record.direction)
+    if not record.counted:
+        call.called_at = 0
     if call.phase == "probing":
         call.probes = 0  # it could tell: only those that cannot are counted
     settle(state, step, index, record.direction, record.at)
@@ -155,6 +158,7 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
 def _take_back(state: State, call: CallState, direction: Direction) -> None:
     """What was intended was no attempt: it uses up nothing."""
     call.tries -= 1
+    call.called_nothing()
     if direction == FORWARD:
         state.calls -= 1
 
@@ -180,6 +184,7 @@ def blocked(state: State, record: r.StepBlocked) -> None:
     index = index_of(state, record)
     if record.direction == FORWARD:
         state.calls -= 1  # nothing was called
+    state.steps[index].call(record.direction).called_nothing()
     refused(state, index, record.direction, record.error)
 
 
@@ -293,6 +298,7 @@ def doubt(state: State, index: int, direction: Direction, error: ErrorInfo | Non
     place = (index, direction)
     state.in_flight.pop(place, None)
     call = step.call(direction)
+    call.over(state.at)
     call.doubtful = True
     call.error = error or call.error
     if direction == FORWARD:

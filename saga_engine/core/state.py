@@ -34,12 +34,15 @@ Place = tuple[int, Direction]
 class CallState(msgspec.Struct, eq=False):
     """One step in one direction: its attempts, and what is known of them.
 
-    ``attempt`` counts all attempts, ``tries`` those since the budget was last filled. ``doubtful``: some attempt may
-    have happened although no answer says so. ``approved``: a person wants it called again, whatever the tool
-    declares. ``approval``: the digest of the exact call that a person approved, until ``approval_until`` (Unix ms).
+    ``attempt`` counts all attempts, ``not_made`` those of them that called nothing (a person was asked first, the
+    policy refused), ``tries`` those since the budget was last filled. ``spent_ms`` is the calls' own time, without any
+    waits; ``called_at`` is when the one that is in flight was intended. ``doubtful``: some attempt may have happened
+    although no answer says so. ``approved``: a person wants it called again, whatever the tool declares. ``approval``:
+    the digest of the exact call that a person approved, until ``approval_until`` (Unix ms).
     """
 
     attempt: int = 0
+    not_made: int = 0
     tries: int = 0
     probes: int = 0
     crashes: int = 0  # how many owners in a row were gone before it, or its probe, was answered
@@ -53,9 +56,22 @@ class CallState(msgspec.Struct, eq=False):
     approval: str = ""
     approval_until: int = 0
     first_at: int = 0
+    called_at: int = 0
+    spent_ms: int = 0
     ended_at: int = 0
     error: ErrorInfo | None = None
     params: Any = None  # of an undo: what bindings made, for those who look without the tools
+
+    def over(self, at: int) -> None:
+        """The call that was in flight, if any, is over; it took its time."""
+        if self.called_at:
+            self.spent_ms += max(at - self.called_at, 0)
+            self.called_at = 0
+
+    def called_nothing(self) -> None:
+        """What was intended last was not made."""
+        self.not_made += 1
+        self.called_at = 0
 
 
 class StepState(msgspec.Struct, eq=False):

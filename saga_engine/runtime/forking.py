@@ -61,7 +61,7 @@ class Fork:
 
     def to_dict(self) -> dict[str, Any]:
         """The fork as one JSON object."""
-        return {"saga_id": self.saga_id, "fork_of": self.of, "begun": self.begun, **self.plan.to_dict()}
+        return {"saga_id": self.saga_id, "fork_of": self.of, "begun": self.begun, **self.plan.to_dict(self.compiled)}
 
 
 class Forking:

@@ -29,6 +29,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
+    took_ms: int | None = None
     params: dict[str, Any] | None = None
     idempotency_key: str | None = None
     next_try_ms: int | None = None
@@ -128,7 +129,7 @@ def _call(body: Mapping[str, Any]) -> dict[str, Any]:
     plain = ("step_id", "name", "tool", "status", "attempts", "started_ms", "ended_ms")
     return {
         **{name: body[name] for name in plain},
-        **{name: body.get(name) for name in ("params", "idempotency_key", "next_try_ms", "traceback")},
+        **{name: body.get(name) for name in ("took_ms", "params", "idempotency_key", "next_try_ms", "traceback")},
         "error": None if error is None else msgspec.convert(error, ErrorInfo),
         "shown": body["output"],
         "cut": "output_ref" in body,

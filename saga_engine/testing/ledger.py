@@ -234,8 +234,8 @@ def _requests(step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     for direction, attempts in (("forward", step["attempts"]), ("compensate", undo["attempts"])):
         sent = [line for line in lines if line.what == "sent" and line.direction == direction]
         numbers = [line.attempt for line in sent]
-        if numbers and max(numbers) > attempts:
-            yield f"attempt {max(numbers)} ({direction}) was sent, the report knows {attempts}"
+        if len(set(numbers)) > attempts:
+            yield f"attempt {max(numbers)} ({direction}) was sent, the report knows of {attempts}"
         for number in sorted({number for number in numbers if numbers.count(number) > 1}):
             yield f"attempt {number} ({direction}) was sent {numbers.count(number)} times"
         for tool in sorted({line.tool for line in sent}):  # a fallback is another call, with a key of its own

@@ -25,7 +25,7 @@ def book(item: str) -> dict:
 @tool(retry=ONCE)
 def unbook(ref: str) -> dict:
     if Path("undo-is-broken").exists():
-        raise ToolError("the office is closed", error_code="closed")
+        raise ToolError("the office is closed", error_code="closed", retryable=False)
     happened(f"unbook:{ref}")
     return {"ok": True}
 

@@ -75,16 +75,22 @@ def test_an_approval_shows_the_exact_call_and_lets_it_be_made(cli, settings):
     for words in ('params of the call: {"to": "bob", "amount": 500}', "the treasurer", "saga resolve p 1 approve"):
         assert words in asked.out
     assert "needs a person" in asked.err
+    waiting = cli.look("show", "p", "--json").json["steps"][0]
+    assert (waiting["attempts"], waiting["took_ms"]) == (0, None)
 
     done = cli("resolve", "p", "1", "approve", "--by", "kim", "--json")
 
     assert (done.code, done.json["status"]) == (0, "COMPLETED")
+    step = done.json["steps"][0]
+    assert step["attempts"] == 1  # what only asked was no call
+    assert 0 <= step["took_ms"] <= step["ended_ms"] - step["started_ms"]
     assert cli.world == ["pay:bob:500"]
     assert 'decision="approve"' in cli.look("history", "p").out
     cli.plan("q.json", pay("eve", 500), task_id="q")
     cli("submit", "q.json")
     denied = cli("resolve", "q", "1", "deny", "--by", "kim", "--note", "too much")
     assert denied.code == 3
+    assert cli.look("show", "q", "--json").json["steps"][0]["attempts"] == 0
     assert "kim denied the call: too much" in denied.out
     assert cli.world == ["pay:bob:500"]
 

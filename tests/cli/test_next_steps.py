@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -75,3 +77,71 @@ def test_tools_without_guards_are_not_said_to_be_uncalled(cli):
     ran = cli("tools", "--stats", "--json", *WITH)
     assert {one["name"]: one["stats"] for one in ran.json["tools"]}["book"] is None
     assert "are not counted" in cli("tools", "--stats", *WITH).err
+
+
+AGENT = """
+import asyncio, sys
+from saga_engine import Coordinator, NeedsPerson
+sys.path.insert(0, {folder!r})
+from outside_world import vanish, unbook
+
+async def main():
+    async with Coordinator.open("embedded://.saga", [vanish, unbook]) as engine:
+        async with engine.session("agent-7") as session:
+            await session.call(vanish, item="a")
+
+try:
+    asyncio.run(main())
+except NeedsPerson:
+    pass
+"""
+
+
+def test_a_session_goes_on_with_its_agent_not_with_tools_on_a_command_line(cli):
+    """Its tools live in the agent: the answers that can be copied name none, and the hint names the agent."""
+    agent = subprocess.run(
+        [sys.executable, "-c", AGENT.format(folder=str(TOOLS.parent))],
+        cwd=cli.folder, env=cli.env, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert agent.returncode == 0, agent.stderr
+    shown = cli.look("show", "agent-7")
+    assert "    saga resolve agent-7 1 happened" in shown.out
+    asked = cli("inbox").out
+    assert "    saga resolve agent-7 1 happened" in asked
+    assert "--tools" not in shown.out + asked
+    answered = cli("resolve", "agent-7", "1", "not-happened")
+    assert answered.code == 8
+    assert "run its agent again with the id agent-7" in answered.err
+    assert "--tools" not in answered.err
+
+
+@pytest.mark.parametrize("step_id", [1, "one"])
+def test_a_step_has_one_id_everywhere(cli, step_id):
+    """A number stays a number and a text a text, in whatever document; records and errors call the step by its text."""
+    (cli.folder / "undo-is-broken").touch()
+    kept = {"step_id": step_id, "tool": "book", "params": {"item": "a"}}
+    cli.plan("trip.json", kept, {"step_id": 2, "tool": "fail"}, task_id="trip")
+    found = [
+        cli(*line, "--json").json for line in (("submit", "trip.json", *WITH), ("inbox",), ("resume", "trip", *WITH))
+    ]
+    found += [cli.look(*line, "--json").json for line in (("show", "trip"), ("list",), ("history", "trip"))]
+    found.append(cli("fork", "trip", "--plan", "trip.json", "--dry-run", "--json", *WITH).json)
+    ids = list(_ids(found))
+    assert len(ids) > 10
+    assert {repr(one) for one in ids} == {repr(step_id), "2"}
+    assert {repr(one) for one in found[0]["report"]["failed"]} == {repr(step_id)}
+
+
+def _ids(body):
+    """All that is called ``step_id``, wherever it stands."""
+    if isinstance(body, dict):
+        if "plan" in body and "digest" in body:
+            return  # the plan itself, as somebody wrote it
+        for name, value in body.items():
+            if name == "step_id":
+                yield value
+            else:
+                yield from _ids(value)
+    elif isinstance(body, list):
+        for each in body:
+            yield from _ids(each)

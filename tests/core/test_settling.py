@@ -9,6 +9,7 @@ from saga_engine.core.decide import decide
 from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone, Probe, Unknown
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.judge import judge
+from saga_engine.core.report import view
 from saga_engine.core.state import State
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
@@ -84,3 +85,33 @@ def test_a_call_at_work_is_asked_about_at_once() -> None:
     state = saga(spec, r.StepIntended(at=2, step="1"))
     evolve(state, judge(state, CallTool(0, FORWARD, 1), Unknown(ERROR, at_work=True), 3, 0.5))
     assert names(decide(state, 4)) == ["StepEscalated"]
+
+
+def test_time_and_attempts_are_those_of_calls_alone() -> None:
+    """Waiting for a person, for the next attempt, or for an owner is no time of a call; what called nothing is no attempt."""
+    ask = r.StepEscalated(at=110, step="1", question="q", kind="approval", options=["approve", "deny"], call="c")
+    state = saga(ToolSpec("pay", keyed=True), r.StepIntended(at=100, step="1"), ask)
+
+    def told() -> tuple[int, int | None]:
+        step = view(state)["steps"][0]
+        return step["attempts"], step["took_ms"]
+
+    assert told() == (0, None)
+    evolve(state, r.DecisionMade(at=9_000, step="1", question="q", decision="approve"))
+    evolve(state, r.StepIntended(at=9_000, step="1", attempt=2))
+    assert told() == (1, None)
+    evolve(state, r.StepRetryScheduled(at=9_030, step="1", error=ERROR, delay_ms=5_000))
+    assert told() == (1, 30)
+    evolve(state, r.StepIntended(at=15_000, step="1", attempt=3))
+    evolve(state, r.SagaResumed(at=99_000, owner="o", epoch=2))
+    assert told() == (2, 30)  # when the process died, nobody knows
+    evolve(state, r.StepIntended(at=99_000, step="1", attempt=4))
+    evolve(state, r.StepSucceeded(at=99_012, step="1", output={}))
+    assert told() == (3, 42)
+
+
+def test_a_call_that_is_blocked_called_nothing() -> None:
+    """The policy refused it: there was no attempt, and it took no time."""
+    blocked = r.StepBlocked(at=150, step="1", error=ERROR, rule="never")
+    step = view(saga(ToolSpec("pay"), r.StepIntended(at=100, step="1"), blocked))["steps"][0]
+    assert (step["attempts"], step["took_ms"]) == (0, None)
