@@ -33,7 +33,8 @@ from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.trace import declared
 from saga_engine.errors import PlanInvalid, Problem, SagaNotFound, SettingInvalid
 from saga_engine.plan.compiling import compile_plan
-from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.model import Plan
+from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, GuardStore, Observer, Planner, Store
@@ -65,6 +66,7 @@ from saga_engine.tools.threads import start_in_thread
 if TYPE_CHECKING:
     from saga_engine.api.coordinator import PlanSource
     from saga_engine.core.trace import Export
+    from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.plan.tooling import ToolCatalog, ToolSpec
     from saga_engine.planner.configuring import PlannerSettings
 
@@ -193,11 +195,27 @@ class TemporalCoordinator:
         """``submit``, and where the saga stands then: at its beginning, with no worker asked."""
         return Outcome(state_of([await self._submitted(plan, saga_id, input)]))
 
-    async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> SagaStarted:
-        loaded = load_plan(plan)
+    def check(
+        self,
+        plan: PlanSource,
+        *,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> list[Problem]:
+        """All that is wrong with a plan for the tools of this process; an empty list if it can be submitted."""
+        try:
+            self._checked(plan, plain(dict(input)) if input else None)
+        except PlanInvalid as error:
+            return list(error.problems)
+        return []
+
+    def _checked(self, plan: PlanSource, given: dict[str, Any] | None) -> tuple[Plan, CompiledPlan]:
+        loaded = load_checked(plan, self.tools, input=given)
         _require_short(loaded)
+        return loaded, compile_plan(loaded, self.tools, input=given)
+
+    async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> SagaStarted:
         chosen = plain(dict(given)) if given else None
-        compiled = compile_plan(loaded, self.tools, input=chosen)
+        loaded, compiled = self._checked(plan, chosen)
         name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
         started = first_record(name, loaded, compiled, chosen, 0)  # the workflow's own time counts
         begin = wire.Begin(

@@ -259,6 +259,16 @@ async def test_an_id_is_one_saga(place: Place, outside: Outside) -> None:
     assert len(outside.ledger.lines(what="applied")) == 1
 
 
+async def test_a_plan_is_checked_and_not_submitted(place: Place, outside: Outside) -> None:
+    """All problems at once, without a worker and without a saga; what passes can be submitted."""
+    async with place.client(outside.tools) as coordinator:
+        found = coordinator.check({"oops": 1, "steps": [step(1, "nothing"), step(2)]})
+        assert {"field-unknown", "tool-unknown"} <= {problem.code for problem in found}
+        assert coordinator.check({"steps": [step(1)]}) == []
+        with pytest.raises(PlanInvalid):
+            await coordinator.submit({"oops": 1, "steps": [step(1, "nothing"), step(2)]})
+
+
 async def test_steps_are_added(place: Place, outside: Outside) -> None:
     """Steps that are added run with the rest, on declarations that came with them, and are checked first."""
     plan = {"steps": [step(1, "wait")]}
