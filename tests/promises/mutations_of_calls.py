@@ -360,4 +360,34 @@ OF_CALLS = [
         ),
         quick=True,
     ),
+    Mutation(
+        "tests/test_sensitive.py::test_the_call_gets_the_value_and_every_view_a_mark",
+        "observers hear the values",
+        "saga_engine/runtime/driver.py",
+        (("        if not state.sensitive:\n", "        if True:\n"),),
+    ),
+    Mutation(
+        "tests/test_sensitive.py::test_readers_need_no_tools",
+        "show masks nothing",
+        "saga_engine/core/report.py",
+        (("return masked_view(state, body)", "return body"),),
+    ),
+    Mutation(
+        "tests/test_sensitive.py::test_a_model_is_told_nothing_sensitive",
+        "a model is told the values",
+        "saga_engine/runtime/advising.py",
+        (("    if mask is not None:\n", "    if False:\n"),),
+    ),
+    Mutation(
+        "tests/test_sensitive.py::test_questions_tell_nobody",
+        "questions hold the values",
+        "saga_engine/ports/orders.py",
+        (("    if mask is None:\n", "    if True:\n"),),
+    ),
+    Mutation(
+        "tests/cli/test_sensitive.py::test_no_command_shows_a_sensitive_value",
+        "the commands show the values",
+        "saga_engine/core/report.py",
+        (("return masked_view(state, body)", "return body"),),
+    ),
 ]
