@@ -35,6 +35,7 @@ def test_a_healthy_folder(cli, book):
         "patience_s": "SAGA_PATIENCE_S",
         "keep_finished_s": "default",
         "queue_limit": "default",
+        "max_output_bytes": "default",
         "engine": "default",
         "task_queue": "default",
     }

@@ -14,6 +14,8 @@ from saga_engine.cli.ids import complete
 from saga_engine.cli.output import table
 from saga_engine.cli.owners import process_words
 from saga_engine.cli.progress import Progress
+from saga_engine.core import records as r
+from saga_engine.core.effects import ErrorInfo
 from saga_engine.runtime.owner import this_process
 from tests.cli.conftest import TOOLS, Cli
 
@@ -122,6 +124,17 @@ def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a-rather-long-id-of-a-saga" in table(["ID", "A"], [rows[0][:2]], stream=Terminal())
 
 
+def test_a_narrow_terminal_loses_empty_columns_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns without a value go before any text is cut; where all has room, and in a pipe, they stay."""
+    rows = [["an-id", "", "text " * 6]]
+    monkeypatch.setenv("COLUMNS", "40")
+    assert table(["ID", "EMPTY", "TEXT"], rows, stream=Terminal()).splitlines()[0].split() == ["ID", "TEXT"]
+    assert "…" not in table(["ID", "EMPTY", "TEXT"], rows, stream=Terminal())
+    assert "EMPTY" in table(["ID", "EMPTY", "TEXT"], rows, stream=io.StringIO())
+    assert output.fits(["ID"], rows, stream=Terminal())
+    assert not output.fits(["ID", "EMPTY", "TEXT"], rows, stream=Terminal())
+
+
 def test_a_plan_may_come_from_a_process(cli: Cli, book) -> None:
     """`saga check <(my-planner)` reads the pipe that the shell made."""
     cli.plan("p.json", book("a"))
@@ -193,3 +206,19 @@ def test_the_live_view_counts_what_is_pending() -> None:
     """How many steps are still to come, and how long it has gone on."""
     progress = Progress("saga t", {"1": "a", "2": "b", "3": "c"})
     assert "0 of 3 done, 0 under way, 3 pending; " in str(progress._window())
+
+
+def test_a_step_that_failed_is_not_pending() -> None:
+    """Nor is one that a person is asked about, until it is decided or tried again."""
+    progress = Progress("saga t", {"1": "a", "2": "b", "3": "c"})
+    for record in (
+        r.StepIntended(at=1, step="1"),
+        r.StepEscalated(at=2, step="1", question="q", kind="in-doubt", options=[]),
+    ):
+        progress.observe("t", record)
+    assert "0 of 3 done, 0 under way, 2 pending; " in str(progress._window())
+    progress.observe("t", r.DecisionMade(at=3, question="q", step="1", decision="happened"))
+    assert "1 of 3 done, 0 under way, 2 pending; " in str(progress._window())
+    for record in (r.StepIntended(at=4, step="2"), r.StepFailed(at=5, step="2", error=ErrorInfo("a", "b"))):
+        progress.observe("t", record)
+    assert "1 of 3 done, 0 under way, 1 pending; " in str(progress._window())
