@@ -109,6 +109,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
     """No steps came of it: a person is asked, or the saga turns around."""
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
+    state.ask_crashes.pop(index, None)
     if record.purpose == "compensate":
         state.steps[index].settled_ask = True
         state.to_escalate[index, COMPENSATE] = kind
@@ -123,6 +124,7 @@ def remedy_proposed(state: State, record: r.RemedyProposed) -> None:
     """Steps are proposed: they are taken up, or a person is asked first."""
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
+    state.ask_crashes.pop(index, None)
     step = state.steps[index]
     step.settled_ask = True
     addition = Addition(record.steps, (), record.step)

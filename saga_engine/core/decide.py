@@ -123,10 +123,17 @@ def _is_quiet(state: State) -> bool:
     )
 
 
+def _no_progress(doing: str) -> ErrorInfo:
+    why = f"{MAX_CRASHES} processes in a row ended, or lost their lease, while they {doing}: it is not tried again"
+    return ErrorInfo("takeovers_without_progress", why, "find out what ends the process")
+
+
 def _alerts(state: State, now: int) -> Records:
     """Whom to tell now: for the first time, again after a failure, or once more because nobody answered."""
     out: list[r.AnyRecord] = [
         r.AlertIntended(at=now, question=question, attempt=alert.attempt + 1, round=alert.round)
+        if alert.crashes < MAX_CRASHES
+        else r.AlertFailed(at=now, question=question, error=_no_progress("told people"), delay_ms=-1)
         for question, alert in state.alerts.items()
         if not alert.in_flight and alert.due <= now
     ]
@@ -144,6 +151,7 @@ def _stuck(  # noqa: PLR0917
     """What no call can settle: a model is asked for steps that make up for it, once, if it may be; else a person."""
     step = state.plan.steps[index]
     asks = kind in _STUCK and means.planner and not state.steps[index].settled_ask
+    asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
     # A session's agent adds its own calls; steps of a model would come between them.
     if asks and step.remedies is None and not state.session:
         spec = state.acting(index).spec
@@ -243,6 +251,8 @@ def _replan(state: State, failed: int, now: int, means: Means) -> Records:
     if state.questions or any(state.steps[index].forward.doubtful for index, _ in state.waiting):
         return _NONE
     step = state.plan.steps[failed].key
+    if state.ask_crashes.get(failed, 0) >= MAX_CRASHES:
+        return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress("asked a model"))]
     if not means.planner or state.replans >= MAX_REPLANS:
         why = f"{MAX_REPLANS} other ways have been tried" if means.planner else "no planner is set up here"
         error = ErrorInfo("no_other_way", why)

@@ -62,14 +62,18 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
             settling.never_made(state, index, direction, record.at)
             continue
         call.crashes += 1  # a probe that nobody heard counts as one, too: it may be what ended the process
-        if call.phase != "probing":
+        if call.phase == "probing":
+            call.probes -= 1  # it is not one that could not tell
+        else:
             call.sent = call.lost = True
             call.called_at = 0  # when it ended, nobody knows
         settling.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)
     for question, alert in list(state.alerts.items()):
-        state.alerts[question] = alert._replace(due=record.at, in_flight=False)
+        crashes = alert.crashes + alert.in_flight
+        state.alerts[question] = alert._replace(due=record.at, in_flight=False, crashes=crashes)
     for index, kind in list(state.asking.items()):  # whatever was answered is lost: ask again
         del state.asking[index]
+        state.ask_crashes[index] = state.ask_crashes.get(index, 0) + 1
         if kind != "replan":
             state.to_escalate[index, COMPENSATE] = kind
 

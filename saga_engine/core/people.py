@@ -153,9 +153,11 @@ def cancel_requested(state: State, _: r.CancelRequested) -> None:
 
 def alert_intended(state: State, record: r.AlertIntended) -> None:
     """People are about to be told."""
-    known = state.alerts.get(record.question) or state.reminders.pop(record.question, None)
+    alert = state.alerts.get(record.question)
+    known = alert or state.reminders.pop(record.question, None)
     if known is not None:
-        state.alerts[record.question] = Alerting(record.attempt, 0, in_flight=True, round=record.round)
+        crashes = 0 if alert is None else alert.crashes
+        state.alerts[record.question] = Alerting(record.attempt, 0, in_flight=True, round=record.round, crashes=crashes)
 
 
 def alert_sent(state: State, record: r.AlertSent) -> None:

@@ -147,6 +147,7 @@ class Alerting(NamedTuple):
     due: int
     in_flight: bool
     round: int = 0
+    crashes: int = 0  # how many owners in a row were gone before it was known whether people were told
 
 
 class Reminder(NamedTuple):
@@ -174,6 +175,7 @@ class State:
     __slots__ = (
         "added",
         "alerts",
+        "ask_crashes",
         "asking",
         "at",
         "backward",
@@ -259,6 +261,8 @@ class State:
         self.reminders: dict[str, Reminder] = {}
         #: What a model is being asked: the kind of question that is asked of a person if nothing comes of it, by step.
         self.asking: dict[int, str] = {}
+        #: How many owners in a row were gone before a model answered for a step.
+        self.ask_crashes: dict[int, int] = {}
         self.proposals: dict[int, Proposal] = {}
         #: The failed step because of which another way is wanted.
         self.to_replan: int | None = None

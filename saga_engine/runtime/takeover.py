@@ -237,10 +237,14 @@ async def acquire(
 
 
 def is_suspect(state: State) -> bool:
-    """Whether a call of the saga was in flight when two owners ended: it may be what ended them.
+    """Whether a call of the saga, an alert or a model's answer was awaited when owners ended: it may have ended them.
 
     One such saga is driven at a time, so that the next end of a process speaks against it alone.
     """
+    if any(alert.crashes >= 1 and alert.in_flight for alert in state.alerts.values()):
+        return True
+    if any(state.ask_crashes.get(index) for index in state.asking):
+        return True
     return any(state.steps[index].call(direction).crashes >= 1 for index, direction in state.in_flight)
 
 

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from saga_engine.errors import SettingInvalid, StoreUnavailable
+from saga_engine.ports import PAGE_START
 
 if TYPE_CHECKING:
     from saga_engine.ports import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         GuardStore,
         Head,
         Held,
+        PagePlace,
         Renewal,
         Store,
         StorePromise,
@@ -238,6 +240,11 @@ class FaultyStore:
         """As the inner store."""
         with self.faults.at("head"):
             return await self.inner.head(saga_id)
+
+    async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
+        """As the inner store."""
+        with self.faults.at("page"):
+            return await self.inner.page(status, at)
 
     async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
         """As the inner store."""

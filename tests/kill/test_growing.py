@@ -105,7 +105,7 @@ REACHED = {
     "another way": ["advise:1:before", "advise:1:after", "append:5:before"],
     "no other way": ["advise:2:before", "advise:2:after", "append:8:after", "call:6:after"],
     "made up for": ["advise:1:before", "advise:1:after", "call:5:before", "call:5:after"],
-    "proposed": ["advise:1:before", "advise:1:after", "append:6:before"],
+    "proposed": ["advise:1:before", "advise:1:after", "append:5:before"],
     "apologised": ["post:1:after", "acquire:1:after", "call:1:before", "call:1:after"],
 }
 

@@ -4,6 +4,7 @@ import asyncio
 
 from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.core import records as r
+from saga_engine.core.decide import Means, decide
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.plan.compiling import compile_plan
@@ -85,11 +86,14 @@ async def test_a_probe_that_ends_its_process_is_asked_three_times_at_most() -> N
     assert len(PROBED) == 2
 
 
+def one_step():
+    plan = load_plan({"steps": [{"step_id": 1, "tool": "innocent", "params": {"item": "x"}}]})
+    return compile_plan(plan, ToolRegistry(TOOLS))
+
+
 def test_an_answer_begins_the_count_anew() -> None:
     """A call that is answered between two ends of a process is no crash loop."""
-    plan = load_plan({"steps": [{"step_id": 1, "tool": "innocent", "params": {"item": "x"}}]})
-    compiled = compile_plan(plan, ToolRegistry(TOOLS))
-    state = begin(r.SagaStarted(at=0, saga_id="s", plan=None, digest="d", seed="x"), compiled)
+    state = begin(r.SagaStarted(at=0, saga_id="s", plan=None, digest="d", seed="x"), one_step())
     for epoch in (2, 3):
         evolve(state, r.StepIntended(at=1, step="1"))
         evolve(state, r.SagaResumed(at=1, owner="o", epoch=epoch))
@@ -97,3 +101,43 @@ def test_an_answer_begins_the_count_anew() -> None:
     evolve(state, r.StepIntended(at=1, step="1", attempt=3))
     evolve(state, r.StepInDoubt(at=1, step="1", error=ErrorInfo("lost", "no answer")))
     assert state.steps[0].forward.crashes == 0
+
+
+def crashed(state, times: int, make) -> list:
+    """The kinds of records that are decided on after each of so many take-overs; ``make`` is evolved first."""
+    found = []
+    for epoch in range(2, 2 + times):
+        for record in make():
+            evolve(state, record)
+        evolve(state, r.SagaResumed(at=9, owner="o", epoch=epoch))
+        found.append([type(record).__name__ for record in decide(state, 9, Means(alerting=True, planner=True))])
+    return found
+
+
+def test_an_alert_that_ends_its_owners_is_given_up_after_three() -> None:
+    """People are not told by a hook that ends the process; the question stays open."""
+    state = begin(r.SagaStarted(at=0, saga_id="s", plan=None, digest="d", seed="x"), one_step())
+    evolve(state, r.StepIntended(at=1, step="1"))
+    evolve(state, r.StepInDoubt(at=1, step="1", error=ErrorInfo("lost", "no answer")))
+    options = ["happened", "not-happened"]
+    evolve(state, r.StepEscalated(at=1, step="1", question="q", kind="in-doubt", options=options))
+    found = crashed(state, 3, lambda: [r.AlertIntended(at=2, question="q")])
+    assert found == [["AlertIntended"], ["AlertIntended"], ["AlertFailed"]]
+    (failed,) = decide(state, 9, Means(alerting=True))
+    assert failed.error.error_code == "takeovers_without_progress"
+    evolve(state, failed)
+    assert "q" in state.questions
+    assert not state.alerts
+
+
+def test_a_model_whose_answer_ends_its_owners_is_asked_three_times() -> None:
+    """Then a person is asked about what cannot be undone."""
+    state = begin(r.SagaStarted(at=0, saga_id="s", plan=None, digest="d", seed="x"), one_step())
+    evolve(state, r.StepIntended(at=1, step="1"))
+    evolve(state, r.StepSucceeded(at=1, step="1", output={"item": "x"}))
+    evolve(state, r.CancelRequested(at=1))
+    evolve(state, r.CompensationStarted(at=1, reason="cancelled"))
+    evolve(state, r.StepIntended(at=1, step="1", direction="compensate"))
+    evolve(state, r.StepFailed(at=1, step="1", direction="compensate", error=ErrorInfo("no", "no")))
+    found = crashed(state, 3, lambda: [r.PlannerAsked(at=2, step="1", purpose="compensate")])
+    assert found == [["PlannerAsked"], ["PlannerAsked"], ["StepEscalated"]]
