@@ -29,6 +29,9 @@ _EXTRAS = {
 _PATIENCE_S = 2.0
 #: How many pieces of some hundreds of sagas are looked at.
 _PIECES = 64
+#: Of damaged keys and sagas, so many are named.
+_NAMED = 10
+_FOREIGN_HINT = "give the other program another database, or the engine a ?namespace=NAME of its own"
 
 
 class Finding(NamedTuple):
@@ -233,12 +236,29 @@ async def _orphans(store: Store, findings: list[Finding]) -> None:
     """Sagas that have not ended and that nobody drives or will drive, as far as a short look finds them."""
     from saga_engine.ports import SWEEP_START
 
+    damage = await store.work().damage()
+    wrong = [key for word, key in damage if word == "wrong"]
+    aside = [key for word, key in damage if word == "aside"]
+    if wrong:
+        text = f"another program wrote to keys of the engine, which have a wrong type: {', '.join(wrong[:_NAMED])}"
+        hint = "the next process that uses them sets them aside and rebuilds them; " + _FOREIGN_HINT
+        findings.append(Finding("error", "store", text, hint))
+    if aside:
+        text = f"keys of a wrong type were set aside in the last 30 days, and rebuilt: {', '.join(aside[:_NAMED])}"
+        findings.append(Finding("warning", "store", text, f"{_FOREIGN_HINT}; then remove what was set aside"))
+    if wrong:
+        return  # the sweep would stumble over them
     at, found = SWEEP_START, 0
+    damaged: list[str] = []
     for _ in range(_PIECES):
         swept = await store.work().sweep("doctor", at, queue=False)
         at, found = swept.at, found + swept.orphans
+        damaged += swept.damaged
         if at == SWEEP_START:
             break
+    if damaged:
+        text = f"another program wrote to the keys of {_many(len(damaged), 'saga')}: {', '.join(damaged[:_NAMED])}"
+        findings.append(Finding("error", "store", text, "nobody can drive them: restore their keys from a backup"))
     if found:
         text = f"{_many(found, 'saga')} have not ended, and nobody drives them or has queued them"
         if found == 1:

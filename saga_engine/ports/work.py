@@ -41,12 +41,13 @@ class Swept(NamedTuple):
     """What a piece of a sweep found. ``at``: where to go on; ``SWEEP_START``: the sweep is through.
 
     ``orphans``: how many sagas had not ended although nobody owned them and nobody had queued them. ``owned``: sagas of
-    the one who asked, each with its epoch.
+    the one who asked, each with its epoch. ``damaged``: sagas to whose keys somebody else wrote: nobody can drive them.
     """
 
     at: SweepPlace
     orphans: int
     owned: Sequence[tuple[str, int]]
+    damaged: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,22 @@ class WorkStore(Protocol):
         without ``queue`` they are only counted. A saga that is there throughout a sweep is looked at.
         """
         ...
+
+    async def forget(self, owner: str) -> None:
+        """An owner whose session has ended has left no saga behind (a whole sweep has come by since): it is no more.
+
+        An owner that lives is left alone.
+        """
+
+    async def damage(self) -> Sequence[tuple[str, str]]:
+        """The keys that sagas share and to which somebody else wrote, so that they have a wrong type.
+
+        ``wrong`` and the key: it will be mended by whoever meets it. ``aside`` and the key: what was set aside lately.
+        """
+        ...
+
+    async def mend(self) -> None:
+        """Set such keys aside and rebuild what they said; go on with what a process that died has left unfinished."""
 
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
         """What a worker says of itself (JSON), for ``overview``; forgotten after ``ttl_ms``."""

@@ -2,14 +2,15 @@
 
 Each process with a lease does that, whether it is a worker or not. A saga that nobody owns and nobody queued goes into
 the queue. A saga that is this process's own, although it does not drive it, is given up: the store may have gone back
-to an earlier day (a restored backup, a fail-over), when the saga was driven here.
+to an earlier day (a restored backup, a fail-over), when the saga was driven here. What processes that were
+killed have left in the store is cleared away.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.ports import SWEEP_START, WorkStore
@@ -19,6 +20,10 @@ _log = logging.getLogger("saga_engine.audit")
 
 #: How often, in seconds, a piece is looked at.
 _EVERY_S = 1.0
+#: In every so many whole sweeps it is looked who is gone.
+_SWEEPS_PER_CLEARING = 60
+#: So many damaged sagas are told of, each once.
+_MAX_TOLD = 1000
 #: A due time that is long past: the saga wants a worker now.
 _AT_ONCE = 1
 
@@ -38,6 +43,10 @@ class Audit:
         # Sagas of ours that were not driven when the last whole sweep, and this one, came by: by epoch.
         self._before: dict[str, int] = {}
         self._now: dict[str, int] = {}
+        # Owners whose sessions had ended when this sweep began.
+        self._gone: list[str] = []
+        self._sweeps = 0
+        self._told: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -57,10 +66,14 @@ class Audit:
         """Look at one piece. Raises ``StoreUnavailable`` or ``StoreRefused``."""
         owner = self._owner()
         if owner != self._of:  # with the lease, its sagas became nobody's
-            self._of, self._at = owner, SWEEP_START
+            self._of, self._at, self._sweeps = owner, SWEEP_START, 0
             self._before.clear()
             self._now.clear()
+        if self._at == SWEEP_START:
+            await self._begin_sweep(owner)
         swept = await self._work().sweep(owner, self._at)
+        for saga_id in swept.damaged:
+            self._tell_damaged(saga_id)
         if swept.orphans:
             _log.warning("%d sagas that nobody owned and nobody had queued are in the queue now", swept.orphans)
         for saga_id, epoch in swept.owned:
@@ -75,6 +88,32 @@ class Audit:
         self._at = swept.at
         if self._at == SWEEP_START:
             self._before, self._now = self._now, {}
+            await self._end_sweep()
+
+    async def _begin_sweep(self, owner: str) -> None:
+        """In the first sweep and now and then, see who is gone: a process that was killed cleared nothing away."""
+        self._gone.clear()
+        if self._sweeps % _SWEEPS_PER_CLEARING == 0:
+            work = self._work()
+            if self._sweeps == 0:
+                await work.mend()  # somebody may have died over it
+            self._gone += [name for name in await _gone(work) if name != owner]
+        self._sweeps += 1
+
+    async def _end_sweep(self) -> None:
+        """What the sagas of the gone were, is queued now: nobody has to look for the sagas of these owners any more."""
+        gone, self._gone = self._gone, []
+        for name in gone:
+            await self._work().forget(name)
+
+    def _tell_damaged(self, saga_id: str) -> None:
+        if saga_id not in self._told and len(self._told) < _MAX_TOLD:
+            self._told.add(saga_id)
+            _log.error(
+                "saga %s stands still: another program wrote to its keys (restore them from a backup; `saga doctor` "
+                "lists such sagas)",
+                saga_id,
+            )
 
     async def _go_round(self) -> None:
         while not self._stopped:
@@ -85,3 +124,23 @@ class Audit:
                 _log.debug("no sweep now: %s", error)
             except Exception:  # noqa: BLE001 - the next piece may do better
                 _log.exception("a sweep failed")
+
+
+async def clear_away(work: WorkStore) -> None:
+    """Queue what processes that were killed have left behind, and forget them. It costs one look if there are none."""
+    gone = await _gone(work)
+    if not gone:
+        return
+    at = SWEEP_START
+    while True:
+        at = (await work.sweep("nobody", at)).at
+        if at == SWEEP_START:
+            break
+    for owner in gone:
+        await work.forget(owner)
+
+
+async def _gone(work: WorkStore) -> Sequence[str]:
+    """The owners whose sessions have ended."""
+    owners = await work.owners(range(work.count))
+    return [owner for owner, ttl_ms in owners.items() if ttl_ms == 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator
 from typing import Final
@@ -25,11 +26,14 @@ from saga_engine.errors import (
 )
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.ports import PAGE_START, Head, PagePlace, Store
+from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.forking import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.owner import provably_dead
+
+_log = logging.getLogger("saga_engine")
 
 #: How often, in seconds, a saga that others drive is looked at: less and less.
 _LOOK_AGAIN_S: Final = (0.02, 0.5)
@@ -222,6 +226,10 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaErro
     finally:
         for task in tasks:
             task.cancel()
+    try:
+        await clear_away(store.work())
+    except SagaError as error:
+        _log.info("what processes that are gone have left was not cleared away: %s", error)
     return dict(sorted(results.items()))
 
 

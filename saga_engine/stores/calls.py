@@ -39,6 +39,8 @@ _UNCONFIRMED: Final = frozenset(
 )
 
 _ABSENT: Final = b"absent"
+#: The keys of a call that a wrong type has refused are named, if there are no more.
+_KEYS_NAMED: Final = 4
 #: How long a group commit on a cluster waits for the slowest node, in seconds, before it lets the others go on.
 _GRACE_S: Final = 1.0
 
@@ -91,7 +93,7 @@ class Calls:
                 # The server was restarted, or has never seen it; EVAL also loads.
                 return await line.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
         except ResponseError as error:
-            raise refusal(error, self._url) from error
+            raise refusal(error, self._url, keys if len(keys) <= _KEYS_NAMED else ()) from error
 
     async def run_many(
         self,

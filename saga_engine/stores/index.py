@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.ports import PagePlace
 
 if TYPE_CHECKING:
-    from saga_engine.stores.work import Spread
+    from saga_engine.stores.guards import Spread
 
 #: (changed_ms, saga_id, the status under whose index it was found)
 Candidate = tuple[int, str, str]
@@ -23,8 +23,7 @@ async def latest(spread: Spread, tags: Sequence[str], statuses: Sequence[str], l
     for status in statuses:
         keys = [(f"{tag}index:{status}",) for tag in tags]
         flat = [item for reply in await spread("index", keys, [limit]) for item in reply]
-        ids = (str(saga_id, "utf-8") for saga_id in flat[::2])
-        found = [(int(score), saga_id, status) for score, saga_id in zip(flat[1::2], ids, strict=True)]
+        found = _candidates(zip(flat[::2], flat[1::2], strict=True), status)
         merged = heapq.nlargest(limit, [*merged, *found])
     return merged
 
@@ -41,9 +40,19 @@ async def scanned(
         cursor = str(cursor_said, "utf-8") if isinstance(cursor_said, bytes) else str(cursor_said)
         # (Clients differ in whether they pair them.)
         pairs = flat if flat and isinstance(flat[0], tuple | list) else zip(flat[::2], flat[1::2], strict=True)
-        found += [(int(float(score)), str(saga_id, "utf-8"), status) for saga_id, score in pairs]
+        found += _candidates(pairs, status)
         if cursor == "0":
             partition += 1
             if partition == len(tags):
                 return found, None
     return found, (partition, cursor)
+
+
+def _candidates(pairs: Iterable[tuple[bytes, bytes | float]], status: str) -> list[Candidate]:
+    """Those that may be sagas: another program may have written other things there."""
+    found = []
+    for raw, score in pairs:
+        saga_id, changed_ms = str(raw, "utf-8", "replace"), float(score)
+        if saga_id.encode() == raw:
+            found.append((int(changed_ms) if abs(changed_ms) < 2**63 else 0, saga_id, status))
+    return found

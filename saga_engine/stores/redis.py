@@ -16,6 +16,8 @@ carry the hash tag of its partition, so everything a script changes together liv
     saga:{p07}:taken:<owner>    list    what its last request for work got: nonce, ids
     saga:{p00}:report:<owner>   string  with a TTL: what a worker says of itself
     saga:{p07}:clock            string  the latest time that was seen (see ``renew.lua``)
+    saga:{p07}:damaged:<name>   any     what somebody else wrote over one of these keys (``mend.lua``)
+    saga:{p07}:mending          string  while they are rebuilt
     saga:{p07}:mark             string  with a TTL: what confirmations by replicas wait for (see ``wire``)
     saga:meta                   hash    format, partitions
 
@@ -25,14 +27,15 @@ The keys of the guards are in ``guards``; the verbs for workers are in ``work``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from redis.exceptions import ResponseError
 
-from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
+from saga_engine.core.states import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused, StoreTooWeak
 from saga_engine.ports import (
     PAGE_START,
@@ -51,8 +54,10 @@ from saga_engine.settings import replicas_of
 from saga_engine.stores.calls import Calls
 from saga_engine.stores.cluster import ClusterLine
 from saga_engine.stores.durability import demand
+from saga_engine.stores.entries import damaged_head, head_of, options
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.index import Candidate, latest, scanned
+from saga_engine.stores.mending import Mender
 from saga_engine.stores.wire import refusal
 from saga_engine.stores.work import RedisWork
 
@@ -71,6 +76,7 @@ _RECORDS_PER_READ: Final = 1000
 _KEYS_KEPT: Final = 4096
 _HEADS_PER_READ: Final = 500
 _LOOKS: Final = 5
+_log = logging.getLogger("saga_engine.stores")
 _Arguments = list["Argument"]
 _Keys = list[str]
 _Records = list[bytes]
@@ -101,7 +107,8 @@ class RedisStore:
         self._open_door = open_door
         self._calls = Calls(connector, patience_s=patience_s, replicas=replicas_of(durability))
         self._appends, self._others = self._calls.journal, self._calls.others
-        self._run, self._plain, self._spread = self._calls.run, self._calls.plain, self._calls.spread
+        self._mender = Mender(self._calls)
+        self._run, self._plain, self._spread = self._mender.run, self._mender.plain, self._mender.spread
         self._tags = self._make_tags(PARTITIONS)
 
     # --- opening and closing ---
@@ -133,6 +140,7 @@ class RedisStore:
 
     async def close(self) -> None:
         """Give back connections. An embedded server stops when its last client has left."""
+        await self._mender.close()
         await self._calls.close()
         await self._connector.close()
 
@@ -205,6 +213,8 @@ class RedisStore:
         outcome = reply[0]
         if outcome == -1:
             raise self._not_found(saga_id)
+        if outcome == -3:
+            raise damaged_head(saga_id, "its fields are missing, or are not what the engine wrote")
         if outcome == -2:
             raise LeaseLost(
                 f"the session of {owner} has ended, so it cannot take saga {saga_id}",
@@ -230,7 +240,10 @@ class RedisStore:
         acks: list[Ack] = []
         damaged: dict[int, StoreRefused] = {}
         for keys, args in self._cut(owner, entries):
-            now_ms, *codes = await self._run("append", keys, args, self._appends)
+            said, *codes = await self._calls.run("append", keys, args, self._appends)
+            now_ms = abs(said)
+            if said < 0:
+                await self._mender.mend(keys)
             for code in codes:
                 if type(code) is list:
                     damaged[len(acks)] = self._damaged(code)
@@ -255,6 +268,7 @@ class RedisStore:
             shares.setdefault(crc32(entry.saga_id.encode()) % len(self._tags), []).append(place)
         calls = [call for places in shares.values() for call in self._cut(owner, [entries[place] for place in places])]
         replies = await self._calls.run_many("append", calls or [([], [owner])], self._appends)
+        self._mend_after(replies, calls)
         codes = [code for reply in replies for code in reply[1:]]
         for code in codes:
             if type(code) is list:
@@ -262,7 +276,13 @@ class RedisStore:
         acks = [_OK] * len(entries)
         for place, code in zip((place for places in shares.values() for place in places), codes, strict=True):
             acks[place] = _OK if code == 0 else _ack(code)
-        return AppendReply(max(reply[0] for reply in replies), acks)
+        return AppendReply(max(abs(reply[0]) for reply in replies), acks)
+
+    def _mend_after(self, replies: Sequence[Any], calls: Sequence[tuple[_Keys, _Arguments]]) -> None:
+        """Mend the partitions of which a group commit has found that they want it."""
+        for reply, (keys, _) in zip(replies, calls, strict=False):
+            if reply[0] < 0:
+                self._mender.mend_soon(keys)
 
     @property
     def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
@@ -287,13 +307,15 @@ class RedisStore:
             if not pending:
                 raise next(error for reply in replies if (error := reply.exception()))
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        for reply, call in zip(replies, calls, strict=False):
+            reply.add_done_callback(partial(self._mend_late, call))
         acks = [_OK] * len(entries)
         late: dict[int, asyncio.Future[Ack]] = {}
         now_ms = 0
         for reply, share in zip(replies, places or [[]], strict=True):
             if reply.done() and not reply.exception():
                 said, *codes = reply.result()
-                now_ms = max(now_ms, said)
+                now_ms = max(now_ms, abs(said))
                 for place, code in zip(share, codes, strict=True):
                     acks[place] = _OK if code == 0 else _ack(code)
                     if type(code) is list:
@@ -303,6 +325,10 @@ class RedisStore:
                     acks[place] = Ack("late")
                     late[place] = _later(reply, at)
         return AppendReply(now_ms, acks, late)
+
+    def _mend_late(self, call: tuple[_Keys, _Arguments], reply: asyncio.Future[Any]) -> None:
+        if not reply.cancelled() and not reply.exception():
+            self._mend_after([reply.result()], [call])
 
     def _cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
         """Cut a group commit into script calls by size: keys and arguments of each."""
@@ -323,7 +349,7 @@ class RedisStore:
             size += more
             keys += both(saga_id)
             if status or summary is not None or release or consumed or keep_ms or values or creation or due_ms:
-                args += (epoch, seq, len(records), *_options(entry))
+                args += (epoch, seq, len(records), *options(entry))
             else:
                 args += (epoch, seq, len(records), b"")
             args += records
@@ -372,32 +398,45 @@ class RedisStore:
         (found,) = await self._run("heads", [self._key("head", saga_id)], [""])
         if found is None:
             raise self._not_found(saga_id)
-        return _head(saga_id, found)
+        return head_of(saga_id, found)
 
     async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
         """Summaries, the one that changed last first."""
         wanted = (status,) if status else SAGA_STATES
         heads: dict[str, Head] = {}
+        damaged: dict[str, JournalUnreadable] = {}
         # An entry that turns out wrong is removed by the look at it, and may have hidden a right one: look again. A few
         # times only, because sagas go on changing while they are listed.
         for _ in range(_LOOKS):
             heads.clear()
+            damaged.clear()
             candidates = await latest(self._spread, self._tags, wanted, limit)
             for start in range(0, len(candidates), _HEADS_PER_READ):
                 piece = candidates[start : start + _HEADS_PER_READ]
                 found = await self._heads(piece)
                 for (_, saga_id, _), fields in zip(piece, found, strict=True):
-                    if fields is not None and (status is None or str(fields[0], "utf-8") == status):
-                        heads[saga_id] = _head(saga_id, fields)
-            if len(heads) == len(candidates):
+                    try:
+                        if fields is not None and (status is None or fields[0] in (None, status.encode())):
+                            heads[saga_id] = head_of(saga_id, fields)
+                    except JournalUnreadable as error:
+                        damaged[saga_id] = error
+            if len(heads) + len(damaged) == len(candidates):
                 break
+        for why in damaged.values():
+            _log.warning("left out of a list: %s", why)
         return sorted(heads.values(), key=lambda head: (-head.changed_ms, head.saga_id))
 
     async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
         """Some of the sagas of a status, and where to go on; see ``ports.Store``."""
         piece, following = await scanned(self._plain, self._tags, status, at)
-        pairs = zip(piece, await self._heads(piece), strict=True)
-        return [_head(saga_id, is_) for (_, saga_id, _), is_ in pairs if is_ and is_[0] == status.encode()], following
+        heads = []
+        for (_, saga_id, _), fields in zip(piece, await self._heads(piece), strict=True):
+            try:
+                if fields and (len(fields) == 1 or fields[0] in (None, status.encode())):
+                    heads.append(head_of(saga_id, fields))
+            except JournalUnreadable as error:
+                _log.warning("left out of a page: %s", error)
+        return heads, following
 
     async def _heads(self, piece: Sequence[Candidate]) -> Sequence[Any]:
         """What ``heads.lua`` says of each candidate."""
@@ -431,7 +470,7 @@ class RedisStore:
                 saga_id=saga_id,
                 reason="INBOX",
             )
-        return _head(saga_id, found)
+        return head_of(saga_id, found)
 
     async def inbox(self, saga_id: str) -> Sequence[bytes]:
         """The messages waiting, oldest first; none for a saga that does not exist."""
@@ -442,7 +481,7 @@ class RedisStore:
 
     def work(self) -> RedisWork:
         """The queue, on the connections that do not carry the journal."""
-        return RedisWork(self._spread, self._plain, self._tags, together=not self._calls.scattered)
+        return RedisWork(self._mender, self._tags, together=not self._calls.scattered)
 
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""
@@ -491,56 +530,6 @@ class RedisStore:
         )
 
 
-def _options(entry: Entry) -> list[Argument]:
-    """The flags of an entry and their arguments, in the order that ``append.lua`` reads them."""
-    _check(entry)
-    flags = ""
-    args: list[Argument] = []
-    if entry.creation:
-        flags += "co" if entry.creation.owned else "c"
-        args.append(entry.creation.digest)
-        if entry.creation.room:
-            flags += "f"
-            args.append(entry.creation.room)
-    if entry.values:
-        flags += "v"
-        args.append(len(entry.values))
-        for digest, value in entry.values.items():
-            args += (digest, value)
-    if entry.status:
-        flags += "s"
-        args.append(entry.status)
-    if entry.summary is not None:
-        flags += "m"
-        args.append(entry.summary)
-    if entry.release:
-        flags += "r"
-    if entry.consumed:
-        flags += "i"
-        args.append(entry.consumed)
-    if entry.keep_ms:
-        flags += "k"
-        args.append(entry.keep_ms)
-    if entry.due_ms:
-        flags += "d"
-        args.append(entry.due_ms)
-    return [flags, *args]
-
-
-def _check(entry: Entry) -> None:
-    """Refuse what would break a law of the store: a fault of the caller, found before anything is sent."""
-    if entry.creation and (entry.seq != 0 or not entry.records):
-        raise ValueError(f"{entry.saga_id}: a creation starts a journal at 0 with at least one record")
-    if entry.consumed and not entry.records:
-        raise ValueError(f"{entry.saga_id}: what consumes a message must bring the records that say so")
-    if entry.status and entry.status not in SAGA_STATES:
-        raise ValueError(f"{entry.saga_id}: {entry.status!r} is no status of a saga")
-    if entry.keep_ms and entry.status not in SAGA_FINAL:
-        raise ValueError(f"{entry.saga_id}: only a finished saga expires")
-    if entry.due_ms and not (entry.release or (entry.creation and not entry.creation.owned)):
-        raise ValueError(f"{entry.saga_id}: a saga that is owned wants no worker")
-
-
 def _failed(error: StoreRefused) -> asyncio.Future[Ack]:
     found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
     found.set_exception(error)
@@ -581,20 +570,3 @@ def _ack(code: int | bytes | list[bytes]) -> Ack:
     if verdict == _FULL:
         return Ack("full")
     return Ack(_VERDICTS[verdict], code // 8)
-
-
-def _head(saga_id: str, fields: Sequence[Any]) -> Head:
-    status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, inbox, summary = fields
-    return Head(
-        saga_id=saga_id,
-        status=str(status, "utf-8"),
-        epoch=int(epoch),
-        owner=str(owner, "utf-8"),
-        owner_ttl_ms=owner_ttl_ms,
-        digest=str(digest, "utf-8"),
-        created_ms=int(created_ms),
-        changed_ms=int(changed_ms),
-        length=length,
-        inbox=inbox,
-        summary=summary,
-    )

@@ -68,6 +68,10 @@ _PAUSE_CEILING_S: Final = 0.5
 _ATTEMPT_S: Final = 5.0
 
 _PERMISSION_HINT: Final = "the user of the URL lacks a permission: docs/stores.md lists what is needed"
+_FOREIGN_HINT: Final = (
+    "another program wrote to a key of the engine: restore the key from a backup, or remove it if what it said may be "
+    "forgotten; give that program another database, or the engine a namespace of its own with ?namespace=NAME"
+)
 _REFUSALS: Final[Sequence[tuple[str, type[Exception] | None, str]]] = (
     ("OOM", OutOfMemoryError, "the server is full: raise its maxmemory, or purge finished sagas sooner"),
     ("READONLY", ReadOnlyError, "this server is a replica: give the address of the primary"),
@@ -75,7 +79,7 @@ _REFUSALS: Final[Sequence[tuple[str, type[Exception] | None, str]]] = (
     ("NOPERM", NoPermissionError, _PERMISSION_HINT),
     ("The user executing the script", None, _PERMISSION_HINT),
     ("ERR The user executing the script", None, _PERMISSION_HINT),
-    ("WRONGTYPE", None, "another program uses keys of this name: choose a namespace of your own with ?namespace=NAME"),
+    ("WRONGTYPE", None, _FOREIGN_HINT),
     ("NOREPLICAS", None, "too few replicas are attached for the server's min-replicas-to-write"),
     ("MOVED", MovedError, "this is a node of a cluster: write redis+cluster:// in its address"),
     ("CROSSSLOT", ClusterCrossSlotError, "this is a node of a cluster: write redis+cluster:// in its address"),
@@ -421,8 +425,8 @@ def passing(error: ResponseError, *, moves: bool, replicas: int) -> bool:
     return moves and (isinstance(error, ReadOnlyError) or "READONLY" in text or "replica instances" in text)
 
 
-def refusal(error: RedisError, url: str) -> StoreRefused:
-    """What the server answered, as an error of ours with a hint."""
+def refusal(error: RedisError, url: str, keys: Sequence[Argument] = ()) -> StoreRefused:
+    """What the server answered, as an error of ours with a hint; ``keys`` are named where the type of one is wrong."""
     if isinstance(error, AuthenticationError | AuthorizationError | AuthenticationWrongNumberOfArgsError):
         hint = "give the right user and password in the URL: redis://USER:PASSWORD@HOST"
         return StoreRefused(f"the store at {url} does not let us in: {error}", hint=hint, url=url)
@@ -431,5 +435,8 @@ def refusal(error: RedisError, url: str) -> StoreRefused:
         if (kind is not None and isinstance(error, kind)) or text.startswith(word) or f"-{word} " in text:
             # redis-py leaves the word out where it knows it.
             said = text if word in text else f"{word} {text}"
+            if word == "WRONGTYPE" and keys:
+                names = (str(key, "utf-8", "replace") if isinstance(key, bytes) else str(key) for key in keys)
+                said = f"{said.rstrip('.')} (one of these, or one beside it: {', '.join(names)})"
             return StoreRefused(f"the store at {url} refused the call: {said}", hint=hint, url=url, reason=word)
     return StoreRefused(f"the store at {url} answered with an error: {text}", hint=None, url=url)

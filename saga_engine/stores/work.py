@@ -6,15 +6,15 @@ timer fires. It changes in the same script as owner and epoch, so a saga is neve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.ports import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from saga_engine.stores.wire import Argument
+    from saga_engine.stores.mending import Mender
 
 _LIVE: Final = tuple(status for status in SAGA_STATES if status not in SAGA_FINAL)
 #: How many sagas one call of the way through a partition looks at: the server is held up for a millisecond at most.
@@ -23,24 +23,12 @@ _LOOK_AT: Final = 500
 _TAKE_AT_ONCE: Final = 1000
 
 
-class Spread(Protocol):
-    """How a script is run over many partitions, given the keys of each; a reply for each call that it took."""
-
-    def __call__(
-        self, name: str, keys_by_tag: Sequence[Sequence[str]], args: Sequence[Argument], /
-    ) -> Awaitable[Sequence[Any]]:
-        """The replies."""
-        ...
-
-
 class RedisWork:
     """A ``WorkStore`` (see ``ports``) beside the journals of a ``RedisStore``."""
 
-    def __init__(
-        self, spread: Spread, plain: Callable[..., Awaitable[Any]], tags: Sequence[str], *, together: bool = True
-    ) -> None:
-        self._spread = spread
-        self._plain = plain
+    def __init__(self, mender: Mender, tags: Sequence[str], *, together: bool = True) -> None:
+        self._mender = mender
+        self._spread, self._plain = mender.spread, mender.plain
         self._tags = tags
         self._together = together  # whether one call may speak of several partitions
 
@@ -104,8 +92,22 @@ class RedisWork:
         if not self._together:
             following = partition + (next_at == SWEEP_START)
             next_at = (following % len(self._tags), *next_at[1:])
-        owned = [(str(saga_id, "utf-8"), epoch) for saga_id, epoch in zip(reply[4::2], reply[5::2], strict=True)]
-        return Swept(next_at, reply[3], owned)
+        owned = [(str(saga_id, "utf-8"), epoch) for saga_id, epoch in zip(reply[5::2], reply[6::2], strict=True)]
+        damaged = [str(saga_id, "utf-8", "replace") for saga_id in reply[4]]
+        return Swept(next_at, reply[3], owned, damaged)
+
+    async def forget(self, owner: str) -> None:
+        """An owner whose session has ended has left no saga behind; see ``ports.WorkStore``."""
+        await self._spread("reclaim", [(f"{tag}owners",) for tag in self._tags], [owner, 0, "", 0, 0])
+
+    async def damage(self) -> Sequence[tuple[str, str]]:
+        """The keys of partitions that have a wrong type; see ``ports.WorkStore``."""
+        found = await self._mender.find(self._tags)
+        return [(word, key) for word, key in found if word != "unfinished"]
+
+    async def mend(self) -> None:
+        """Go on with the mending that somebody has left unfinished, and mend what is damaged now."""
+        await self._mender.mend(self._tags)
 
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
         """What a worker says of itself (JSON), forgotten after ``ttl_ms``."""

@@ -71,12 +71,13 @@ class Listener:
     def __init__(self, freeze_in_backoff: str | None) -> None:
         self.durable: list[str] = []
         self._freeze_in_backoff = freeze_in_backoff
+        self._loop = asyncio.get_running_loop()
 
     def __call__(self, _saga_id: str, record: Record) -> None:
         self.durable.append(type(record).__name__)
         if self._freeze_in_backoff and isinstance(record, StepRetryScheduled):
             # A moment later the driver is idle. The timer of the retry is later still, so this one comes first.
-            asyncio.get_running_loop().call_later(0.01, self._stop)
+            self._loop.call_soon_threadsafe(self._loop.call_later, 0.01, self._stop)
 
     def _stop(self) -> None:
         Path(self._freeze_in_backoff or "").touch()

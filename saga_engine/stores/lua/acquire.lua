@@ -2,7 +2,8 @@
 --
 -- KEYS  journal and head
 -- ARGV  owner, dead_owner ('' for none)
--- Reply {1, epoch, seq, message...} taken; {0, owner, ttl} held by another; {-1} no such saga; {-2} our session has ended
+-- Reply {1, epoch, seq, message...} taken; {0, owner, ttl} held by another; {-1} no such saga; {-2} our session has ended;
+--       {-3} its head is damaged
 --
 -- LAW  Each success makes a new, greater epoch, so a repeat after a lost reply merely makes one more.
 
@@ -10,9 +11,9 @@ local journal, head = KEYS[1], KEYS[2]
 local owner, dead_owner = ARGV[1], ARGV[2]
 local tag, id = parts(head)
 
-local holder = redis.call('HGET', head, 'owner')
-if not holder then
-  return {-1}
+local holder, epoch, status = unpack(redis.call('HMGET', head, 'owner', 'epoch', 'status'))
+if not (holder and status and is_number(epoch)) then
+  return {redis.call('EXISTS', head) == 0 and -1 or -3}
 end
 if ttl_of(tag, owner) == 0 then
   return {-2}

@@ -6,9 +6,10 @@
 --       v values: count, then digest and bytes of each
 --       s status                m summary                        r release
 --       i consumed messages     k keep_ms                        d due_ms
--- Reply the time in ms, then one item for each entry: code + 8 * waiting messages, or the digest of the saga that exists
+-- Reply the time in ms (negative: a key of the partition has a wrong type and wants mending, see `mend`), then one item
+--       for each entry: code + 8 * waiting messages, or the digest of the saga that exists
 --       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more   5 full
---       {text}: a key of this saga has a wrong type, so that nothing can be said or done about it
+--       {text}: the keys of this saga are damaged, so that nothing can be said or done about it
 --
 -- LAWS
 -- 1. An append that is already there, asked again under the same epoch, is 'ok' and nothing is applied a second time.
@@ -22,6 +23,8 @@
 --    without an owner acts on it, so no message waits for nobody.
 -- 6. What nobody owns and has something left to do stands in `due`, by the time when it wants a worker; what is owned
 --    does not.
+-- 7. A key of the partition that somebody else wrote to keeps no entry from being added: what it was to say is in the
+--    heads, of which it is rebuilt.
 --
 -- An entry without flags, the common case, costs three calls: its head, a length, one push. The head says whether there
 -- is an inbox (`mail`) or large values (`values`) to look at. What changes in sorted sets
@@ -29,6 +32,7 @@
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
+local NO_HEAD = {'DAMAGED the head of the saga lacks fields'}
 local KINDS = {'journal:', 'head:', 'values:', 'inbox:'}
 local ALWAYS_THERE = 2
 local NOTHING = {}
@@ -40,6 +44,21 @@ local owner = ARGV[1]
 local now = now_ms()
 local sessions = {}
 local next_arg = 2
+
+local partition_damaged = false
+
+-- A command on a key of the partition, which many sagas share.
+local function shared(...)
+  local found = redis.pcall(...)
+  if type(found) == 'table' and found.err then
+    if not string.find(found.err, 'WRONGTYPE', 1, true) then
+      error(found, 0)
+    end
+    partition_damaged = true
+    return nil
+  end
+  return found
+end
 
 local function take()
   local value = ARGV[next_arg]
@@ -121,7 +140,7 @@ end
 
 local function in_pieces(command, key, values)
   for from = 1, #values, PUSH_AT_ONCE do
-    call(command, key, unpack(values, from, math.min(from + PUSH_AT_ONCE - 1, #values)))
+    shared(command, key, unpack(values, from, math.min(from + PUSH_AT_ONCE - 1, #values)))
   end
 end
 
@@ -142,11 +161,11 @@ end
 
 -- Index entries outlive the keys they speak of; each saga that ends clears away some that are over.
 local function purge(tag)
-  local over = call('ZRANGEBYSCORE', tag .. 'expiry', '-inf', now - 1000, 'LIMIT', 0, PURGE_AT_ONCE)
-  for _, id in ipairs(over) do
+  local over = shared('ZRANGEBYSCORE', tag .. 'expiry', '-inf', now - 1000, 'LIMIT', 0, PURGE_AT_ONCE)
+  for _, id in ipairs(over or {}) do
     if call('EXISTS', tag .. 'head:' .. id) == 0 then
       for status in pairs(FINAL) do
-        call('ZREM', tag .. 'index:' .. status, id)
+        shared('ZREM', tag .. 'index:' .. status, id)
       end
     end
     call('ZREM', tag .. 'expiry', id)
@@ -207,7 +226,7 @@ local function create(journal, head, n, first, last, chosen)
   if chosen.owned and not alive(tag) then
     return FENCED
   end
-  if chosen.room and call('ZCOUNT', tag .. 'due', '-inf', now) >= chosen.room then
+  if chosen.room and (shared('ZCOUNT', tag .. 'due', '-inf', now) or 0) >= chosen.room then
     return FULL
   end
   if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id) > 0 then
@@ -229,7 +248,7 @@ local function create(journal, head, n, first, last, chosen)
     keep(tag, id, chosen.keep_ms, chosen.values_from)
   end
   if holder == '' and chosen.due_ms then
-    wait_for_worker(tag, id, chosen.due_ms, now)
+    wait_for_worker(tag, id, chosen.due_ms, now, shared)
   end
   return holder == '' and RELEASED or OK
 end
@@ -240,7 +259,10 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   end
   local found = call('HMGET', head, 'epoch', 'owner', 'status', 'mail', 'values')
   if not found[1] then
-    return MISSING
+    return call('EXISTS', head) == 0 and MISSING or NO_HEAD
+  end
+  if not (found[2] and found[3]) then
+    return NO_HEAD
   end
   local tag, id = parts(head)
   local inbox = tag .. 'inbox:' .. id
@@ -276,17 +298,17 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     call('LTRIM', inbox, chosen.consumed, -1)
     waiting = math.max(waiting - chosen.consumed, 0)
     if waiting == 0 then
-      call('SREM', tag .. 'wake:' .. owner, id)
+      shared('SREM', tag .. 'wake:' .. owner, id)
       call('HDEL', head, 'mail')
     end
   end
   local released = chosen.release and (waiting == 0 or FINAL[chosen.status or found[3]])
   if released and waiting > 0 then
-    call('SREM', tag .. 'wake:' .. owner, id)
+    shared('SREM', tag .. 'wake:' .. owner, id)
   end
   change_head(head, tag, id, found[3], chosen, released)
   if released and chosen.due_ms then
-    wait_for_worker(tag, id, chosen.due_ms, now)
+    wait_for_worker(tag, id, chosen.due_ms, now, shared)
   end
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms, found[5] or chosen.values_from or waiting > 0)
@@ -314,4 +336,7 @@ for k = 1, #KEYS, 2 do
   reply[#reply + 1] = code
 end
 write_scores()
+if partition_damaged then
+  reply[1] = -now
+end
 return reply

@@ -16,7 +16,8 @@ local interval_us, burst, max_wait_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), to
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 
-local arrival_us = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now_us)
+-- (What is no number, because somebody else wrote it, is written anew.)
+local arrival_us = math.max(tonumber(redis.call('GET', KEYS[1]) or 0) or 0, now_us)
 local wait_ms = math.max(math.ceil((arrival_us - (burst - 1) * interval_us - now_us) / 1000), 0)
 if max_wait_ms and wait_ms > max_wait_ms then
   return -1

@@ -4,7 +4,7 @@
 -- ARGV  for each, the status under whose index it was found, or '' when it was asked for by name
 --
 -- LAW  An index entry whose saga is gone, or has another status by now, is wrong: it is removed by whoever finds it.
---      So is that of a saga with a key of a wrong type, which hides no other saga. Asked for by name it is an error.
+--      A saga with a key of a wrong type hides no other: {text} stands for it. Asked for by name it is an error.
 
 local reply = {}
 for k, head in ipairs(KEYS) do
@@ -12,8 +12,9 @@ for k, head in ipairs(KEYS) do
   if not went and ARGV[k] == '' then
     error(found, 0)
   end
-  found = went and found
-  if ARGV[k] ~= '' and (not found or found[1] ~= ARGV[k]) then
+  if not went then
+    found = {type(found) == 'table' and found.err or tostring(found)}
+  elseif ARGV[k] ~= '' and (not found or (found[1] and found[1] ~= ARGV[k])) then
     local tag, id = parts(head)
     redis.call('ZREM', tag .. 'index:' .. ARGV[k], id)
   end

@@ -23,7 +23,8 @@ end
 -- The latest time that was seen in a partition: what stands for later than now was written by a clock that was wrong
 -- (see `renew`). Seldom written, so that it costs little; at most that much of a step is not made good.
 local function seen_ms(tag, now)
-  local seen = tonumber(redis.call('GET', tag .. 'clock') or 0)
+  local found = redis.pcall('GET', tag .. 'clock')
+  local seen = type(found) == 'string' and tonumber(found) or 0 -- what is no number is written anew
   if now > seen + 5000 then
     redis.call('SET', tag .. 'clock', now)
   end
@@ -31,22 +32,29 @@ local function seen_ms(tag, now)
 end
 
 -- Have a saga that nobody owns wait for a worker until `due_ms`.
-local function wait_for_worker(tag, id, due_ms, now)
+local function wait_for_worker(tag, id, due_ms, now, call)
   if due_ms > now then
     seen_ms(tag, now)
   end
-  redis.call('ZADD', tag .. 'due', math.max(due_ms, now), id)
+  call = call or redis.call
+  call('ZADD', tag .. 'due', math.max(due_ms, now), id)
 end
 
--- The head as a flat list in the order of the client's `Head`, or false when there is no such saga.
+-- Whether a field that the engine wrote as a whole number is one.
+local function is_number(field)
+  return field and #field < 16 and string.find(field, '^%d+$') ~= nil
+end
+
+-- The head as a flat list in the order of the client's `Head`, or false when there is no such saga. Fields that somebody
+-- else removed are false.
 local function describe(head)
   local found = redis.call('HMGET', head, 'status', 'epoch', 'owner', 'digest', 'created_ms', 'changed_ms', 'summary')
-  if not found[1] then
+  if not found[1] and redis.call('EXISTS', head) == 0 then
     return false
   end
   local tag, id = parts(head)
   return {
-    found[1], found[2], found[3], ttl_of(tag, found[3]), found[4], found[5], found[6],
+    found[1], found[2], found[3], ttl_of(tag, found[3] or ''), found[4], found[5], found[6],
     redis.call('LLEN', tag .. 'journal:' .. id), redis.call('LLEN', tag .. 'inbox:' .. id), found[7] or ''
   }
 end

@@ -1,6 +1,6 @@
 -- A piece of the way through a partition's sagas: those of an owner that is gone go into the queue.
 --
--- KEYS  the owners of a partition
+-- KEYS  the owners of a partition ('' for status: of any number)
 -- ARGV  owner, 1 if it is provably dead, status, cursor, how many to look at ('' for status: it has no saga left)
 -- Reply {next cursor, how many were put there}; {-1} the owner lives
 --
@@ -8,6 +8,17 @@
 --      That of a dead one is ended first: a write that it sent with its last breath may still be on its way.
 
 local owners, owner, dead, status = KEYS[1], ARGV[1], ARGV[2] == '1', ARGV[3]
+if #KEYS > 1 then
+  for _, key in ipairs(KEYS) do
+    local its = string.sub(key, 1, -7)
+    if ttl_of(its, owner) > 0 then
+      return {-1}
+    end
+    redis.call('SREM', key, owner)
+    redis.call('DEL', its .. 'wake:' .. owner, its .. 'taken:' .. owner)
+  end
+  return {0, 0}
+end
 local tag = string.sub(owners, 1, -7)
 if dead then
   redis.call('DEL', tag .. 'session:' .. owner)

@@ -3,24 +3,55 @@
 -- KEYS  the owners of partitions
 -- ARGV  owner, 1 to queue what is found or 0 to count it, how many sagas to look at, where to begin (key, status, cursor;
 --       0 0 0 is the beginning), then the statuses
--- Reply {where to go on: key, status, cursor (0 0 0: this was the end), how many orphans, id and epoch of each saga of `owner`...}
+-- Reply {where to go on: key, status, cursor (0 0 0: this was the end), how many orphans, {id of each saga that cannot be
+--       read...}, id and epoch of each saga of `owner`...}
 --
 -- LAWS
 -- 1. A saga whose owner's session has ended is nobody's: the owner can neither write nor acquire.
 -- 2. What rests for a person, and what was given up for its agent (`idle`), wants no worker.
+-- 3. A saga with damaged keys cannot be driven: nobody queues it, and it is told of instead.
 
 local call = redis.call
 local owner, queue, left = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
 local key, status, cursor = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local statuses = #ARGV - 6
 local now = now_ms()
-local reply = {0, 0, '0', 0}
+local reply = {0, 0, '0', 0, {}}
 
 local function is_orphan(tag, id, name, found)
   if found[1] ~= '' then
     return ttl_of(tag, found[1]) == 0
   end
-  return name ~= 'ESCALATED' and not found[3] and not call('ZSCORE', tag .. 'due', id)
+  if name == 'ESCALATED' or found[3] then
+    return false
+  end
+  local due = call('ZSCORE', tag .. 'due', id)
+  return not due or tonumber(due) == math.huge
+end
+
+-- Whether a saga is there and somebody else wrote to its keys.
+local function is_damaged(tag, id, found)
+  if found.err then
+    return true
+  end
+  if not (found[1] and found[4] and is_number(found[2])) then
+    return call('EXISTS', tag .. 'head:' .. id) == 1
+  end
+  return false
+end
+
+-- (Looked at only before it is queued, because it costs.)
+local function can_be_driven(tag, id)
+  local journal, inbox = redis.pcall('LLEN', tag .. 'journal:' .. id), redis.pcall('LLEN', tag .. 'inbox:' .. id)
+  return type(journal) == 'number' and type(inbox) == 'number'
+end
+
+local function add_orphan(tag, id, head)
+  reply[4] = reply[4] + 1
+  if queue then
+    call('HSET', head, 'owner', '')
+    call('ZADD', tag .. 'due', now, id)
+  end
 end
 
 while left > 0 and key < #KEYS do
@@ -31,17 +62,17 @@ while left > 0 and key < #KEYS do
   for i = 1, #piece[2], 2 do
     local id = piece[2][i]
     local head = tag .. 'head:' .. id
-    local found = redis.pcall('HMGET', head, 'owner', 'epoch', 'idle', 'status') -- (an error has no fields)
+    local found = redis.pcall('HMGET', head, 'owner', 'epoch', 'idle', 'status')
     left = left - 1
-    if found[1] and found[4] == name then
-      if found[1] == owner then
-        reply[#reply + 1], reply[#reply + 2] = id, tonumber(found[2])
-      elseif is_orphan(tag, id, name, found) then
-        reply[4] = reply[4] + 1
-        if queue then
-          call('HSET', head, 'owner', '')
-          call('ZADD', tag .. 'due', now, id)
-        end
+    if is_damaged(tag, id, found) then
+      table.insert(reply[5], id)
+    elseif found[4] == name and found[1] == owner then
+      reply[#reply + 1], reply[#reply + 2] = id, tonumber(found[2])
+    elseif found[4] == name and is_orphan(tag, id, name, found) then
+      if can_be_driven(tag, id) then
+        add_orphan(tag, id, head)
+      else
+        table.insert(reply[5], id)
       end
     end
   end

@@ -9,7 +9,8 @@
 -- 1. What was taken is remembered under the nonce, longer than anybody waits for an answer. Asked again with it after a
 --    lost reply, the same sagas are the answer, if they are still ours: nothing is ours without our knowing.
 -- 2. A member of `due` that has ended, is gone, or is owned by a live session is wrong there: whoever finds it removes it.
--- 3. A saga with a key of a wrong type cannot be driven: it is taken out of the queue, and the others are served.
+-- 3. A saga with damaged keys cannot be driven: it is taken out of the queue, and the others are served.
+-- 4. A key of a partition that has a wrong type is an error before anything is written: it is mended, and we are asked again.
 
 local call = redis.call
 local LONGEST = 256
@@ -39,14 +40,14 @@ local function add(tag, id, epoch)
   reply[at + 4], reply[at + 5] = call('LLEN', tag .. 'inbox:' .. id), records
 end
 
--- Owner and status of a saga; false for one that is gone or cannot be read.
+-- Owner and status of a saga; false for one that is gone or cannot be read (`sweep` tells of it).
 local function readable(tag, id)
   local went, found = pcall(function()
     call('LLEN', tag .. 'journal:' .. id)
     call('LLEN', tag .. 'inbox:' .. id)
-    return call('HMGET', tag .. 'head:' .. id, 'owner', 'status')
+    return call('HMGET', tag .. 'head:' .. id, 'owner', 'status', 'epoch')
   end)
-  return went and found[1] and found
+  return went and found[1] and found[2] and is_number(found[3]) and found
 end
 
 for _, due in ipairs(KEYS) do
@@ -54,6 +55,8 @@ for _, due in ipairs(KEYS) do
     reply[2] = 0
     return reply
   end
+  call('ZCARD', due)
+  call('LLEN', tag_of(due) .. 'taken:' .. owner)
 end
 
 local again = false
@@ -81,7 +84,7 @@ for _, due in ipairs(KEYS) do
       call('ZREM', due, id)
       if found and not FINAL[found[2]] and ttl_of(tag, found[1]) == 0 then
         if found[1] ~= '' then
-          call('SREM', tag .. 'wake:' .. found[1], id)
+          redis.pcall('SREM', tag .. 'wake:' .. found[1], id)
         end
         call('HSET', head, 'owner', owner)
         call('HDEL', head, 'idle')

@@ -1,0 +1,111 @@
+-- Keys of a partition that have a wrong type, because somebody else wrote there: they are set aside, and what they said
+-- is rebuilt from the heads.
+--
+-- KEYS  the owners of partitions ('rebuild': of one)
+-- ARGV  'look', status...                 finds them
+--       'aside', status...                renames them
+--       'rebuild', cursor, how many keys to look at
+-- Reply look and aside: a flat list of word and key: 'wrong' of a wrong type (look: still there, aside: there no more),
+--       'aside' what was set aside lately, 'unfinished' a partition that is to be rebuilt; rebuild: the next cursor
+--
+-- LAWS
+-- 1. Nothing is thrown away: what was in the way stands as <tag>damaged:<name> for 30 days.
+-- 2. Whoever sets something aside rebuilds, and if it dies somebody else does: `mending` stands until it is done.
+-- 3. Rebuilding only adds, so it may be repeated, and the partition may be used meanwhile. A saga whose time in `due` was
+--    lost is due now; whoever drives it knows better.
+
+local call = redis.call
+local KEPT_MS = 30 * 86400000
+
+local function type_of(key)
+  return call('TYPE', key).ok
+end
+
+-- Each key of a partition but those of sagas, with its type.
+local function each_key(tag, look_at)
+  for _, name in ipairs({'due', 'expiry'}) do
+    look_at(name, 'zset')
+  end
+  for i = 2, #ARGV do
+    look_at('index:' .. ARGV[i], 'zset')
+  end
+  look_at('owners', 'set')
+  local owners = redis.pcall('SMEMBERS', tag .. 'owners')
+  for _, owner in ipairs(owners) do -- (an error has none)
+    look_at('wake:' .. owner, 'set')
+    look_at('taken:' .. owner, 'list')
+    look_at('report:' .. owner, 'string')
+  end
+end
+
+local function survey(aside)
+  local reply = {}
+  for _, key in ipairs(KEYS) do
+    local tag = string.sub(key, 1, -7)
+    each_key(tag, function(name, wanted)
+      local is = type_of(tag .. name)
+      if is ~= wanted and is ~= 'none' then
+        reply[#reply + 1], reply[#reply + 2] = 'wrong', tag .. name
+        if aside then
+          call('RENAME', tag .. name, tag .. 'damaged:' .. name)
+          call('PEXPIRE', tag .. 'damaged:' .. name, KEPT_MS)
+          call('SET', tag .. 'mending', '1')
+        end
+      end
+      if call('EXISTS', tag .. 'damaged:' .. name) == 1 then
+        reply[#reply + 1], reply[#reply + 2] = 'aside', tag .. 'damaged:' .. name
+      end
+    end)
+    if call('EXISTS', tag .. 'mending') == 1 then
+      reply[#reply + 1], reply[#reply + 2] = 'unfinished', key
+    end
+  end
+  return reply
+end
+
+local function add_head(tag, id, now)
+  local head = tag .. 'head:' .. id
+  local found = redis.pcall('HMGET', head, 'status', 'owner', 'changed_ms', 'idle', 'mail')
+  local status, owner = found[1], found[2] -- (an error has no fields)
+  if not (status and owner) then
+    return
+  end
+  call('ZADD', tag .. 'index:' .. status, 'NX', tonumber(found[3] or now) or now, id)
+  if FINAL[status] then
+    local ttl = call('PTTL', head)
+    if ttl > 0 then
+      call('ZADD', tag .. 'expiry', 'NX', now + ttl, id)
+    end
+  elseif owner == '' then
+    if not found[4] then
+      call('ZADD', tag .. 'due', 'NX', now, id)
+    end
+  else
+    call('SADD', tag .. 'owners', owner)
+    if found[5] then
+      call('SADD', tag .. 'wake:' .. owner, id)
+    end
+  end
+end
+
+local function rebuild(tag, cursor, count)
+  local now = now_ms()
+  local heads, sessions = tag .. 'head:', tag .. 'session:'
+  local found = call('SCAN', cursor, 'MATCH', tag .. '*', 'COUNT', count)
+  for _, key in ipairs(found[2]) do
+    if string.sub(key, 1, #heads) == heads then
+      add_head(tag, string.sub(key, #heads + 1), now)
+    elseif string.sub(key, 1, #sessions) == sessions then
+      call('SADD', tag .. 'owners', string.sub(key, #sessions + 1))
+    end
+  end
+  if found[1] == '0' then
+    call('DEL', tag .. 'mending')
+  end
+  return found[1]
+end
+
+if ARGV[1] == 'rebuild' then
+  return rebuild(string.sub(KEYS[1], 1, -7), ARGV[2], ARGV[3])
+end
+return survey(ARGV[1] == 'aside')

@@ -1,0 +1,228 @@
+"""Somebody with raw access writes to keys that sagas share: they are mended, and no partition stands still."""
+
+import asyncio
+import logging
+
+import pytest
+
+from saga_engine import Coordinator
+from saga_engine.cli import run
+from saga_engine.errors import JournalUnreadable, StoreRefused
+from saga_engine.ports import SWEEP_START, Ack, Creation, Entry
+from saga_engine.stores import open_store
+from tests.servers import DebianRedis
+from tests.stores.test_damaged_keys import give_back, take
+
+pytestmark = pytest.mark.debian_redis
+LONG_MS = 600_000
+BAD, GOOD = "bad", ("good1", "good2", "good3")
+PLAN = {"steps": [{"step_id": 1, "tool": "take", "params": {"x": 1}}]}
+#: Each kind of key that the sagas of a partition share.
+SHARED = ["due", "expiry", "index:RUNNING", "index:PENDING", "owners", "wake:A", "taken:A", "clock"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with DebianRedis() as server:
+        yield server
+
+
+@pytest.fixture
+def raw(server):
+    with server.client() as client:
+        yield client
+        client.flushall()
+
+
+async def opened(server, owner="A"):
+    store = open_store(server.url, patience_s=30)
+    await store.open()
+    await store.open_session(owner, LONG_MS)
+    return store
+
+
+async def begun(server):
+    store = await opened(server)
+    entries = [Entry(name, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True)) for name in (BAD, *GOOD)]
+    assert (await store.append("A", entries)).acks == [Ack("ok")] * 4
+    return store
+
+
+def tag(store, saga_id=BAD):
+    return store._key("", saga_id).removesuffix(f":{saga_id}")
+
+
+def overwrite(raw, key):
+    raw.delete(key)
+    raw.hset(key, "of", b"\xff somebody else")
+
+
+async def swept(store, owner):
+    at, orphans, damaged = SWEEP_START, 0, []
+    while True:
+        found = await store.work().sweep(owner, at)
+        at, orphans = found.at, orphans + found.orphans
+        damaged += found.damaged
+        if at == SWEEP_START:
+            return orphans, damaged
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_every_verb_mends_what_it_meets(server, raw, kind):
+    """All verbs do their work, whatever shared key is damaged, and the sagas of all partitions are taken after it."""
+    store = await begun(server)
+    work = store.work()
+    everywhere = range(work.count)
+    for verb in ["renew", "post", "release", "acquire", "end", "sweep", "list", "overview", "owners", "close", "take"]:
+        overwrite(raw, tag(store) + kind)
+        if verb == "renew":
+            assert (await store.renew("A", LONG_MS)).alive
+        elif verb == "post":
+            await store.post(BAD, b"m")
+            assert list((await store.renew("A", LONG_MS)).wakes) == [BAD]
+        elif verb == "release":
+            await store.release(BAD, 1, 1)
+        elif verb == "acquire":
+            assert (await store.acquire(BAD, "A")).epoch == 2
+        elif verb == "end":
+            one = Entry(BAD, 1, 2, [b"r1"], "COMPENSATING", consumed=1, summary=b"{}", release=True, due_ms=1)
+            assert (await store.append("A", [one])).acks == [Ack("ok", released=True)]
+        elif verb == "sweep":
+            await swept(store, "A")
+        elif verb == "list":
+            assert {head.saga_id for head in await store.list()} == {BAD, *GOOD}
+        elif verb == "overview":
+            assert (await work.overview()).queued == 1
+        elif verb == "owners":
+            assert set(await work.owners(everywhere)) == {"A"}
+        elif verb == "close":
+            await store.close_session("A")
+            await store.open_session("B", LONG_MS)
+            await work.reclaim("A", everywhere)
+        else:
+            taken = [saga.saga_id for saga in (await work.take("B", "n", 10, everywhere)).sagas]
+            assert sorted(taken) == sorted([BAD, *GOOD])
+    await store.close()
+
+
+async def test_what_was_in_the_way_is_told_and_kept(server, raw, caplog, capsys):
+    """The log names the key; doctor says before the mending what is wrong, and after it what was set aside."""
+    store = await begun(server)
+    key = tag(store) + "due"
+    overwrite(raw, key)
+    assert await asyncio.to_thread(run, ["doctor", "--store", server.url]) == 1
+    assert key in capsys.readouterr().out
+    with caplog.at_level(logging.ERROR, "saga_engine"):
+        await store.work().take("A", "n", 1, range(store.work().count))
+    assert key in caplog.text
+    assert raw.hget(tag(store) + "damaged:due", "of") == b"\xff somebody else"
+    await asyncio.to_thread(run, ["doctor", "--store", server.url])
+    assert tag(store) + "damaged:due" in capsys.readouterr().out
+    await store.close()
+
+
+async def test_what_a_dead_mender_left_is_finished(server, raw):
+    """A process died between setting an index aside and rebuilding it: the next one that has a lease rebuilds it."""
+    store = await begun(server)
+    raw.delete(tag(store) + "index:RUNNING")
+    raw.set(tag(store) + "mending", "1")
+    await store.work().mend()
+    assert {head.saga_id for head in await store.list("RUNNING")} == {BAD, *GOOD}
+    assert not raw.exists(tag(store) + "mending")
+    await store.close()
+
+
+async def test_an_end_whose_shared_keys_are_damaged_is_an_end(server, raw):
+    """The commit in which the damage is met stands whole: records, status, indexes and the queue."""
+    store = await begun(server)
+    for kind in SHARED:
+        overwrite(raw, tag(store) + kind)
+    end = Entry(BAD, 1, 1, [b"end"], "COMPLETED", summary=b"{}", release=True, keep_ms=LONG_MS)
+    others = [Entry(name, 1, 1, [b"r1"]) for name in GOOD]
+    reply = await store.append("A", [others[0], end, *others[1:]])
+    assert reply.now_ms > 0
+    assert [ack.verdict for ack in reply.acks] == ["ok"] * 4
+    assert [head.saga_id for head in await store.list("COMPLETED")] == [BAD]
+    assert {head.saga_id for head in await store.list("RUNNING")} == set(GOOD)
+    assert raw.zscore(tag(store) + "expiry", BAD)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [{"epoch": "x"}, {"epoch": None}, {"owner": None}, {"status": None}, {"created_ms": "x"}, {"digest": None}],
+    ids=str,
+)
+async def test_garbage_in_a_head_is_one_sagas(server, raw, garbage):
+    """Queue, sweep and list serve the others; what asks for the damaged saga gets an error that says so."""
+    store = await begun(server)
+    work = store.work()
+    for field, value in garbage.items():
+        raw.hdel(store._key("head", BAD), field) if value is None else raw.hset(store._key("head", BAD), field, value)
+    reply = await store.append("A", [Entry(name, 1, 1, [b"r1"], "COMPENSATING") for name in (BAD, *GOOD)])
+    assert [ack.verdict for ack in reply.acks[1:]] == ["ok"] * 3
+    assert {head.saga_id for head in await store.list()} == set(GOOD)
+    with pytest.raises(JournalUnreadable, match="head of saga bad is damaged"):
+        await store.head(BAD)
+    _, damaged = await swept(store, "A")
+    fatal = not {"created_ms", "digest"} & set(garbage)
+    assert damaged == ([BAD] if fatal else [])
+    await store.close_session("A")
+    await work.reclaim("A", range(work.count))
+    raw.zadd(tag(store) + "due", {BAD: 1})
+    await store.open_session("B", LONG_MS)
+    if fatal:
+        with pytest.raises(JournalUnreadable, match="damaged"):
+            await store.acquire(BAD, "B")
+    taken = {saga.saga_id for saga in (await work.take("B", "n", 10, range(work.count))).sagas}
+    assert taken - {BAD} == set(GOOD)
+    await store.close()
+
+
+async def test_garbage_among_the_members_is_passed_over(server, raw):
+    """Foreign members and scores of queue and index hide no saga; one that would never be due is found."""
+    store = await begun(server)
+    work = store.work()
+    for name in GOOD:
+        await store.release(name, 1, LONG_MS)
+    for number in range(work.count):
+        its = f"saga:{{p{number:02}}}:"
+        raw.zadd(its + "due", {b"\xff\xfe": 1, "": 2, "nobody": 3})
+        raw.zadd(its + "index:RUNNING", {b"\xff\xfe": float("inf"), "": 1.5, "nobody": 1e300})
+        raw.set(its + "clock", "soon")
+    raw.zadd(tag(store, GOOD[0]) + "due", {GOOD[0]: float("inf")})
+    assert {head.saga_id for head in await store.list()} == {BAD, *GOOD}
+    assert (await swept(store, "A")) == (1, [])
+    taken = [saga.saga_id for saga in (await work.take("A", "n", 10, range(work.count))).sagas]
+    assert GOOD[0] in taken
+    assert (await store.renew("A", LONG_MS)).alive
+    await store.close()
+
+
+async def test_workers_go_on(server, raw):
+    """Damage to the shared keys of a partition under live workers: all sagas there and elsewhere end."""
+    async with Coordinator.open(server.url, [take, give_back]) as coordinator:
+        working = asyncio.create_task(coordinator.work())
+        for turn, kind in enumerate(kind for kind in SHARED if not kind.endswith(":A")):
+            names = [f"{name}{turn}" for name in GOOD]
+            for name in names:
+                await coordinator.submit(PLAN, saga_id=name, detach=True)
+                overwrite(raw, tag(coordinator.store, name) + kind)
+            for name in names:
+                assert (await coordinator.wait(name)).status == "COMPLETED"
+    await working
+
+
+async def test_a_resource_that_is_damaged_is_refused_by_name(server, raw):
+    """What must not be forgotten is never rebuilt out of nothing: the error names the key and what to do."""
+    store = await opened(server)
+    guards = store.guard_store()
+    await guards.take("room", ["t"], LONG_MS)
+    (key,) = raw.keys("*}:queue")
+    overwrite(raw, key)
+    with pytest.raises(StoreRefused) as caught:
+        await guards.take("room", ["t"], LONG_MS)
+    assert key.decode() in caught.value.message
+    assert "restore the key" in caught.value.hint
+    assert await guards.take("other room", ["t"], LONG_MS) == "t"
+    await store.close()
