@@ -115,12 +115,15 @@ class GuardStore(Protocol):
         """The statistics of tools, by name of counter."""
         ...
 
-    async def tally(self, name: str) -> Mapping[str, str]:
-        """The entries of a tally: texts by owner."""
+    async def tally(self, name: str, saga_id: str = "") -> Mapping[str, str]:
+        """The entries of a tally: texts by owner; with ``saga_id`` of a tally of that saga."""
         ...
 
-    async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int) -> None:
-        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now."""
+    async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int, saga_id: str = "") -> None:
+        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now.
+
+        With ``saga_id`` it is kept for as long as the saga, if that is one of this store.
+        """
 
     async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
         """Keep the last good result of a read."""

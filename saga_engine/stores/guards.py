@@ -11,7 +11,8 @@ carry a hash tag of their own, so everything that a script changes together live
     saga:{r:<hash>}:queue            zset    tickets by arrival
     saga:{r:<hash>}:alive            zset    tickets by the time they die
     saga:{rate:<hash>}               string  the theoretical arrival time of the next call, in µs
-    saga:{y:<hash>}                  hash    a tally: entries by owner
+    saga:{y:<hash>}                  hash    a tally of no saga: entries by owner
+    saga:{p07}:tally:<id>            hash    the tallies of a saga: entries by hash and owner
 
 Names that may be any text (resources, rates, tallies) are hashed: 32 hex digits of their SHA-256. Every key but the
 statistics expires by itself.
@@ -69,12 +70,15 @@ class RedisGuards:
         namespace: str,
         status: Callable[[str], Awaitable[str | None]],
         driven: Callable[[str], Awaitable[bool]],
+        *,
+        saga_keys: Callable[[str], Sequence[str]],
     ) -> None:
         self._run = run
         self._spread = spread
         self._namespace = namespace
         self._status = status
         self._driven = driven
+        self._saga_keys = saga_keys
 
     # --- the memory of calls ---
 
@@ -198,13 +202,23 @@ class RedisGuards:
             for tool, flat in zip(tools, found, strict=True)
         }
 
-    async def tally(self, name: str) -> Mapping[str, str]:
-        """The entries of a tally: texts by owner."""
-        flat = await self._run("guard_tally", [self._tally_key(name)], ["look"])
+    async def tally(self, name: str, saga_id: str = "") -> Mapping[str, str]:
+        """The entries of a tally: texts by owner; with ``saga_id`` of a tally of that saga."""
+        if saga_id:
+            flat = await self._run("guard_saga_tally", self._saga_keys(saga_id), ["look", _hash(name)])
+        else:
+            flat = await self._run("guard_tally", [self._tally_key(name)], ["look"])
         return {_text(owner): _text(entry) for owner, entry in _pairs(flat)}
 
-    async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int) -> None:
-        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now."""
+    async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int, saga_id: str = "") -> None:
+        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now.
+
+        With ``saga_id`` it is kept for as long as the saga, if that is one of this store.
+        """
+        if saga_id:
+            verb: list[Argument] = ["drop" if entry is None else "set", _hash(name), _ms(ttl_ms), owner]
+            await self._run("guard_saga_tally", self._saga_keys(saga_id), verb if entry is None else [*verb, entry])
+            return
         args: list[Argument] = ["drop", _ms(ttl_ms), owner] if entry is None else ["set", _ms(ttl_ms), owner, entry]
         await self._run("guard_tally", [self._tally_key(name)], args)
 

@@ -4,9 +4,10 @@ One class for every server; a remote, an embedded and a fake one differ only in 
 carry the hash tag of its partition, so everything a script changes together lives in one slot::
 
     saga:{p07}:journal:<id>     list    the records
-    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary, and mail, values, idle
+    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary; mail values tally idle
     saga:{p07}:values:<id>      hash    large values by digest
     saga:{p07}:inbox:<id>       list    messages waiting
+    saga:{p07}:tally:<id>       hash    what the policy has counted (see ``guards``)
     saga:{p07}:index:<STATUS>   zset    id by changed_ms
     saga:{p07}:expiry           zset    id of a finished saga by the time it goes
     saga:{p07}:session:<owner>  string  with a TTL: the lease of a process, which covers all its sagas
@@ -485,7 +486,9 @@ class RedisStore:
 
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""
-        return RedisGuards(self._run, self._spread, self._namespace, self._status, self._driven)
+        return RedisGuards(
+            self._run, self._spread, self._namespace, self._status, self._driven, saga_keys=self._tally_and_head
+        )
 
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")
@@ -521,6 +524,9 @@ class RedisStore:
 
     def _journal_and_head(self, saga_id: str) -> Sequence[str]:
         return [self._key("journal", saga_id), self._key("head", saga_id)]
+
+    def _tally_and_head(self, saga_id: str) -> Sequence[str]:
+        return [self._key("tally", saga_id), self._key("head", saga_id)]
 
     def _not_found(self, saga_id: str) -> SagaNotFound:
         return SagaNotFound(

@@ -225,8 +225,8 @@ OF_CALLS = [
         _GATE,
         (
             (
-                "            await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS)",
-                "            with __import__('contextlib').suppress(Exception):\n                await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS)",
+                "            await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS, self._call.saga_id)",
+                "            with __import__('contextlib').suppress(Exception):\n                await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS, self._call.saga_id)",
             ),
         ),
     ),
@@ -236,8 +236,8 @@ OF_CALLS = [
         _GATE,
         (
             (
-                "        entries = dict(await self._store.tally(tally))",
-                "        try:\n            entries = dict(await self._store.tally(tally))\n        except Exception:\n            entries = {}",
+                "        entries = dict(await self._store.tally(tally, self._call.saga_id))",
+                "        try:\n            entries = dict(await self._store.tally(tally, self._call.saga_id))\n        except Exception:\n            entries = {}",
             ),
         ),
         quick=True,

@@ -27,13 +27,13 @@
 --    heads, of which it is rebuilt.
 --
 -- An entry without flags, the common case, costs three calls: its head, a length, one push. The head says whether there
--- is an inbox (`mail`) or large values (`values`) to look at. What changes in sorted sets
+-- is an inbox (`mail`), large values (`values`) or what the policy has counted (`tally`) to look at. What changes in sorted sets
 -- is gathered, because many entries of a partition change the same ones, and written at the end, also when an entry fails.
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
 local NO_HEAD = {'DAMAGED the head of the saga lacks fields'}
-local KINDS = {'journal:', 'head:', 'values:', 'inbox:'}
+local KINDS = {'journal:', 'head:', 'values:', 'inbox:', 'tally:'}
 local ALWAYS_THERE = 2
 local NOTHING = {}
 local PURGE_AT_ONCE = 64
@@ -229,9 +229,9 @@ local function create(journal, head, n, first, last, chosen)
   if chosen.room and (shared('ZCOUNT', tag .. 'due', '-inf', now) or 0) >= chosen.room then
     return FULL
   end
-  if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id) > 0 then
+  if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id, tag .. 'tally:' .. id) > 0 then
     -- Leftovers of an earlier saga of this name would otherwise become part of this one.
-    call('DEL', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id)
+    call('DEL', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id, tag .. 'tally:' .. id)
   end
   local status = chosen.status or 'PENDING'
   -- A saga may have ended by the time it is first written: its first step could not even be called.
@@ -257,7 +257,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   if chosen.digest then
     return create(journal, head, n, first, last, chosen)
   end
-  local found = call('HMGET', head, 'epoch', 'owner', 'status', 'mail', 'values')
+  local found = call('HMGET', head, 'epoch', 'owner', 'status', 'mail', 'values', 'tally')
   if not found[1] then
     return call('EXISTS', head) == 0 and MISSING or NO_HEAD
   end
@@ -311,7 +311,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     wait_for_worker(tag, id, chosen.due_ms, now, shared)
   end
   if chosen.keep_ms then
-    keep(tag, id, chosen.keep_ms, found[5] or chosen.values_from or waiting > 0)
+    keep(tag, id, chosen.keep_ms, found[5] or found[6] or chosen.values_from or waiting > 0)
   elseif FINAL[found[3]] then
     persist(tag, id)
   end

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("saga_engine.policy")
 
-#: How long a saga's counts are kept after they changed last: as long as finished sagas are by default.
+#: How long counts are kept after they changed last where the store does not know when the saga ends (in Temporal).
 TALLY_MS: Final = 30 * 24 * 3600 * 1000
 #: The entry of a call whose amount nobody can tell.
 _UNCERTAIN: Final = "?"
@@ -119,7 +119,7 @@ class Gate:
         definite = isinstance(outcome, NotDone) and outcome.definite
         for entry in entries:
             if entry.fresh or definite:
-                await self.store.tally_set(entry.tally, call.idempotency_key, None, TALLY_MS)
+                await self.store.tally_set(entry.tally, call.idempotency_key, None, TALLY_MS, call.saga_id)
 
     def _rules(self, tool_name: str) -> tuple[RuleMatcher, ...]:
         found = self._relevant.get(tool_name)
@@ -229,7 +229,7 @@ class _Judging:
         """Why the call passes a limit of the rule; None if it stays within. Notes what it would add."""
         key = self._call.idempotency_key
         tally = f"{rule.name}\n{self._call.saga_id}"
-        entries = dict(await self._store.tally(tally))
+        entries = dict(await self._store.tally(tally, self._call.saga_id))
         before = entries.pop(key, None)
         own, doubt = _own_amount(rule, params)
         text = format(own, "f")
@@ -260,7 +260,7 @@ class _Judging:
         key = self._call.idempotency_key
         self._gate.counted(key, self._entries)
         for entry in self._entries:
-            await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS)
+            await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS, self._call.saga_id)
 
     # --- verdicts ------------------------------------------------------------------------------------------------
 

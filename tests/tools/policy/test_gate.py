@@ -451,9 +451,9 @@ async def test_a_call_that_is_not_made_counts_nothing(store):
     gate = Gate(Policy([rule(max_calls=1), later]), store)
     for step in range(3):
         assert await made(gate, step, {"amount": 50}) == "ask"
-    assert await store.tally("the rule\nsaga") == {}
+    assert await store.tally("the rule\nsaga", "saga") == {}
     assert await made(gate, 7, {"amount": 5}) == "allow"
-    assert list(await store.tally("the rule\nsaga")) == ["saga:7:f:seed"]
+    assert list(await store.tally("the rule\nsaga", "saga")) == ["saga:7:f:seed"]
 
 
 async def test_an_approved_call_beyond_a_limit_is_counted(store):
@@ -463,7 +463,7 @@ async def test_an_approved_call_beyond_a_limit_is_counted(store):
     question = await gate.judge(pay, {}, a_key_call("2"))
     assert await made(gate, 2, approved=question.digest) == "allow"
     assert await made(gate, 3, approved=question.digest) == "ask"
-    assert len(await store.tally("r\nsaga")) == 2
+    assert len(await store.tally("r\nsaga", "saga")) == 2
 
 
 async def test_only_what_a_rule_speaks_of_is_counted(store):
