@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.plans import CheckedPlans, planning_of, select
+from saga_engine.api.plans import CheckedPlans, as_configured, planning_of, select
 from saga_engine.api.starting import first_record, identity_of
 from saga_engine.core.messages import Message, check_amendment
 from saga_engine.core.rehearsal import Rehearsal, rehearse
@@ -44,15 +44,12 @@ from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.worker import Report, Worker
-from saga_engine.settings import check_output_limit
 from saga_engine.stores import open_store
 from saga_engine.tools.guards.chain import GuardedTools
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
-from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.policy.gate import Gate
 from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
-from saga_engine.tools.secrets import allowed_secrets
 from saga_engine.tools.selecting import select_tools
 from saga_engine.tools.threads import start_in_thread
 
@@ -155,14 +152,10 @@ class Coordinator:
         ``PlannerUnavailable`` for a name that names no model; whether it can be asked shows when it is.
         """
         planning = planning_of(planner)
-        check_output_limit(max_output_bytes)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        registry = apply_overrides(declared, tool_options, "tool_options") if tool_options else declared
-        registry.limit_outputs(max_output_bytes)
-        if secrets is not None:
-            registry.allow_secrets(allowed_secrets(secrets, "secrets"))
+        registry = as_configured(declared, tool_options, secrets, max_output_bytes)
         try:
             await backend.open()
         except BaseException:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.compiling import compile_plan
+from saga_engine.settings import check_output_limit
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry
+from saga_engine.tools.secrets import allowed_secrets
 from saga_engine.tools.selecting import select_tools
 
 if TYPE_CHECKING:
@@ -20,6 +22,24 @@ if TYPE_CHECKING:
 
 #: How many checked plans a coordinator remembers, so that a plan run again is not checked again.
 _REMEMBERED_PLANS: Final = 256
+
+
+def as_configured(
+    declared: ToolRegistry,
+    options: Mapping[str, Any] | None,
+    secrets: Mapping[str, Sequence[str]] | None,
+    max_output_bytes: int,
+) -> ToolRegistry:
+    """Declared tools under an operator's options: the tables of tools, the secrets they may get, the size of a result.
+
+    Raises ``SettingInvalid``, ``ToolInvalid``.
+    """
+    check_output_limit(max_output_bytes)
+    registry = apply_overrides(declared, options, "tool_options") if options else declared
+    registry.limit_outputs(max_output_bytes)
+    if secrets is not None:
+        registry.allow_secrets(allowed_secrets(secrets, "secrets"))
+    return registry
 
 
 class CheckedPlans:
