@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.errors import ForkRefused, SagaExists
+from saga_engine.errors import ForkRefused, PlanInvalid, SagaExists
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []
@@ -92,6 +92,16 @@ async def test_a_mended_step_is_run_and_what_came_before_it_is_not() -> None:
         assert (await engine.show(old.saga_id)).report == {
             "compensated": [], "failed": [], "unresolved": [], "left_in_place": [], "clean": True,
         }  # fmt: skip
+
+
+async def test_a_fault_of_form_hides_no_other_problem_of_a_mended_plan() -> None:
+    """All that is wrong with the new plan is told at once, and nothing is taken over."""
+    async with Coordinator.open("memory://", TOOLS) as engine:
+        FULL.add("b")
+        await engine.run(plan(booking("a"), booking("b"), on_failure="pause"), saga_id="s")
+        with pytest.raises(PlanInvalid) as refused:
+            await engine.fork("s", plan=plan(booking("a", why=""), {"tool": "nope"}))
+        assert [problem.path for problem in refused.value.problems] == ["$.steps[0].why", "$.steps[1].tool"]
 
 
 async def test_what_was_taken_over_is_undone_by_the_fork_and_by_nobody_else() -> None:

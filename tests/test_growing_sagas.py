@@ -160,6 +160,13 @@ async def test_what_does_not_fit_is_refused_and_nothing_is_lost() -> None:
         with pytest.raises(PlanInvalid) as error:
             await engine.amend(handle.saga_id, [{"step_id": 1, **booking("x")}, {"step_id": "y", "tool": "nope"}])
         assert {problem.path for problem in error.value.problems} == {"$.steps[0].step_id", "$.steps[1].tool"}
+        with pytest.raises(PlanInvalid) as error:  # a fault of form hides neither of them
+            await engine.amend(
+                handle.saga_id, [{"step_id": 1, "why": "", **booking("x")}, {"step_id": "y", "tool": "nope"}]
+            )
+        assert [problem.path for problem in error.value.problems] == [
+            "$.steps[0].why", "$.steps[0].step_id", "$.steps[1].tool"
+        ]  # fmt: skip
         with pytest.raises(AmendRefused):
             await engine.amend(handle.saga_id, [])
         GATE["hotel"].set()

@@ -25,7 +25,7 @@ from saga_engine.errors import (
     SagaNotFound,
     SettingInvalid,
 )
-from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.model import Plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
@@ -373,7 +373,7 @@ class Coordinator:
         """
         forking = await Forking.of(self.store, self.tools, saga_id, self._fleet.clock.now_ms())
         step = None if run_from is None else str(run_from)
-        fork = await forking.look(None if plan is None else load_plan(plan), new_id, step)
+        fork = await forking.look(plan, new_id, step)
         if dry_run:
             return fork
         if not fork.begun:

@@ -10,9 +10,10 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption, ToolsOption
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from saga_engine.api import Coordinator
     from saga_engine.cli.running import Driven
-    from saga_engine.plan.model import Plan
     from saga_engine.runtime.forking import Fork
     from saga_engine.runtime.outcome import Outcome
     from saga_engine.settings import Settings
@@ -53,10 +54,9 @@ def fork(
       saga fork trip-42 --from pay --tools tools.py
     """
     from saga_engine.cli.options import plan_source, registry_for, settings_for
-    from saga_engine.plan.model import load_plan
 
     settings = settings_for(store, tools)
-    wanted = Wanted(saga_id, None if plan is None else load_plan(plan_source(plan)), run_from, new_id)
+    wanted = Wanted(saga_id, None if plan is None else plan_source(plan), run_from, new_id)
     registry = registry_for(settings)
     if dry_run:
         return _look(wanted, settings, registry, as_json=as_json)
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
     """The fork that is asked for."""
 
     of: str
-    plan: Plan | None
+    plan: bytes | Path | None
     run_from: str | None
     new_id: str | None
 

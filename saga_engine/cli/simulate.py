@@ -75,14 +75,15 @@ def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> Compiled
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.errors import SettingInvalid
     from saga_engine.plan.compiling import compile_plan
-    from saga_engine.plan.model import load_plan
+    from saga_engine.plan.salvage import load_checked
 
-    loaded = load_plan(plan_source(plan))
     if not settings.names_tools:
         raise SettingInvalid(
             "there are no tools to play", hint="give --tools, SAGA_TOOLS or tools in saga.toml; none of them is called"
         )
-    return compile_plan(loaded, registry_for(settings), input=values or None)
+    registry = registry_for(settings)
+    loaded = load_checked(plan_source(plan), registry, input=values or None)
+    return compile_plan(loaded, registry, input=values or None)
 
 
 # --- for people ----------------------------------------------------------------------------------------------------

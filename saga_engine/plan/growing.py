@@ -14,12 +14,14 @@ from typing import Any
 
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.bindings import Template
+from saga_engine.plan.checks import examine
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_draft
 from saga_engine.plan.draft import Draft, DraftStep, draft
 from saga_engine.plan.limits import MAX_ADDITIONS
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.problems import known_names
+from saga_engine.plan.salvage import all_problems
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.plan.values import cut
 
@@ -48,17 +50,6 @@ class Bounds:
     steps: int
 
 
-def grown(plan: Plan, additions: Sequence[Addition]) -> Plan:
-    """The whole plan. Raises ``PlanInvalid`` for faults of form; the paths count the added steps from 0."""
-    body = plan.model_dump(exclude_unset=True)
-    steps = [*body["steps"], *(dict(step) for addition in additions for step in addition.steps)]
-    first = len(steps) - len(additions[-1].steps) if additions else 0
-    try:
-        return load_plan({**body, "steps": steps})
-    except PlanInvalid as error:
-        raise PlanInvalid(_counted_from(error.problems, first)) from error
-
-
 def compile_grown(
     plan: Plan,
     catalog: ToolCatalog | None,
@@ -75,24 +66,55 @@ def compile_grown(
     ``fresh``: the last addition has not been accepted yet, so its steps are judged, by ``bounds`` as well if they are
     given. Raises ``PlanInvalid``; the paths count the added steps from 0.
     """
-    whole = grown(plan, additions)
+    body = plan.model_dump(exclude_unset=True)
+    source = {**body, "steps": [*body["steps"], *(dict(step) for addition in additions for step in addition.steps)]}
+    first = len(source["steps"]) - len(additions[-1].steps)
+
+    def drafted(whole: Plan) -> Draft:
+        return _drafted(whole, len(plan.steps), catalog, additions, input, undos, reads, fresh=fresh, bounds=bounds)
+
+    def problems_of(whole: Plan) -> list[Problem]:
+        made = drafted(whole)
+        examine(made)
+        return made.problems.listed()
+
+    try:
+        whole = load_plan(source)
+    except PlanInvalid as error:
+        problems = all_problems(error, source, problems_of) if fresh else error.problems
+        raise PlanInvalid(_counted_from(problems, first)) from error
+    try:
+        return compile_draft(drafted(whole))
+    except PlanInvalid as error:
+        raise PlanInvalid(_counted_from(error.problems, first)) from error
+
+
+def _drafted(  # noqa: PLR0917
+    whole: Plan,
+    begun_with: int,
+    catalog: ToolCatalog | None,
+    additions: Sequence[Addition],
+    given: Mapping[str, Any] | None,
+    undos: Mapping[str, str],
+    reads: frozenset[str],
+    *,
+    fresh: bool,
+    bounds: Bounds | None,
+) -> Draft:
     first = len(whole.steps) - len(additions[-1].steps)
     remedies: dict[str, str] = {}
-    at = len(plan.steps)
+    at = begun_with
     for addition in additions:
         if addition.remedy:
             remedies |= {step.key: addition.remedy for step in whole.steps[at : at + len(addition.steps)]}
         at += len(addition.steps)
     dropped = frozenset(key for addition in additions for key in addition.dropped)
     judged_from = first if fresh else len(whole.steps)
-    made = draft(whole, catalog, input, undos, reads, judged_from=judged_from, dropped=dropped, remedies=remedies)
+    made = draft(whole, catalog, given, undos, reads, judged_from=judged_from, dropped=dropped, remedies=remedies)
     if fresh:
         _check_bounds(made, made.steps[first:], additions, bounds)
         _check_remedy(made, made.steps[first:])
-    try:
-        return compile_draft(made)
-    except PlanInvalid as error:
-        raise PlanInvalid(_counted_from(error.problems, first)) from error
+    return made
 
 
 def _counted_from(problems: Sequence[Problem], first: int) -> list[Problem]:

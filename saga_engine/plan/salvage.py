@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -41,13 +41,21 @@ def load_checked(
 
     Raises ``PlanInvalid``.
     """
+    if isinstance(source, Plan):
+        return source
     try:
         return load_plan(source)
     except PlanInvalid as error:
-        raise PlanInvalid(_all_problems(error, source, catalog, input)) from None
+        raise PlanInvalid(all_problems(error, source, lambda plan: _further(plan, catalog, input))) from None
 
 
-def _all_problems(error: PlanInvalid, source: Any, catalog: ToolCatalog | None, given: Any) -> list[Problem]:
+def all_problems(
+    error: PlanInvalid, source: Mapping[str, Any] | str | bytes | Path, check: Callable[[Plan], list[Problem]]
+) -> list[Problem]:
+    """What is wrong with the form of a plan, as ``error`` says, and what ``check`` finds in the rest of it.
+
+    The steps keep their places, so ``check`` must not move them.
+    """
     try:
         data = read_source(source)
     except PlanInvalid:
@@ -64,7 +72,7 @@ def _all_problems(error: PlanInvalid, source: Any, catalog: ToolCatalog | None, 
     rest, gone = _pruned(Plan, {**data, "steps": [{"step_id": 0, "tool": "any"}]})
     try:
         plan = load_plan({**(rest or {}), "steps": left})
-        further = _further(plan, catalog, given)
+        further = check(plan)
     except PlanInvalid:
         return error.problems
     known = {(problem.code, problem.path) for problem in error.problems}

@@ -149,7 +149,15 @@ def judge_plan(
     """
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.model import load_plan
+    from saga_engine.plan.salvage import all_problems
     from saga_engine.planner.mending import mend_form, move_pivot_last
+
+    def check(plan: Plan) -> list[Problem]:
+        return [*offer.problems(plan), *check_plan(plan, offer)]
+
+    def check_rest(plan: Plan) -> list[Problem]:
+        mended = move_pivot_last(plan, offer, []) is not plan  # once the form is right, we mend that ourselves
+        return [problem for problem in check(plan) if not (mended and problem.code == "pivot-not-last")]
 
     form = mend_form(data, offer, notes)
     own = form.get("input")
@@ -160,9 +168,9 @@ def judge_plan(
     try:
         plan = load_plan(form)
     except PlanInvalid as error:
-        return None, error.problems
+        return None, all_problems(error, form, check_rest)
     plan = move_pivot_last(plan, offer, notes)
-    return plan, [*offer.problems(plan), *check_plan(plan, offer)]
+    return plan, check(plan)
 
 
 def _prepared(

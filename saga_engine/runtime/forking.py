@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -24,6 +25,7 @@ from saga_engine.errors import ForkRefused, JournalUnreadable, SagaExists, SagaN
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tooling import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
@@ -84,15 +86,18 @@ class Forking:
         """From a saga's journal. Raises ``SagaNotFound``."""
         return cls(store, catalog, await read_records(store, saga_id), now_ms)
 
-    async def look(self, plan: Plan | None, saga_id: str | None, run_from: str | None) -> Fork:
+    async def look(
+        self, plan: Plan | Mapping[str, Any] | str | bytes | Path | None, saga_id: str | None, run_from: str | None
+    ) -> Fork:
         """What a fork would do now; nothing is changed.
 
         Raises ``PlanInvalid``, ``ForkRefused``, and ``SagaExists`` if the id is another saga's.
         """
         if self._handed_to is None:
             check_fork(self._old)
-        given = plan if plan is not None else self._whole_plan()
-        compiled = compile_plan(given, self._catalog, input=self._first.input)
+        told = self._first.input
+        given = self._whole_plan() if plan is None else load_checked(plan, self._catalog, input=told)
+        compiled = compile_plan(given, self._catalog, input=told)
         if run_from is not None and run_from not in compiled.by_key:
             raise ForkRefused(
                 f"the plan has no step {run_from}", hint=f"steps: {', '.join(list(compiled.by_key)[:50])}"

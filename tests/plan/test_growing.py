@@ -65,6 +65,21 @@ def test_what_is_added_is_checked_like_a_plan(step: dict[str, Any], expected: tu
     assert expected in faults(Addition([step], dropped=("b",)))
 
 
+def test_a_fault_of_form_hides_no_other_problem_of_what_is_added() -> None:
+    """One misspelt field, and all else is told with it, with what its author may not use: exactly as without it."""
+    steps = [
+        {"step_id": "a", "tool": "any", "params": {"x": "$secret.OTHER"}},
+        {"step_id": "c", "tool": "nope", "params": {"x": "$output.step_9.id"}},
+        {"step_id": "d", **HOTEL},
+    ]
+    without = faults(Addition(steps), bounds=BOUNDS)
+    assert {code for code, _ in without} >= {
+        "step-duplicate", "secret-not-allowed", "tool-unknown", "binding-unknown-step", "tool-not-allowed", "limit-steps"
+    }  # fmt: skip
+    misspelt = [steps[0], steps[1], {**steps[2], "parms": {}}]
+    assert faults(Addition(misspelt), bounds=BOUNDS) == [("field-unknown", "$.steps[2].parms"), *without]
+
+
 def test_a_second_addition_builds_on_the_first() -> None:
     """Only the last addition is judged; the earlier ones were accepted, whatever the tools are now."""
     first = Addition([{"step_id": "x", "tool": "gone"}])

@@ -75,6 +75,29 @@ async def test_every_kind_of_bad_answer_is_named(said: Any, code: str) -> None:
     assert code in planner.codes[1]
 
 
+async def test_a_fault_of_form_hides_no_other_problem_from_the_model() -> None:
+    """Every round costs: what is misspelt is told with what was not offered and what does not fit, in one round."""
+    early = {**MAIL, "step_id": 1, "params": {"to": "a", "text": "$secret.TOKEN"}}
+    said = {"steps": [early, {**FLIGHT, "step_id": 2, "why": "cheap"}, {**HOTEL, "step_id": 3, "tool": "nope"}]}
+    planner = Scripted(said, GOOD)
+    assert (await plan(planner)).rounds == 2
+    repair = planner.asked[1].repair
+    assert repair is not None
+    assert {(p.code, p.path) for p in repair.problems} >= {
+        ("field-unknown", "$.steps[1].why"),
+        ("secret-not-offered", "$.steps[0].params.text"),
+        ("tool-unknown", "$.steps[2].tool"),
+    }
+
+
+async def test_what_will_be_mended_is_not_told_beside_a_fault_of_form() -> None:
+    """A pivot too early is moved by us once the form is right: the model need not hear of it."""
+    early = {**MAIL, "step_id": 1, "params": {"to": "a", "text": "b"}}
+    planner = Scripted({"steps": [early, {**FLIGHT, "step_id": 2, "why": "cheap"}, {**HOTEL, "step_id": 3}]}, GOOD)
+    assert (await plan(planner)).rounds == 2
+    assert planner.codes[1] == ["field-unknown"]
+
+
 async def test_after_the_last_round_the_error_has_the_transcript() -> None:
     """N rounds are N questions; then it is an error with everything that was said, cut."""
     planner = Scripted(BAD, "x" * 100_000, BAD)
