@@ -8,6 +8,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import Interrupted
+from saga_engine.runtime import audit
 from tests.kill.polling import eventually
 
 ENDED: list[BaseException] = []
@@ -128,6 +129,34 @@ def test_who_waits_for_a_saga_that_ended_its_loop_hears_of_it() -> None:
         with pytest.raises(Interrupted):
             runner.run(handle.wait())
         runner.run(opening.__aexit__(None, None, None))
+
+
+def test_what_ends_a_driver_gives_its_saga_back_before_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process lives on and sweeps nothing for an hour, as long as its lease lasts: the saga is free all the same."""
+    monkeypatch.setattr(audit, "_EVERY_S", 3600.0)
+    ENDED.clear()
+
+    async def begun(coordinator: Coordinator) -> None:
+        handle = await coordinator.submit(plan("take", "interrupt"), saga_id="s1")
+        await handle.wait()
+
+    async def given_back(coordinator: Coordinator) -> None:
+        async def is_free() -> bool:
+            return not (await coordinator.store.head("s1")).owner
+
+        async with asyncio.timeout(20):
+            await eventually(is_free, "the saga to be given back")
+            assert (await coordinator.resume("s1")).completed
+
+    with asyncio.Runner() as runner:
+        opening = Coordinator.open("memory://", TOOLS, lease_s=3600)
+        coordinator = runner.run(opening.__aenter__())
+        with pytest.raises((KeyboardInterrupt, Interrupted)):
+            runner.run(begun(coordinator))
+        try:
+            runner.run(given_back(coordinator))
+        finally:
+            runner.run(opening.__aexit__(None, None, None))
 
 
 async def test_a_worker_finds_what_nobody_owns_and_nobody_queued() -> None:
