@@ -67,6 +67,31 @@ async def test_saying_it_again_is_no_conflict() -> None:
         assert {outcome.status for outcome in outcomes} == {"COMPENSATED"}
 
 
+@pytest.mark.parametrize("other", ["not-happened", "leave"])
+async def test_two_who_answer_at_the_same_time(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have found the question open. Who was later hears where the saga stands, or that it was answered otherwise."""
+    await resting("memory://together-" + other)
+    async with Coordinator.open("memory://together-" + other, [lost, unbook], on_escalation=()) as engine:
+        inbox, both, looks = engine.store.inbox, asyncio.Barrier(2), []
+
+        async def looked(saga_id: str) -> list[bytes]:
+            found = await inbox(saga_id)
+            looks.append(found)
+            if len(looks) <= 2:
+                async with asyncio.timeout(30):
+                    await both.wait()
+            return found
+
+        monkeypatch.setattr(engine.store, "inbox", looked)
+        answers = [engine.decide("s", 1, "not-happened"), engine.decide("s", 1, other)]
+        found = await asyncio.gather(*answers, return_exceptions=True)
+        assert looks[:2] == [[], []]
+        refusals = [each for each in found if isinstance(each, Exception)]
+        assert [type(each) for each in refusals] == ([] if other == "not-happened" else [DecisionRefused])
+        made = [record for record in await engine.history("s") if record["k"] in {"DecisionMade", "MessageRefused"}]
+        assert [record["k"] for record in made] == ["DecisionMade", "MessageRefused"]
+
+
 async def test_a_wrong_clock_here_refuses_no_valid_approval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether an approval has expired is a question for the store's clock, not for that of who answers."""
     policy = {"rules": [{"name": "ask", "tools": ["buy"], "verdict": "ask", "expires_s": 3600}]}

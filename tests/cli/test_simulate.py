@@ -123,6 +123,8 @@ def test_an_invalid_plan_is_told_as_by_check(cli, book) -> None:
         checked = cli("check", "p.json", "--tools", str(TOOLS), *more)
         assert simulated == checked
         assert simulated.code == 7
+    cli.plan("p.json", {**book("a"), "why": "cheap"}, {"tool": "boook"})
+    assert cli("simulate", "p.json", "--tools", str(TOOLS)) == cli("check", "p.json", "--tools", str(TOOLS))
 
 
 def test_inputs_count(cli, book) -> None:
