@@ -54,18 +54,23 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
     """
     in_flight: set[tuple[str, Direction]] = set()
     asking: set[str] = set()
+    alerting: set[str] = set()
     for record in records:
         sort: Sort = "decided"
         if isinstance(record, r.SagaStarted | r.SagaResumed):
             sort = "owner"
             in_flight.clear()
             asking.clear()
+            alerting.clear()
         elif isinstance(record, _MESSAGES) or (isinstance(record, r.StepsAdded) and record.written is None):
             sort = "message"
         elif isinstance(record, r.StepQueued | r.StepBegun):
             sort = "guard"
-        elif isinstance(record, r.AlertSent | r.AlertFailed):
+        elif isinstance(record, r.AlertIntended):
+            alerting.add(record.question)
+        elif isinstance(record, r.AlertSent | r.AlertFailed) and record.question in alerting:
             sort = "outcome"
+            alerting.discard(record.question)
         elif isinstance(record, r.StepIntended | r.ProbeIntended):
             in_flight.add((record.step, record.direction))
         elif isinstance(record, r.PlannerAsked):

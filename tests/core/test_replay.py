@@ -129,7 +129,7 @@ def test_every_kind_of_record_has_its_sort() -> None:
 
 
 def test_an_answer_and_a_decision_of_one_kind_are_told_apart() -> None:
-    """A failure is an answer while a call is in flight, and a decision when its params do not fit."""
+    """A failure is an answer while a call, or an alert, is in flight, and a decision when nothing is."""
     error = ErrorInfo("e", "m")
     records = [
         r.StepIntended(at=1, step="1"),
@@ -141,9 +141,15 @@ def test_an_answer_and_a_decision_of_one_kind_are_told_apart() -> None:
         r.StepIntended(at=7, step="3"),
         r.SagaResumed(at=8, owner="o", epoch=2),
         r.StepEscalated(at=9, step="3", question="q", kind="in-doubt", options=[]),
+        r.AlertIntended(at=10, question="q", attempt=1),
+        r.AlertFailed(at=11, question="q", error=error, delay_ms=1000),
+        r.AlertIntended(at=12, question="q", attempt=2),
+        r.SagaResumed(at=13, owner="p", epoch=3),
+        r.AlertFailed(at=14, question="q", error=error, delay_ms=-1),
     ]
     assert list(sorts(records)) == [
-        *("decided", "outcome", "decided", "decided", "outcome", "decided", "decided", "owner", "decided")
+        *("decided", "outcome", "decided", "decided", "outcome", "decided", "decided", "owner", "decided"),
+        *("decided", "outcome", "decided", "owner", "decided"),
     ]
 
 
