@@ -33,6 +33,7 @@ def fine(city: str) -> dict:
 
 def broken(cli: Cli, *steps: dict[str, Any], log: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Ran:
     (cli.folder / "tools.py").write_text(BROKEN)
+    (cli.folder / "saga.toml").write_text('[secrets]\nallow = { lookup = ["ROOM_TOKEN"] }\n')
     cli.plan("p.json", *steps, task_id="t")
     return cli("submit", "p.json", "--tools", "tools.py", *log, env=env)
 

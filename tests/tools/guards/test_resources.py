@@ -23,7 +23,7 @@ async def nobody_holds(store, key):
 async def until_joined(store, key, number):
     """Wait until so many tickets stand in the queue, by looking behind the store's back."""
     queue = store._queue_keys(key)[0]
-    wire = await store._run.__self__.others._connector.connect()
+    wire = await store._run.__self__._calls.others._connector.connect()
 
     async def enough():
         return await wire.call(["ZCARD", queue]) >= number
