@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -24,6 +24,7 @@ except ImportError as error:
     ) from error
 
 from saga_engine.api.escalation import Hooks, escalation_of
+from saga_engine.api.shared_store import SharedStore
 from saga_engine.api.starting import first_record
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
@@ -31,13 +32,13 @@ from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.trace import declared
-from saga_engine.errors import PlanInvalid, Problem, SagaNotFound, SettingInvalid
+from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
-from saga_engine.ports import Advisor, GuardStore, Observer, Planner, Store
+from saga_engine.ports import Advisor, Observer, Planner, Store
 from saga_engine.runtime.advising import advise
 from saga_engine.runtime.endings import other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
@@ -46,11 +47,11 @@ from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.outcome import Outcome
 from saga_engine.runtime.performer import means_of
 from saga_engine.settings import check_output_limit
-from saga_engine.stores import open_store
 from saga_engine.temporal import wire
 from saga_engine.temporal.activities import Hands, declarations_of
 from saga_engine.temporal.client import TemporalSagas, connect
 from saga_engine.temporal.folding import state_of
+from saga_engine.temporal.lookup import SagasOfBoth
 from saga_engine.temporal.values import storage
 from saga_engine.temporal.worker import work
 from saga_engine.temporal.workflow import SagaFlow
@@ -79,8 +80,6 @@ _LOOK_MOST_S: Final = 1.0
 _MAX_STEPS: Final = 2000
 #: A run of a workflow begins with some events; it must get further than that.
 _LEAST_EVENTS: Final = 20
-#: How long large values are kept. It is more than any saga takes that people have not forgotten.
-_KEEP_VALUES_MS: Final = 400 * 86_400_000
 
 
 # (Unsandboxed: the sandbox would import the engine anew for each saga, and what it forbids, the pure core does not do
@@ -443,10 +442,11 @@ async def serve(
         shared = SharedStore.of(store, durability, patience_s)
         stack.push_async_callback(shared.close)
         client = await connect(engine, None if store is None else storage(shared), patience_s=patience_s)
-        guards = cast("GuardStore", SagasInTemporal(await shared.guards(), TemporalSagas(client, task_queue)))
+        guards = await shared.guards()
+        sagas = SagasOfBoth(guards, TemporalSagas(client, task_queue))
         clock = StoreClock()
         gate = None if rules is None else Gate(rules, guards)
-        chain = GuardedTools(registry, guards, gate=gate, clock=clock, lease_s=lease_s)
+        chain = GuardedTools(registry, guards, gate=gate, clock=clock, sagas=sagas, lease_s=lease_s)
         stack.push_async_callback(chain.close)
         people = escalation_of(on_escalation)
         asked, may = _advisor(planner, advisor, semantic)
@@ -493,85 +493,3 @@ def _advisor(
 
 def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
     return select_tools(words, catalog, limit=limit)
-
-
-class SharedStore:
-    """A store as Temporal's workers and clients use it: large values by digest, and what guards share.
-
-    It is opened when it is first needed: most sagas have no large value, and most clients look at small ones.
-    """
-
-    def __init__(self, store: Store, *, ours: bool) -> None:
-        self._store = store
-        self._ours = ours
-        self._tried = False
-        self._opened = False
-        self._opening = asyncio.Lock()
-
-    @classmethod
-    def of(cls, store: str | Store | None, durability: str, patience_s: float) -> SharedStore:
-        """The store behind a URL; without one, a place in this process. Raises ``StoreUrlInvalid``."""
-        if store is None:
-            return cls(open_store("memory://", durability="relaxed", patience_s=patience_s), ours=True)
-        if isinstance(store, str):
-            return cls(open_store(store, durability=durability, patience_s=patience_s), ours=True)
-        return cls(store, ours=False)
-
-    async def guards(self) -> GuardStore:
-        """What guards share. Raises ``StoreUnavailable`` and ``StoreTooWeak``."""
-        async with self._opening:
-            if self._ours and not self._opened:
-                self._tried = True
-                await self._store.open()
-                self._opened = True
-        return self._store.guard_store()
-
-    async def put(self, digest: str, data: bytes) -> None:
-        """Keep a large value."""
-        # What a digest stands for never changes; the history has nothing else than the digest.
-        await (await self.guards()).keep_value(_values_of(digest), digest, data, _KEEP_VALUES_MS)
-
-    async def get(self, digest: str) -> bytes | None:
-        """A large value; None if it is not there."""
-        found = await (await self.guards()).good(_values_of(digest), digest)
-        return None if found is None else found[0]
-
-    async def close(self) -> None:
-        """Give back connections; an embedded server that was started for this ends with its last client."""
-        if self._tried:
-            await self._store.close()
-
-
-def _values_of(digest: str) -> str:
-    """In whose name a value is kept, one of several, so that a cluster shares the load; no tool can be called so."""
-    return f"temporal values/{digest[:2]}"
-
-
-class SagasInTemporal:
-    """A guard store that knows of the sagas in Temporal, too, beside those of its own store."""
-
-    def __init__(self, store: GuardStore, sagas: TemporalSagas) -> None:
-        self._store = store
-        self._sagas = sagas
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def saga_status(self, saga_id: str) -> str | None:
-        """The status of a saga of the store or of Temporal; None if there is none."""
-        status = await self._store.saga_status(saga_id)
-        if status is not None:
-            return status
-        try:
-            return (await self._sagas.standing(saga_id)).status
-        except SagaNotFound:
-            return None
-
-    async def saga_driven(self, saga_id: str) -> bool:
-        """Whether somebody drives a saga: Temporal does as long as its workflow is open."""
-        if await self._store.saga_driven(saga_id):
-            return True
-        try:
-            return not (await self._sagas.standing(saga_id)).closed
-        except SagaNotFound:
-            return False

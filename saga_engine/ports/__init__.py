@@ -5,7 +5,7 @@ Everything here is a protocol or a plain message; the rooms behind the doors nev
 
 from __future__ import annotations
 
-from saga_engine.ports.guards import BreakerState, Claim, GuardStore
+from saga_engine.ports.guards import BreakerState, Claim, GuardStore, SagaLookup
 from saga_engine.ports.people import Escalation, EscalationHook, Observer, Question
 from saga_engine.ports.planner import (
     Advisor,
@@ -36,6 +36,7 @@ from saga_engine.ports.store import (
     StorePromise,
 )
 from saga_engine.ports.tools import Call, Clock, Tools
+from saga_engine.ports.values import ValueStore
 from saga_engine.ports.work import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking, WorkStore
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "Renewal",
     "Repair",
     "ReplanRequest",
+    "SagaLookup",
     "StepsCheck",
     "Store",
     "StorePromise",
@@ -79,5 +81,6 @@ __all__ = [
     "Taken",
     "Taking",
     "Tools",
+    "ValueStore",
     "WorkStore",
 ]

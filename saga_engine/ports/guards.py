@@ -32,8 +32,25 @@ class BreakerState(NamedTuple):
     opens_ms: int = 0
 
 
-class GuardStore(Protocol):
+class SagaLookup(Protocol):
+    """What the guards ask about the other sagas whose calls they remember.
+
+    Both methods raise ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``.
+    """
+
+    async def saga_status(self, saga_id: str) -> str | None:
+        """The status of a saga; None if there is no such saga."""
+        ...
+
+    async def saga_driven(self, saga_id: str) -> bool:
+        """Whether somebody drives a saga now."""
+        ...
+
+
+class GuardStore(SagaLookup, Protocol):
     """Shared, durable state of guards. Every verb is atomic, judged on the server's clock, and safe to repeat.
+
+    It looks up the sagas of its own store.
 
     All methods raise ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``. An ``owner`` is an idempotency
     key: the same for every attempt of one step in one direction. ``memory`` is a digest of a call's params.
@@ -62,14 +79,6 @@ class GuardStore(Protocol):
 
     async def unrely(self, tool: str, owner: str, relying: str) -> None:
         """``relying`` no longer relies on the result of ``owner``."""
-
-    async def saga_status(self, saga_id: str) -> str | None:
-        """The status of a saga in this store; None if there is no such saga."""
-        ...
-
-    async def saga_driven(self, saga_id: str) -> bool:
-        """Whether a live process drives a saga of this store now."""
-        ...
 
     async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
         """Put tickets in the queue for a resource, in this order, or keep those that are in it alive for ``ttl_ms``.
@@ -127,9 +136,6 @@ class GuardStore(Protocol):
 
     async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
         """Keep the last good result of a read."""
-
-    async def keep_value(self, tool: str, memory: str, value: bytes, ttl_ms: int) -> None:
-        """Keep what ``good`` then finds, as durably as a journal: it may be large, and somebody relies on it."""
 
     async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
         """The last good result of a read and its age in ms."""

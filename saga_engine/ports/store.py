@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
 from saga_engine.ports.guards import GuardStore
+from saga_engine.ports.values import ValueStore
 from saga_engine.ports.work import WorkStore
 
 #: Where a page begins: partition and cursor, each as the store counts them.
@@ -236,6 +237,10 @@ class Store(Protocol):
 
     def guard_store(self) -> GuardStore:
         """What the guards of all processes share, in the same place as the journals."""
+        ...
+
+    def value_store(self) -> ValueStore:
+        """Large values of sagas whose journals lie elsewhere."""
         ...
 
     def work(self) -> WorkStore:

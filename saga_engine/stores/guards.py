@@ -226,10 +226,6 @@ class RedisGuards:
         """Keep the last good result of a read for ``ttl_ms`` from now."""
         await self._run("guard_good", [self._tool_key(tool, f"good:{memory}")], ["keep", _ms(ttl_ms), result])
 
-    async def keep_value(self, tool: str, memory: str, value: bytes, ttl_ms: int) -> None:
-        """Keep what ``good`` then finds, as durably as a journal."""
-        await self._run("guard_value", [self._tool_key(tool, f"good:{memory}")], [_ms(ttl_ms), value])
-
     async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
         """The last good result of a read and its age in ms."""
         found = await self._run("guard_good", [self._tool_key(tool, f"good:{memory}")], ["look"])

@@ -22,7 +22,8 @@ carry the hash tag of its partition, so everything a script changes together liv
     saga:{p07}:mark             string  with a TTL: what confirmations by replicas wait for (see ``wire``)
     saga:meta                   hash    format, partitions
 
-The keys of the guards are in ``guards``; the verbs for workers are in ``work``.
+The keys of the guards are in ``guards``, those of large values without a journal here in ``values``; the verbs for
+workers are in ``work``.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ from saga_engine.stores.entries import damaged_head, head_of, options
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.index import Candidate, latest, scanned
 from saga_engine.stores.mending import Mender
+from saga_engine.stores.values import RedisValues
 from saga_engine.stores.wire import refusal
 from saga_engine.stores.work import RedisWork
 
@@ -489,6 +491,10 @@ class RedisStore:
         return RedisGuards(
             self._run, self._spread, self._namespace, self._status, self._driven, saga_keys=self._tally_and_head
         )
+
+    def value_store(self) -> RedisValues:
+        """Large values of sagas whose journals lie elsewhere, on the connections that do not carry the journal."""
+        return RedisValues(self._run, self._plain, self._namespace)
 
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -21,19 +21,11 @@ from temporalio.converter import (
 
 from saga_engine.core.codec import INLINE_LIMIT
 from saga_engine.errors import JournalUnreadable
+from saga_engine.ports import ValueStore
 
 _NAME: Final = "saga-store"
-
-
-class ValueStore(Protocol):
-    """Where bytes are kept by their digest. Storing the same bytes twice is the same as once."""
-
-    async def put(self, digest: str, data: bytes) -> None:
-        """Keep the bytes, durably when it returns. Raises ``StoreUnavailable`` or ``StoreRefused``."""
-
-    async def get(self, digest: str) -> bytes | None:
-        """The bytes; None if they are not there. Raises ``StoreUnavailable`` or ``StoreRefused``."""
-        ...
+#: How long large values are kept: longer than any saga takes that people have not forgotten.
+KEEP_MS: Final = 400 * 86_400_000
 
 
 class ValueDriver(StorageDriver):
@@ -60,7 +52,7 @@ class ValueDriver(StorageDriver):
         for payload in payloads:
             data = payload.SerializeToString(deterministic=True)
             digest = sha256(data).hexdigest()
-            await self._store.put(digest, data)
+            await self._store.put(digest, data, KEEP_MS)
             claims.append(StorageDriverClaim({"digest": digest}))
         return claims
 

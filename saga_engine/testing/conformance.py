@@ -26,6 +26,7 @@ import pytest
 from saga_engine.core.transitions import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import PAGE_START, Ack, Acquired, Creation, Entry, Head, Held, PagePlace, Store
+from saga_engine.testing.value_conformance import ValueConformance
 from saga_engine.testing.work_conformance import WorkConformance
 
 if TYPE_CHECKING:
@@ -566,7 +567,7 @@ class _Lists:
         return True
 
 
-class StoreConformance(_Journal, _Leases, _Mail, _Lists, WorkConformance):
+class StoreConformance(_Journal, _Leases, _Mail, _Lists, WorkConformance, ValueConformance):
     """All of it. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio

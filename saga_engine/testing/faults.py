@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Renewal,
         Store,
         StorePromise,
+        ValueStore,
         WorkStore,
     )
 
@@ -264,6 +265,10 @@ class FaultyStore:
     def guard_store(self) -> GuardStore:
         """That of the inner store, with a fault point around each verb: ``guard_claim``, ``guard_remember``, ..."""
         return cast("GuardStore", _FaultyVerbs(self.inner.guard_store(), self.faults, "guard"))
+
+    def value_store(self) -> ValueStore:
+        """That of the inner store, with a fault point around each verb: ``value_put`` and ``value_get``."""
+        return cast("ValueStore", _FaultyVerbs(self.inner.value_store(), self.faults, "value"))
 
     def work(self) -> WorkStore:
         """That of the inner store, with a fault point around each verb: ``work_take``, ``work_reclaim``, ..."""

@@ -5,7 +5,6 @@ import uuid
 
 import pytest
 
-from saga_engine.api.temporal import SharedStore
 from saga_engine.errors import SettingInvalid, StoreTooWeak, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
@@ -280,9 +279,9 @@ def test_a_mark_lies_beside_what_it_marks(command, key, mark):
 
 async def test_large_values_of_temporal_wait_for_replicas(world, store, replica):
     """The history holds nothing but their digest, so they are kept as safely as a journal."""
-    shared = SharedStore(world.store(), ours=False)
-    await shared.put("d" * 64, b"large")
-    assert await shared.get("d" * 64) == b"large"
+    values = world.store().value_store()
+    await values.put("d" * 64, b"large", 60_000)
+    assert await values.get("d" * 64) == b"large"
     replica.freeze()
     with pytest.raises(StoreUnavailable, match="did not confirm"):
-        await shared.put("e" * 64, b"large")
+        await values.put("e" * 64, b"large", 60_000)

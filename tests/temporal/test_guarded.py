@@ -195,9 +195,11 @@ async def test_a_missing_tool_leaves_the_saga_as_it_is(place: Place) -> None:
 
 async def test_waiting_for_a_worker_fills_no_history(place: Place) -> None:
     """A call that nobody can begin yet is offered again and again; the saga is continued in other runs meanwhile."""
-    async with place.client(TOOLS, events=20) as coordinator:
-        async with place.worker([login]):
-            saga_id = await coordinator.submit(wired(1.0), saga_id=place.saga_id("f"))
+    plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "t"}}]}
+    # The server may hand the call to the first worker while that one drains: a read is then made again after the lease.
+    async with place.client(TOOLS, events=20, lease_s=10.0) as coordinator:
+        async with place.worker([unwire]):
+            saga_id = await coordinator.submit(plan, saga_id=place.saga_id("f"))
 
             async def continued() -> bool:
                 return len(await place.histories(coordinator, saga_id)) > 1
@@ -207,7 +209,7 @@ async def test_waiting_for_a_worker_fills_no_history(place: Place) -> None:
             outcome = await coordinator.wait(saga_id)
             await place.replayed(coordinator, saga_id)
     assert outcome.completed
-    assert MADE == [("wire", 1.0)]
+    assert set(MADE) == {("t", "")}
 
 
 async def test_a_tool_that_changed_becomes_a_question(place: Place) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from saga_engine.plan.tooling import ToolSpec
-    from saga_engine.ports import Call, Clock, GuardStore
+    from saga_engine.ports import Call, Clock, GuardStore, SagaLookup
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.registry import ToolRegistry
 
@@ -72,8 +72,9 @@ class _Prepared(NamedTuple):
 class GuardedTools:
     """Calls the tools of a registry through their guards. Implements ``ports.Tools``.
 
-    It belongs to one event loop. ``lease_s``: how long a resource stays taken when its holder's process has died.
-    ``breaker_fresh_s``: how old the picture of the breakers may be; 0 looks at each call.
+    It belongs to one event loop. ``sagas``: where the memory looks up other sagas; None: in the ``store``. ``lease_s``:
+    how long a resource stays taken when its holder's process has died. ``breaker_fresh_s``: how old the picture of the
+    breakers may be; 0 looks at each call.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class GuardedTools:
         *,
         gate: Gate | None,
         clock: Clock,
+        sagas: SagaLookup | None = None,
         lease_s: float = 15.0,
         breaker_fresh_s: float = FRESH_S,
     ) -> None:
@@ -94,7 +96,7 @@ class GuardedTools:
         self._waiting = Waiting(clock)
         self._queues = Queues(store, self._waiting, lease_s)
         self._counting = Counting(store, self._chores)
-        self._memories = Memories(store, registry, self._chores)
+        self._memories = Memories(store, store if sagas is None else sagas, registry, self._chores)
         self._breakers = Breakers(store, self._breaker_names, self._chores, breaker_fresh_s)
         self._prepared: dict[str, _Prepared] = {}
 

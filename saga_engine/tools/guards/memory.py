@@ -22,7 +22,7 @@ from saga_engine.tools.guards.waiting import QUIET_S, Word, settle, still_waits,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saga_engine.ports import Call, Claim, GuardStore
+    from saga_engine.ports import Call, Claim, GuardStore, SagaLookup
     from saga_engine.tools.calling import Invocation
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.guards.waiting import Chores, Counts, Turn, Waiting
@@ -130,7 +130,7 @@ class Memory:
             claim = await self._memories.claim(entry, call.idempotency_key)
             if claim.verdict != "busy" or loop.time() >= until_s:
                 return claim
-            if not await self._memories.store.saga_driven(saga_of(claim.owner)):
+            if not await self._memories.sagas.saga_driven(saga_of(claim.owner)):
                 return claim  # nobody is at it: what came of it is in doubt
             pause_s = min(2 * pause_s, _POLL_MAX_S)
 
@@ -175,10 +175,11 @@ def saga_of(owner: str) -> str:
 class Memories:
     """What the guards of all tools share of the memory."""
 
-    __slots__ = ("_chores", "_good", "_registry", "store")
+    __slots__ = ("_chores", "_good", "_registry", "sagas", "store")
 
-    def __init__(self, store: GuardStore, registry: ToolRegistry, chores: Chores) -> None:
+    def __init__(self, store: GuardStore, sagas: SagaLookup, registry: ToolRegistry, chores: Chores) -> None:
         self.store = store
+        self.sagas = sagas
         self._registry = registry
         self._chores = chores
         #: Last good results that are still to be written; a newer one takes the place of an older.
@@ -199,10 +200,10 @@ class Memories:
         """
         claim = await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
         other = saga_of(claim.owner)
-        if other in ("", saga_of(owner)) or await self.store.saga_status(other) != COMPENSATED:
+        if other in ("", saga_of(owner)) or await self.sagas.saga_status(other) != COMPENSATED:
             return claim
         heir = (await self.store.tally(f"fork\n{other}")).get(claim.owner.split(":")[1])
-        if heir is not None and await self.store.saga_status(heir) != COMPENSATED:
+        if heir is not None and await self.sagas.saga_status(heir) != COMPENSATED:
             return claim  # a fork took the effect over: it stands, or is going to be the fork's
         await self.store.unrely(entry.tool, claim.owner, owner)
         if await self.store.forget(entry.tool, claim.owner):
@@ -265,7 +266,7 @@ class Memories:
     async def _over(self, owner: str, own: str) -> bool:
         """Whether a saga relies on a result no more. Our own is going backward, so it does not."""
         saga = saga_of(owner)
-        return saga == own or await self.store.saga_status(saga) in (None, COMPENSATED, ABANDONED)
+        return saga == own or await self.sagas.saga_status(saga) in (None, COMPENSATED, ABANDONED)
 
     # --- last good results ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,50 @@
+"""Large values of sagas whose journals lie elsewhere (in Temporal), in the same Redis or Valkey as all the rest.
+
+There is one key for each value::
+
+    saga:{v:<first two digits>}:value:<digest>   string with a TTL   the bytes
+
+Values are spread over 256 hash tags, so the nodes of a cluster share them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from saga_engine.stores.guards import Run
+    from saga_engine.stores.wire import Argument
+
+#: Longer is as good as for ever, and a server refuses times that do not fit 64 bits.
+_LONGEST_MS: Final = 100 * 365 * 86_400_000
+
+
+class Command(Protocol):
+    """How a plain command on one key is run."""
+
+    def __call__(self, *args: Argument) -> Awaitable[Any]:
+        """The reply of the command."""
+        ...
+
+
+class RedisValues:
+    """A ``ValueStore`` (see ``ports``) beside the journals of a ``RedisStore``."""
+
+    def __init__(self, run: Run, command: Command, namespace: str) -> None:
+        self._run = run
+        self._command = command
+        self._namespace = namespace
+
+    async def put(self, digest: str, data: bytes, ttl_ms: int) -> None:
+        """Keep the bytes. At ``replicated:N`` it returns once N replicas have them on disk."""
+        await self._run("value", [self._key(digest)], [min(max(ttl_ms, 1), _LONGEST_MS), data])
+
+    async def get(self, digest: str) -> bytes | None:
+        """The bytes; None if they are not there."""
+        found: bytes | None = await self._command("GET", self._key(digest))
+        return found
+
+    def _key(self, digest: str) -> str:
+        return f"{self._namespace}:{{v:{digest[:2]}}}:value:{digest}"
