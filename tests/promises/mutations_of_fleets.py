@@ -315,6 +315,49 @@ OF_FLEETS = [
         (("                self._debts.owe_perhaps(saga_id, _AT_ONCE)\n", ""),),
         hangs=True,
     ),
+    # 39
+    Mutation(
+        "tests/test_doubts.py::test_a_person_s_not_happened_takes_the_fallback",
+        "what a person says did not happen fails the step",
+        "saga_engine/core/people.py",
+        (("    return bool(state.next_way(question.step, unavailable=True))", "    return False"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_doubts.py::test_what_a_person_says_has_happened_is_remembered_for_others",
+        "nobody learns what a person said",
+        _DRIVER,
+        (
+            (
+                "                        await self._performer.learn(self.state, records)\n",
+                "                        pass\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/kill/test_queued.py::test_a_call_that_only_waited_when_its_process_was_killed_is_not_in_doubt",
+        "a call that waited is in doubt",
+        "saga_engine/core/evolve.py",
+        (('        if call.phase == "queued":\n', "        if False:\n"),),
+        only="alone",
+    ),
+    Mutation(
+        "tests/kill/test_queued.py::test_the_mark_that_it_begins_decides",
+        "a call that has begun still counts as waiting",
+        "saga_engine/core/settling.py",
+        (('_in_flight(state, record, "queued").phase = "in_flight"', '_in_flight(state, record, "queued")'),),
+    ),
+    Mutation(
+        "tests/test_guarded_sagas.py::test_a_process_that_lost_its_saga_while_a_call_waited_does_not_begin_it",
+        "a call begins before that is durable",
+        _DRIVER,
+        (
+            (
+                "            records = [self._noted(call, waits)]\n",
+                "            if not waits:\n                return\n            records = [self._noted(call, waits)]\n",
+            ),
+        ),
+    ),
     # workers
     Mutation(
         "tests/kill/test_workers.py::test_a_worker_killed_anywhere",
@@ -505,7 +548,6 @@ OF_FLEETS = [
         "a worker does not ask whether a call is still its own",
         _ACTIVITIES,
         (("            await _still_ours()\n", ""),),
-        unnoticed="the frozen worker is handed no call by the test server, or is stopped before it begins it",
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_that_slept_may_begin_nothing",

@@ -230,15 +230,11 @@ async def test_a_frozen_worker_wakes_up_too_late(scene: Scene, place: Place) -> 
 
 @pytest.mark.slow
 async def test_a_worker_frozen_before_it_began_begins_nothing(scene: Scene, place: Place) -> None:
-    """A call that was handed to a frozen worker is settled without it; when it wakes up it asks first, and makes no call."""
-    async with scene.victim(place, "keyed") as victim:
-        await eventually((scene.folder / f"worker-{victim.pid}").exists, "the worker to serve")
-        async with place.client(
-            lease_s=LEASE_S
-        ) as coordinator:  # it has asked for calls by then, and will be handed one
-            assert (await coordinator.wait(await scene.submitted(place, {"steps": [step(1)]}, "awake"))).completed
-        victim.send_signal(signal.SIGSTOP)
-        saga_id = await scene.submitted(place, {"steps": [step(1), step(2)]}, "asleep")
+    """A call that a worker had taken when it froze is settled without it; when it wakes up it asks first, and makes no call."""
+    saga_id = await scene.submitted(place, {"steps": [step(1), step(2)]}, "asleep")
+    frozen = scene.folder / "frozen"
+    async with scene.victim(place, "keyed", f"look:1:before:pause:{frozen}") as victim:
+        await eventually(frozen.exists, "the worker to freeze")
         async with place.client(TOOLS["keyed"], lease_s=LEASE_S) as coordinator:
             async with place.worker(TOOLS["keyed"], lease_s=LEASE_S):
                 outcome = await coordinator.wait(saga_id)
@@ -247,6 +243,7 @@ async def test_a_worker_frozen_before_it_began_begins_nothing(scene: Scene, plac
             victim.send_signal(signal.SIGTERM)
             assert await victim.wait() == 0
     assert outcome.completed
+    assert outcome.body["steps"][0]["attempts"] == 2, "the frozen worker must have had the first call"
     assert scene.ledger.lines() == before
 
 

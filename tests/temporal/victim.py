@@ -9,10 +9,25 @@ import signal
 import sys
 from pathlib import Path
 
+from temporalio import activity
+
 from saga_engine.api.temporal import serve
+from saga_engine.plan.tooling import ToolSpec
 from saga_engine.testing.faults import Faults
 from saga_engine.testing.ledger import OutsideLedger
+from saga_engine.tools.registry import ToolRegistry
 from tests.kill.world import TOOLS, World
+
+
+class FaultyRegistry(ToolRegistry):
+    """Tools with a fault point ``look``: a call was taken from the server, and its tool is looked for. Nothing has begun."""
+
+    def spec(self, name: str) -> ToolSpec | None:
+        """As any registry's."""
+        if not activity.in_activity():
+            return super().spec(name)
+        with World.faults.at("look"):
+            return super().spec(name)
 
 
 async def main(told: dict) -> None:
@@ -23,7 +38,7 @@ async def main(told: dict) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     await serve(
         told["url"],
-        TOOLS[told["variant"]],
+        FaultyRegistry(TOOLS[told["variant"]]),
         task_queue=told["queue"],
         lease_s=told["lease_s"],
         cached=0,
