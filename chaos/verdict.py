@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +28,23 @@ from saga_engine.tools.registry import ToolRegistry
 
 #: Outcomes of a process that was frozen in between may be looked at together although they are minutes apart.
 _TOGETHER_MS = 3_600_000
-#: Records after which a call that is neither keyed nor probed may be made again.
-_ALLOWS_ANOTHER = frozenset({"StepRetryScheduled", "DecisionMade", "FallbackChosen", "StepParked"})
+#: Records after which a call that is neither keyed nor probed may be made again: it was not made or not done, another
+#: one takes its place, or a person orders it.
+_ALLOWS_ANOTHER = frozenset(
+    {"StepQueued", "StepRetryScheduled", "StepBlocked", "DecisionMade", "FallbackChosen", "StepParked"}
+)
+#: Records after which it may have happened.
+_MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
+#: Records of a step that change neither. (What succeeded or failed for good is not made again without another record.)
+_CHANGES_NEITHER = frozenset(
+    {
+        *("StepSucceeded", "StepFailed", "StepInDoubt", "StepEscalated", "ApprovalExpired"),
+        *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
+        *("CallAdded", "StepTakenOver", "PlannerAsked", "PlannerGaveUp", "RemedyProposed"),
+    }
+)
+#: What the law of repeats has been told of; a test compares it with the kinds that there are.
+JUDGED_KINDS = _ALLOWS_ANOTHER | _MAY_HAVE_HAPPENED | _CHANGES_NEITHER
 _AT_ONCE = 16
 
 
@@ -172,21 +188,28 @@ def _journal(told: _Told, share: Share) -> Iterator[str]:
 
 
 def _blind_repeats(plan: Mapping[str, Any], told: _Told) -> Iterator[str]:
-    """A call that is neither keyed nor probed is made again only when it is known not to have happened, or by order."""
     bare = {
         (step["step_id"], direction)
         for step in plan["steps"]
         for direction, tool in (("forward", step["tool"]), ("compensate", step.get("rollback", {}).get("tool", "")))
         if tool.endswith("_bare") and "fallback" not in step
     }
+    yield from blind_repeats(told.history, bare)
+
+
+def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+    """A call that is neither keyed nor probed is made again only when it is known not to have happened, or by order.
+
+    ``bare``: these calls, by step and direction.
+    """
     open_calls: set[tuple[str, str]] = set()
-    for record in told.history:
+    for record in history:
         place = (record.get("step", ""), record.get("direction", "forward"))
         if place not in bare:
             continue
-        if record["k"] == "StepIntended":
-            if place in open_calls:
-                yield f"step {place[0]} ({place[1]}) was repeated blindly"
+        if record["k"] == "StepIntended" and place in open_calls:
+            yield f"step {place[0]} ({place[1]}) was repeated blindly"
+        if record["k"] in _MAY_HAVE_HAPPENED:
             open_calls.add(place)
         elif record["k"] in _ALLOWS_ANOTHER:
             open_calls.discard(place)

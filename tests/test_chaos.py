@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from chaos import conductor, plans
+from chaos import conductor, plans, verdict
 from chaos.tools import make_tools
+from saga_engine.core import records
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import load_plan
 
@@ -73,3 +74,29 @@ def test_plans_and_blows_follow_from_the_seed() -> None:
     assert min(kinds[kind] for kind in ("compensatable", "pivot", "retriable", "read")) > 20
     assert conductor.draw(SEED, 40) == conductor.draw(SEED, 40)
     assert set(conductor.draw(SEED, len(conductor.BLOWS))) == set(conductor.BLOWS)
+
+
+def _journal(*kinds: str) -> list[dict[str, Any]]:
+    return [{"k": kind} if kind == "SagaResumed" else {"k": kind, "step": "s0"} for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "breaches"),
+    [
+        (("StepIntended", "SagaResumed", "StepIntended"), 1),
+        (("StepIntended", "StepInDoubt", "StepIntended"), 1),
+        (("StepIntended", "StepInDoubt", "StepEscalated", "DecisionMade", "StepIntended"), 0),
+        (("StepIntended", "StepRetryScheduled", "StepIntended"), 0),
+        (("StepIntended", "StepQueued", "SagaResumed", "StepIntended"), 0),
+        (("StepIntended", "StepQueued", "StepBegun", "SagaResumed", "StepIntended"), 1),
+    ],
+)
+def test_a_blind_repeat_is_found_out(kinds: tuple[str, ...], breaches: int) -> None:
+    """A call that may have happened is not made again without a reason. One that waited for a guard was not made."""
+    assert len(list(verdict.blind_repeats(_journal(*kinds), {("s0", "forward")}))) == breaches
+
+
+def test_the_verdict_knows_every_kind_of_record_of_a_step() -> None:
+    """Whoever adds a kind says what it means for the law that nothing is repeated blindly."""
+    kinds = {kind.__name__: kind for kind in records.Record.__subclasses__()}
+    assert {name for name, kind in kinds.items() if "step" in kind.__struct_fields__} == verdict.JUDGED_KINDS

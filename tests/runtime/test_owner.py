@@ -82,12 +82,52 @@ print(Path(f"/proc/{parse(alive).pid}").exists(), provably_dead(alive), provably
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs to mount a /proc of its own")
-def test_a_process_that_is_hidden_is_not_dead() -> None:
-    """With `hidepid` the process of another user is in no /proc: only the kernel's ESRCH proves that it is gone."""
-    command = ["unshare", "--mount", "sh", "-c", HIDDEN, sys.executable, str(owner.this_process()), ended()]
+#: The same as one other user, of whose own processes one lets nobody look at it (as those do that guard secrets).
+UNSEEN = """
+mount -t proc -o hidepid=2 proc /proc || exit 77
+setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '' || exit 77
+exec setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '
+import ctypes, os
+from pathlib import Path
+from saga_engine.runtime.owner import provably_dead, this_process
+told, freed = os.pipe(), os.pipe()
+pid = os.fork()
+if not pid:
+    name = str(this_process())
+    ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+    os.write(told[1], name.encode())
+    os.read(freed[0], 1)
+    os._exit(0)
+name = os.read(told[0], 1000).decode()
+print(Path(f"/proc/{pid}").exists(), provably_dead(name))
+os.write(freed[1], b"x")
+os.waitpid(pid, 0)
+print(provably_dead(name))'
+"""
+
+needs_a_proc = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs to mount a /proc of its own"
+)
+
+
+def hidden(script: str, *args: str) -> list[str]:
+    """What a script says whose /proc hides the processes of others."""
+    command = ["unshare", "--mount", "sh", "-c", script, sys.executable, *args]
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(owner.__file__).parents[2])}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     if ran.returncode == 77 or "unshare failed" in ran.stderr:
         pytest.skip("this machine mounts no /proc of its own, or this Python is for its owner only")
-    assert ran.stdout.split() == ["False", "False", "True"], ran.stderr
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
+
+
+@needs_a_proc
+def test_a_process_that_is_hidden_is_not_dead() -> None:
+    """With `hidepid` the process of another user is in no /proc: only the kernel's ESRCH proves that it is gone."""
+    assert hidden(HIDDEN, str(owner.this_process()), ended()) == ["False", "False", "True"]
+
+
+@needs_a_proc
+def test_a_process_of_the_same_user_that_cannot_be_seen_is_not_dead() -> None:
+    """It can be signalled and is in no /proc: then it is no zombie either, as far as anybody can tell."""
+    assert hidden(UNSEEN) == ["False", "False", "True"]
