@@ -19,6 +19,7 @@ from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
 from saga_engine.plan.tooling import ToolSpec
 from saga_engine.plan.values import canonical, json_path
+from saga_engine.ports.foreign import name_of, runs_foreign_code
 from saga_engine.ports.people import Escalation, EscalationHook, Question
 from saga_engine.ports.tools import Call
 
@@ -151,7 +152,7 @@ async def _told(hook: EscalationHook, question: Question, limit_s: float) -> str
     """What kept a hook from telling; empty if nothing did."""
     try:
         async with asyncio.timeout(limit_s):
-            await abandonable(hook(question))
+            await abandonable(_called(hook, question))
     except TimeoutError as error:
         return f"TimeoutError: {str(error) or f'not within {limit_s:g} s'}"[:500]
     except asyncio.CancelledError as error:
@@ -162,6 +163,15 @@ async def _told(hook: EscalationHook, question: Question, limit_s: float) -> str
     except Exception as error:  # noqa: BLE001 - whatever it raises means that it did not tell
         return f"{type(error).__name__}: {error}"[:500]
     return ""
+
+
+def _words_of_hook(local: Mapping[str, Any]) -> str:
+    return f"the escalation hook {name_of(local['hook'])} (saga {local['question'].saga_id})"
+
+
+@runs_foreign_code(_words_of_hook)
+async def _called(hook: EscalationHook, question: Question) -> None:
+    await hook(question)
 
 
 async def abandonable(work: Awaitable[_T]) -> _T:

@@ -93,10 +93,11 @@ class WorkStore(Protocol):
         """Who has, or had, a session, and what is left of it in ms; 0: it has ended, and its sagas are nobody's."""
         ...
 
-    async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False) -> int:
+    async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False, silent_ms: int = 0) -> int:
         """Put the sagas of an owner whose session has ended into the queue; returns how many there were.
 
-        ``dead``: the owner is provably dead, so its live session is no obstacle. An owner that lives is left alone.
+        ``dead``: the owner is provably dead, so its live session is no obstacle, if it was not renewed in the last
+        ``silent_ms``. An owner that lives is left alone.
         """
         ...
 

@@ -23,10 +23,16 @@ from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaErro
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tooling import ToolCatalog, ToolSpec
 from saga_engine.ports import Advisor, CompensationRequest, PastStep, ReplanRequest
+from saga_engine.ports.foreign import name_of, runs_foreign_code
 
 _log = logging.getLogger("saga_engine.planner")
 
 
+def _words_of_advisor(local: Mapping[str, Any]) -> str:
+    return f"the planner {name_of(local['advisor'])} (saga {local['state'].saga_id})"
+
+
+@runs_foreign_code(_words_of_advisor)
 async def advise(
     state: State, effect: AskPlanner, advisor: Advisor, catalog: ToolCatalog, means: Means
 ) -> Advice | ErrorInfo:

@@ -1,7 +1,7 @@
 """Notices from a thread that the event loop is blocked, says what blocks it, and keeps lease and resources meanwhile.
 
-An ``async def`` tool that blocks (``time.sleep``, a synchronous client, a long computation) holds up every saga of its
-process. Without this the lease would end, and with it the right to record what all the other calls came to.
+An ``async def`` tool or hook that blocks (``time.sleep``, a synchronous client, a long computation) holds up every saga
+of its process. Without this the lease would end, and with it the right to record what all the other calls came to.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Probe
 from saga_engine.errors import SagaError
 from saga_engine.ports import Store
+from saga_engine.ports.foreign import IN_A_THREAD, foreign_code
 from saga_engine.runtime.driver import SagaDriver
 from saga_engine.runtime.lease import Lease, lease_clock_s
 
@@ -32,10 +33,11 @@ _AT_LEAST_S: Final = 60.0
 
 
 class Culprit(NamedTuple):
-    """What runs in the event loop: in words, and how long it may take in seconds (0: nobody has said)."""
+    """What runs in the event loop: in words, how long it may take in seconds (0: nobody has said), and what to do."""
 
     text: str
-    timeout_s: float
+    timeout_s: float = 0.0
+    advice: str = IN_A_THREAD
 
 
 class Watchdog:
@@ -87,9 +89,9 @@ class Watchdog:
         if not self._told:
             self._told = True
             _log.warning(
-                "the event loop is blocked by %s: every saga of this process waits for it "
-                "(an async tool must not block: make it a plain def, which runs in a thread, or await its waits)",
+                "the event loop is blocked by %s: every saga of this process waits for it (%s)",
                 culprit.text,
+                culprit.advice,
             )
         self._keep(max(_AT_LEAST_S, culprit.timeout_s + self._lease.ttl_s) - blocked_s)
 
@@ -107,22 +109,25 @@ class Watchdog:
 
 
 def what_runs(frame: FrameType | None) -> Culprit:
-    """What the event loop's thread is at: the call of a saga, and where it is in the code."""
+    """What the event loop's thread is at: the call of a saga, or a hook of it, and where it is in the code."""
     where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
     while frame is not None:
+        found = foreign_code(frame)
+        if found is not None:
+            return Culprit(f"{found.text} at {where}", advice=found.advice)
         if frame.f_code is SagaDriver.run.__code__:
             effects = frame.f_locals.get("effects") or [None]
             return _of(frame.f_locals["self"], effects[0], where)
         if frame.f_code is SagaDriver._perform_apart.__code__:  # noqa: SLF001 - as above
             return _of(frame.f_locals["self"], frame.f_locals.get("effect"), where)
         frame = frame.f_back
-    return Culprit(f"code at {where}" if where else "code that cannot be seen", 0.0)
+    return Culprit(f"code at {where}" if where else "code that cannot be seen")
 
 
 def _of(driver: SagaDriver, effect: Any, where: str) -> Culprit:
     state = driver.state
     if not isinstance(effect, CallTool | Probe):
-        return Culprit(f"code at {where} (saga {state.saga_id})", 0.0)
+        return Culprit(f"code at {where} (saga {state.saga_id})")
     serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
     kind = "the probe of tool" if isinstance(effect, Probe) else "tool"
     undo = ", undo" if effect.direction == COMPENSATE else ""

@@ -34,8 +34,12 @@ _LOOK_ROUND_S: Final = 1.0
 _REPORT_TTL_MS: Final = 5_000
 #: In every so many of these rounds it asks the store what it keeps.
 _ROUNDS_PER_VERIFICATION: Final = 5
-#: A live process renews its lease within this, in seconds (see ``Lease``), and some time to spare.
-_RENEWED_WITHIN_S: Final = 1.3
+#: A live process renews its lease within this (see ``Lease``), and some time to spare.
+_RENEWED_WITHIN_MS: Final = 1_300
+#: How often, in seconds, it looks after an owner that is dead here until that has not renewed its lease for so long,
+#: and after how long it says that somebody renews it.
+_LOOK_AGAIN_S: Final = 0.25
+_RENEWED_ON_S: Final = 5.0
 #: How long a worker that ends tries to give back what it does not drive, in seconds.
 _GIVE_BACK_S: Final = 1.0
 #: At most so many sagas come with one answer.
@@ -84,8 +88,8 @@ class Worker:
         self._counts: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
         self._told: set[str] = set()
-        #: Owners that seem dead: what was left of their leases in ms, and when that was.
-        self._suspects: dict[str, tuple[int, float]] = {}
+        #: Owners that are dead here, by the time when that was first seen.
+        self._suspects: dict[str, float] = {}
         self._started_ms = 0
 
     async def stop(self) -> None:
@@ -254,7 +258,7 @@ class Worker:
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
                 _log.exception("a round of looking after other owners failed")
             try:
-                async with asyncio.timeout(_RENEWED_WITHIN_S if self._suspects else _LOOK_ROUND_S):
+                async with asyncio.timeout(_LOOK_AGAIN_S if self._suspects_lately() else _LOOK_ROUND_S):
                     await self._stopping.wait()
             except TimeoutError:
                 continue
@@ -266,41 +270,41 @@ class Worker:
             await self._fleet.verify_store()
 
     async def _reclaim(self) -> None:
-        """Put the sagas of owners that are gone back into the queue."""
+        """Put the sagas of owners that are gone back into the queue.
+
+        Where this machine is a clone that was made while it ran, a process that is dead here may live on the other one,
+        and renew its lease: its sagas are left to it.
+        """
         own = (await self._fleet.lease()).owner
         suspects, self._suspects = self._suspects, {}
         for owner, ttl_ms in (await self._work.owners(self._partitions)).items():
             if owner == own:
                 continue
-            dead = ttl_ms > 0 and provably_dead(owner) and self._renews_no_more(owner, ttl_ms, suspects.get(owner))
+            dead = ttl_ms > 0 and provably_dead(owner)
+            if dead:
+                self._suspects[owner] = suspects.get(owner, lease_clock_s())
+                self._tell_of_clone(owner)
             if ttl_ms == 0 or dead:
-                count = await self._work.reclaim(owner, self._partitions, dead=dead)
+                count = await self._work.reclaim(owner, self._partitions, dead=dead, silent_ms=_RENEWED_WITHIN_MS)
                 if count:
                     _log.warning("%d sagas of %s, which is gone, are back in the queue", count, owner)
                     self._room.set()
 
-    def _renews_no_more(self, owner: str, ttl_ms: int, seen: tuple[int, float] | None) -> bool:
-        """Whether the lease of a process that is dead here has run down since it was ``seen``.
+    def _suspects_lately(self) -> bool:
+        """Whether an owner was found dead a moment ago: its lease may still be too fresh to tell that it is."""
+        return any(lease_clock_s() - since_s < _RENEWED_ON_S for since_s in self._suspects.values())
 
-        Where this machine is a clone that was made while it ran, the process may live on the other one.
-        """
-        now_s = lease_clock_s()
-        self._suspects[owner] = (ttl_ms, now_s)
-        if seen is None:
-            return False
-        passed_ms = (now_s - seen[1]) * 1000
-        if seen[0] - ttl_ms > passed_ms / 2:
-            if passed_ms < _RENEWED_WITHIN_S * 1000:
-                self._suspects[owner] = seen  # too soon to tell
-                return False
-            return True
-        if owner not in self._told and len(self._told) < _MAX_TOLD:
-            self._told.add(owner)
-            _log.warning(
-                "%s runs no more here, and yet its lease is renewed: its sagas are left to it (is this a clone?)",
-                owner,
-            )
-        return False
+    def _tell_of_clone(self, owner: str) -> None:
+        if (
+            lease_clock_s() - self._suspects[owner] < _RENEWED_ON_S
+            or owner in self._told
+            or len(self._told) >= _MAX_TOLD
+        ):
+            return
+        self._told.add(owner)
+        _log.warning(
+            "%s runs no more here, and yet its lease is renewed: its sagas are left to it (is this a clone?)", owner
+        )
 
     async def _tell(self) -> None:
         owner = (await self._lease()).owner

@@ -63,16 +63,17 @@ class RedisWork:
                 found[name] = min(ttl_ms, found.get(name, ttl_ms))
         return found
 
-    async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False) -> int:
+    async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False, silent_ms: int = 0) -> int:
         """Put the sagas of an owner whose session has ended into the queue; returns how many there were."""
         moved = 0
+        least_ms = silent_ms if dead else -1
         for number in partitions:
             keys = [(f"{self._tags[number]}owners",)]
             for status in (*_LIVE, ""):
                 cursor = 0
                 while True:
                     ((cursor, *rest),) = await self._spread(
-                        "reclaim", keys, [owner, int(dead), status, cursor, _LOOK_AT]
+                        "reclaim", keys, [owner, least_ms, status, cursor, _LOOK_AT]
                     )
                     if not rest:
                         return moved
@@ -98,7 +99,7 @@ class RedisWork:
 
     async def forget(self, owner: str) -> None:
         """An owner whose session has ended has left no saga behind; see ``ports.WorkStore``."""
-        await self._spread("reclaim", [(f"{tag}owners",) for tag in self._tags], [owner, 0, "", 0, 0])
+        await self._spread("reclaim", [(f"{tag}owners",) for tag in self._tags], [owner, -1, "", 0, 0])
 
     async def damage(self) -> Sequence[tuple[str, str]]:
         """The keys of partitions that have a wrong type; see ``ports.WorkStore``."""

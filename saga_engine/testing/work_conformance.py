@@ -337,6 +337,17 @@ class _Owners:
         assert (await store.renew("A", LONG_MS)).alive is False
         assert await names(store) == {"s1"}
 
+    async def test_a_dead_owner_whose_session_is_renewed_is_left_alone(self, store: Store) -> None:
+        """It may live on a clone of its machine. Its last renewal counts, not when somebody looked first."""
+        work = store.work()
+        await own(store, "s1")
+        everywhere = range(work.count)
+        assert await work.reclaim("A", everywhere, dead=True, silent_ms=LONG_MS) == 0
+        assert (await store.head("s1")).owner == "A"
+        while not await work.reclaim("A", everywhere, dead=True, silent_ms=50):
+            pass
+        assert await names(store) == {"s1"}
+
     async def test_what_others_have_taken_over_stays_theirs(self, store: Store) -> None:
         """A take-over by hand comes before the look round."""
         work = store.work()

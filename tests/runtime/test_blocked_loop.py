@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from saga_engine import Coordinator, RetryPolicy, ToolContext, tool
+from saga_engine import Coordinator, Question, RetryPolicy, ToolContext, tool
 from saga_engine.runtime.lease import lease_clock_s
+from saga_engine.tools.policy.rules import Policy, PolicyRequest
 
 
 @tool(undo="back", retry=RetryPolicy(max_attempts=1))
@@ -74,3 +75,50 @@ async def test_a_question_about_a_lost_call_says_why() -> None:
     (question,) = outcome.body["questions"]
     assert question["error"]["error_code"] == "answer_lost"
     assert "blocked for 99.0 s by tool 'x'" in question["error"]["message"]
+
+
+def block(until_logged: list[str], caplog, words: str) -> None:
+    """Block the loop until the log says ``words``."""
+    while words not in caplog.text:
+        time.sleep(0.01)
+    until_logged.append(words)
+
+
+async def test_a_hook_that_blocks_is_named(caplog) -> None:
+    """An ``async def`` channel, a policy's check and a resource function that block the loop: the log says which."""
+    caplog.set_level(logging.WARNING, "saga_engine")
+    blocked: list[str] = []
+    told = asyncio.Event()
+
+    async def page_somebody(question: Question) -> None:
+        block(blocked, caplog, f"the escalation hook page_somebody (saga {question.saga_id})")
+        told.set()
+
+    async def check(request: PolicyRequest) -> str:
+        block(blocked, caplog, f"the policy's check check (tool 'careful', saga {request.saga_id}, step 0)")
+        return "allow"
+
+    def room_of(params: dict) -> str:
+        block(blocked, caplog, "the resource function of tool 'careful' (saga guarded, step 0)")
+        return "room"
+
+    @tool(undo="back", resource=room_of)
+    async def careful(item: str) -> dict:
+        return {"item": item}
+
+    @tool(undo="back", retry=RetryPolicy(max_attempts=1))
+    async def lost(item: str) -> dict:
+        raise TimeoutError
+
+    policy = Policy(check=check)
+    async with Coordinator.open(
+        "memory://", [careful, lost, back], policy=policy, on_escalation=page_somebody, lease_s=1.0
+    ) as coordinator:
+        assert (await coordinator.run(plan("careful"), saga_id="guarded")).status == "COMPLETED"
+    assert len(blocked) == 2
+    async with Coordinator.open("memory://", [lost, back], on_escalation=page_somebody, lease_s=1.0) as coordinator:
+        assert (await coordinator.run(plan("lost"), saga_id="asks")).status == "ESCALATED"
+        await told.wait()
+    assert len(blocked) == 3
+    assert "make it a plain def" in caplog.text
+    assert "where nothing may block" in caplog.text

@@ -188,7 +188,7 @@ async def test_a_dead_owner_is_fenced_before_its_sagas_are_looked_for(store, raw
     """What a killed process had sent and the server has not read yet changes nothing that was already looked at."""
     await begin(store, "s1")
     for tag in store._tags:
-        await store._run("reclaim", [f"{tag}owners"], ["A", 1, "PENDING", 0, 500])
+        await store._run("reclaim", [f"{tag}owners"], ["A", 0, "PENDING", 0, 500])
     assert raw.keys(f"{namespace}:*:session:A") == []
     late = Entry("s2", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     acks = (await store.append("A", [Entry("s1", 1, 1, [b"late"], "PENDING"), late])).acks

@@ -1,13 +1,15 @@
 -- A piece of the way through a partition's sagas: those of an owner that is gone go into the queue.
 --
 -- KEYS  the owners of a partition ('' for status: of any number)
--- ARGV  owner, 1 if it is provably dead, status, cursor, how many to look at ('' for status: it has no saga left)
+-- ARGV  owner, -1 or, if it is provably dead, for how many ms its session must not have been renewed, status, cursor,
+--       how many to look at ('' for status: it has no saga left)
 -- Reply {next cursor, how many were put there}; {-1} the owner lives
 --
 -- LAW  With its session over, an owner can neither write nor acquire, so what is not its saga now will not become so.
 --      That of a dead one is ended first: a write that it sent with its last breath may still be on its way.
+--      The session holds the time for which it is renewed: what of that has passed tells when it was renewed last.
 
-local owners, owner, dead, status = KEYS[1], ARGV[1], ARGV[2] == '1', ARGV[3]
+local owners, owner, silent_ms, status = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 if #KEYS > 1 then
   for _, key in ipairs(KEYS) do
     local its = string.sub(key, 1, -7)
@@ -20,10 +22,13 @@ if #KEYS > 1 then
   return {0, 0}
 end
 local tag = string.sub(owners, 1, -7)
-if dead then
+local left = ttl_of(tag, owner)
+if left > 0 then
+  local passed = (tonumber(redis.call('GET', tag .. 'session:' .. owner)) or 0) - left
+  if silent_ms < 0 or (silent_ms > 0 and passed < silent_ms) then
+    return {-1}
+  end
   redis.call('DEL', tag .. 'session:' .. owner)
-elseif ttl_of(tag, owner) > 0 then
-  return {-1}
 end
 if status == '' then
   redis.call('SREM', owners, owner)

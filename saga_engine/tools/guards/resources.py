@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.core.effects import COMPENSATE, ErrorInfo, NotDone, Outcome
 from saga_engine.core.redaction import REDACTED
 from saga_engine.errors import SagaError
+from saga_engine.ports.foreign import IN_THE_LOOP, runs_foreign_code
 from saga_engine.tools.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
 from saga_engine.tools.limits import ResourceKey, ResourceParamMissing, resource_keys
 from saga_engine.tools.outcomes import bounded, describe
@@ -264,6 +265,11 @@ class _Queue:
         self._ask_s = now_s + _LAST_PAUSE_S
 
 
+def _words_of_resource(local: Mapping[str, Any]) -> str:
+    tool, call = local["self"]._tool, local["call"]  # noqa: SLF001 - of this module
+    return f"the resource function of tool '{tool.name}' (saga {call.saga_id}, step {call.step_id})"
+
+
 class Resources:
     """The guard of one tool."""
 
@@ -301,6 +307,7 @@ class Resources:
             for key, ticket in reversed(held):
                 self._queues.leave(key, ticket)
 
+    @runs_foreign_code(_words_of_resource, IN_THE_LOOP)
     def _keys(self, params: Mapping[str, Any], call: Call) -> list[tuple[str, str]]:
         """The keys in the order in which they are taken, each with what may be shown of it."""
         keys = {key: key for key in call.resources}  # the plan's own: secrets stand in them by name

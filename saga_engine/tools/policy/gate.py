@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Blocked, Direction, ErrorInfo, NotDone, Outcome
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.values import cut, digest, plain, printable
+from saga_engine.ports.foreign import IN_THE_LOOP, name_of, runs_foreign_code
 from saga_engine.tools.policy.amounts import amount, total
 from saga_engine.tools.policy.conditions import no_amount
 from saga_engine.tools.policy.rules import (
@@ -144,6 +145,15 @@ class Gate:
         if known is None or known[0] is not tool:
             known = self._defaults[tool.name] = (tool, _defaults(tool))
         return known[1]
+
+
+def _words_of_check(local: Mapping[str, Any]) -> str:
+    judging = local["self"]
+    call = judging._call  # noqa: SLF001 - of this module
+    return (
+        f"the policy's check {name_of(judging._policy.check)} "  # noqa: SLF001
+        f"(tool '{judging._tool.name}', saga {call.saga_id}, step {call.step_id})"  # noqa: SLF001
+    )
 
 
 class _Judging:
@@ -278,6 +288,7 @@ class _Judging:
         message = "no rule of the policy speaks of this call"
         return self._stop(strictest(defaults), DEFAULT, message, "", EXPIRES_S)
 
+    @runs_foreign_code(_words_of_check, IN_THE_LOOP)
     async def _check(self, params: Mapping[str, Any], direction: Direction) -> Any:
         """The check's own word. Whatever it does wrong is a word that is no verdict."""
         call = self._call
