@@ -266,6 +266,12 @@ class EngineUnavailable(SagaError):
     verdict = "retry"
 
 
+class RuntimeUnsupported(SagaError):
+    """The runtime of these sagas cannot do this. Nothing was done."""
+
+    code = "runtime-unsupported"
+
+
 class StoreUrlInvalid(SagaError):
     """The store's URL cannot be understood, or what it needs is not installed."""
 

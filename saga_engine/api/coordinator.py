@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,21 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.plans import CheckedPlans, as_configured, planning_of, select
-from saga_engine.api.starting import first_record, identity_of
-from saga_engine.core.messages import Message, check_amendment
-from saga_engine.core.rehearsal import Rehearsal, rehearse
-from saga_engine.errors import (
-    PlanInvalid,
-    PlannerUnavailable,
-    Problem,
-    SagaError,
-    SagaNotFound,
-    SettingInvalid,
+from saga_engine.api.requests import (
+    amend_message,
+    answer_message,
+    cancel_message,
+    checked,
+    export_of,
+    problems_of,
+    simulated,
 )
-from saga_engine.plan.model import Plan
-from saga_engine.plan.salvage import load_checked
+from saga_engine.api.starting import first_record, identity_of
+from saga_engine.core.messages import check_amendment
+from saga_engine.core.rehearsal import Rehearsal
+from saga_engine.errors import PlannerUnavailable, Problem, SagaError, SagaNotFound, SettingInvalid
 from saga_engine.plan.tooling import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
@@ -59,15 +59,16 @@ if TYPE_CHECKING:
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.proposing import PlannedPlan
 
-PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
-
 
 @of_one_loop
 class Coordinator:
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
-    Use ``Coordinator.open``; it says what the arguments mean.
+    It keeps ``Engine``. Use ``Coordinator.open``; it says what the arguments mean.
     """
+
+    #: The tools are called by this process.
+    drives = True
 
     def __init__(
         self,
@@ -301,9 +302,7 @@ class Coordinator:
         detach: bool,
         journalled: asyncio.Future[None] | None,
     ) -> Handle:
-        chosen = plain(dict(given)) if given else None
-        plan = load_checked(source, self.tools, input=chosen)
-        compiled = self._plans.compile(plan, chosen)
+        plan, compiled, chosen = checked(source, given, self.tools, self._plans.compile)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
         while (present := self._fleet.find(name)) is not None and present.detached and not detach:
             await present.created()  # it is taken out of the queue again
@@ -446,8 +445,7 @@ class Coordinator:
         it, or a worker or the next resume. Cancelling it again changes nothing. Raises ``SagaNotFound`` or
         ``CancelRefused`` (it has ended, is being undone, or is past its pivot).
         """
-        message = Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
-        return await say(self.store, self._fleet, self.tools, saga_id, message, wait=wait)
+        return await say(self.store, self._fleet, self.tools, saga_id, cancel_message(by, note), wait=wait)
 
     async def decide(
         self,
@@ -466,15 +464,7 @@ class Coordinator:
         only posted, as in ``cancel``. The same answer again changes nothing; another one is refused, also before the
         first has been read. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
         """
-        message = Message(
-            id=secrets.token_hex(8),
-            kind="decide",
-            by=by,
-            note=note,
-            step=str(step_id),
-            decision=decision,
-            output=plain(output),
-        )
+        message = answer_message(step_id, decision, output, by, note)
         return await say(self.store, self._fleet, self.tools, saga_id, message, wait=wait)
 
     async def amend(
@@ -489,12 +479,8 @@ class Coordinator:
         Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added steps from 0),
         ``ValueNotJson``.
         """
-        plain_steps: list[Any] = plain(list(steps))
-        for at, step in enumerate(plain_steps):
-            if not isinstance(step, dict):
-                raise PlanInvalid([Problem("field-invalid", f"$.steps[{at}]", "a step is an object")])
-        check_amendment(state_of(await read_records(self.store, saga_id), self.tools), plain_steps)
-        message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
+        message = amend_message(steps, by, note)
+        check_amendment(state_of(await read_records(self.store, saga_id), self.tools), message.steps)
         if wait:
             return await deliver(self.store, self._fleet, saga_id, message)
         return await send(self.store, self._fleet, saga_id, message)
@@ -506,12 +492,7 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
         """All that is wrong with a plan for the tools of this coordinator; an empty list if it can be submitted."""
-        try:
-            given = plain(dict(input)) if input else None
-            self._plans.compile(load_checked(plan, self.tools, input=given), given)
-        except PlanInvalid as error:
-            return list(error.problems)
-        return []
+        return problems_of(plan, input, self.tools, self._plans.compile)
 
     def register(self, *tools: Any) -> None:
         """Add tools to those that it was opened with; the options that an operator gave hold for them, too.
@@ -531,16 +512,18 @@ class Coordinator:
 
         The tools are played by what they declare (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
         """
-        given = plain(dict(input)) if input else None
-        compiled = self._plans.compile(load_checked(plan, self.tools, input=given), given)
-        # In a thread: it may take seconds, and the sagas that run here must not wait for it.
-        return await asyncio.to_thread(rehearse, compiled)
+        return await simulated(plan, input, self.tools, self._plans.compile)
 
     async def tool_stats(self) -> dict[str, dict[str, Any]]:
         """What the guards have counted in all processes, by tool; tools without guards are not counted."""
         return await self._guards.stats()
 
     # --- looking -------------------------------------------------------------------------------------------------
+
+    async def ownership(self, saga_id: str) -> Ownership:
+        """Whether another process drives a saga, and how many messages nobody has read yet. Raises ``SagaNotFound``."""
+        head = await self.store.head(saga_id)
+        return Ownership(head.owner_ttl_ms > 0 and self._fleet.find(saga_id) is None, head.inbox)
 
     async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
         """Where a saga stands, read from its journal. No tools are needed.
@@ -582,13 +565,9 @@ class Coordinator:
         rules and without an end. Raises ``SagaNotFound``, ``SettingInvalid`` (a rule, a key), ``JournalUnreadable`` or
         ``StoreUnavailable``.
         """
-        from saga_engine.core.redaction import Redaction
-        from saga_engine.core.trace import Export
-        from saga_engine.core.trace_signature import TraceKey
         from saga_engine.runtime.tracing import trace_lines
 
-        key = None if sign_key is None else TraceKey(sign_key)
-        export = Export(Redaction(redact), full=full, key=key) if into is None else into
+        export = export_of(redact, sign_key, into, full=full)
         lines = await trace_lines(self.store, saga_id, export, self.tools)
         return [*lines, export.end()] if into is None else lines
 

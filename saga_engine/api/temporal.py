@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,7 +23,17 @@ except ImportError as error:
         "Temporal needs an extra that is not installed", hint="pip install 'saga-engine[temporal]'"
     ) from error
 
+from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
+from saga_engine.api.requests import (
+    amend_message,
+    answer_message,
+    cancel_message,
+    checked,
+    export_of,
+    problems_of,
+    simulated,
+)
 from saga_engine.api.shared_store import SharedStore
 from saga_engine.api.starting import first_record
 from saga_engine.core import transitions as t
@@ -31,20 +41,19 @@ from saga_engine.core.codec import abridge, decode
 from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord, SagaStarted
+from saga_engine.core.rehearsal import Rehearsal
 from saga_engine.core.trace import declared
-from saga_engine.errors import PlanInvalid, Problem, SettingInvalid
+from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
 from saga_engine.plan.compiling import compile_plan
 from saga_engine.plan.model import Plan
-from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tooling import Semantic
-from saga_engine.plan.values import plain
-from saga_engine.ports import Advisor, Observer, Planner, Store
+from saga_engine.ports import Advisor, Head, Observer, Planner, Store
 from saga_engine.runtime.advising import advise
 from saga_engine.runtime.endings import other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
-from saga_engine.runtime.outcome import Outcome
+from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.performer import means_of
 from saga_engine.settings import check_output_limit
 from saga_engine.temporal import wire
@@ -65,7 +74,6 @@ from saga_engine.tools.selecting import select_tools
 from saga_engine.tools.threads import start_in_thread
 
 if TYPE_CHECKING:
-    from saga_engine.api.coordinator import PlanSource
     from saga_engine.core.trace import Export
     from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.plan.tooling import ToolCatalog, ToolSpec
@@ -98,11 +106,31 @@ class SagaWorkflow(SagaFlow):
         return await self.drive()
 
 
+#: What a saga's journal is read as. (The coordinator has a method ``list``.)
+Records = list[AnyRecord]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _ends_with_it(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
+    """Have a method of a coordinator raise ``Interrupted`` when the coordinator is closed meanwhile."""
+
+    @functools.wraps(method)
+    async def interruptible(*args: _P.args, **options: _P.kwargs) -> _T:
+        coordinator: TemporalCoordinator = args[0]  # type: ignore[assignment]
+        return await coordinator.until_closed(method(*args, **options))
+
+    return interruptible
+
+
 class TemporalCoordinator:
     """Submits, shows and answers sagas that run in Temporal. Use ``TemporalCoordinator.open``.
 
-    It calls no tools: workers do (``serve``, ``saga worker --engine``).
+    It keeps ``Engine``, and calls no tools: workers do (``serve``, ``saga worker --engine``).
     """
+
+    #: The tools are called by workers.
+    drives = False
 
     def __init__(
         self,
@@ -114,9 +142,13 @@ class TemporalCoordinator:
         events: int,
         offloads: bool,
         observers: Sequence[Observer],
+        on_silence: Callable[[str], None] | None,
     ) -> None:
         self.sagas = sagas
         self.tools = tools
+        self._on_silence = on_silence
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watches: set[asyncio.Task[Outcome]] = set()
         self._lease_s = lease_s
         self._patience_s = patience_s
         self._events = events
@@ -137,6 +169,7 @@ class TemporalCoordinator:
         patience_s: float = 10.0,
         events: int = 0,
         observers: Sequence[Observer] = (),
+        on_silence: Callable[[str], None] | None = None,
     ) -> AsyncIterator[TemporalCoordinator]:
         """A coordinator of the sagas in ``engine`` (``temporal://HOST:PORT/NAMESPACE``), for the length of the block.
 
@@ -144,7 +177,8 @@ class TemporalCoordinator:
         kept, the same for workers and clients; without one they go through Temporal, up to its 2 MB. ``lease_s``: how
         long a worker may be silent before what it does is in doubt. ``patience_s``: how long an answer is waited for.
         ``events``: after so many events a saga's workflow is continued in another run (0: when Temporal suggests it).
-        ``observers`` see each record of the sagas that are waited for here.
+        ``observers`` see each record of the sagas that are waited for here. ``on_silence(saga_id)`` is called when no
+        worker answers for a saga that is waited for; the wait goes on.
 
         Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``EngineUnavailable``.
         """
@@ -157,7 +191,7 @@ class TemporalCoordinator:
                 stack.push_async_callback(shared.close)
                 external = storage(shared)
             client = await connect(engine, external, patience_s=patience_s)
-            yield cls(
+            coordinator = cls(
                 TemporalSagas(client, task_queue),
                 tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools),
                 lease_s=lease_s,
@@ -165,7 +199,32 @@ class TemporalCoordinator:
                 events=events,
                 offloads=external is not None,
                 observers=observers,
+                on_silence=on_silence,
             )
+            stack.push_async_callback(coordinator.close)
+            yield coordinator
+
+    async def close(self) -> None:
+        """End all waits: whoever waits gets ``Interrupted``. The sagas go on, because workers drive them."""
+        if not self._closed.done():
+            self._closed.set_result(None)
+        if self._watches:
+            await asyncio.wait(self._watches)
+
+    async def until_closed(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """The result of ``work``. Raises ``Interrupted`` if the coordinator is closed first."""
+        task = asyncio.ensure_future(work)
+        either: list[asyncio.Future[Any]] = [task, self._closed]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        # Whatever the SDK makes of the cancel: who waited was interrupted.
+        if self._closed.done() and (task.cancelled() or task.exception() is not None):
+            raise Interrupted("the coordinator was closed; its sagas go on, because workers drive them")
+        return task.result()
 
     # --- submitting ----------------------------------------------------------------------------------------------
 
@@ -175,24 +234,26 @@ class TemporalCoordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
-    ) -> str:
-        """Begin a saga and return its id; it is durable in Temporal then, and workers drive it.
+        detach: bool = False,
+    ) -> Handle:
+        """Begin a saga and return; it is durable in Temporal then, and workers drive it.
 
         The id is ``saga_id``, else the plan's ``task_id``, else a new sortable one; it is the workflow's id, too. An id
-        that exists with the same plan and input is that saga. Raises ``PlanInvalid``, ``SagaExists`` and
-        ``EngineUnavailable``.
+        that exists with the same plan and input is that saga. With ``detach`` the handle has the saga as it begins, and
+        no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``EngineUnavailable``.
         """
-        return (await self._submitted(plan, saga_id, input)).saga_id
+        started = await self._submitted(plan, saga_id, input)
+        if detach:
+            found: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            found.set_result(Outcome(state_of([started])))
+            return Handle(started.saga_id, found)
+        return Handle(started.saga_id, lambda: self._watch(started.saga_id))
 
-    async def submit_detached(
-        self,
-        plan: PlanSource,
-        *,
-        saga_id: str | None = None,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
-    ) -> Outcome:
-        """``submit``, and where the saga stands then: at its beginning, with no worker asked."""
-        return Outcome(state_of([await self._submitted(plan, saga_id, input)]))
+    def _watch(self, saga_id: str) -> asyncio.Future[Outcome]:
+        watch = asyncio.ensure_future(self.wait(saga_id))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return watch
 
     def check(
         self,
@@ -201,20 +262,24 @@ class TemporalCoordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
         """All that is wrong with a plan for the tools of this process; an empty list if it can be submitted."""
-        try:
-            self._checked(plan, plain(dict(input)) if input else None)
-        except PlanInvalid as error:
-            return list(error.problems)
-        return []
+        return problems_of(plan, input, self.tools, self._compile)
 
-    def _checked(self, plan: PlanSource, given: dict[str, Any] | None) -> tuple[Plan, CompiledPlan]:
-        loaded = load_checked(plan, self.tools, input=given)
-        _require_short(loaded)
-        return loaded, compile_plan(loaded, self.tools, input=given)
+    async def simulate(
+        self,
+        plan: PlanSource,
+        *,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+    ) -> Rehearsal:
+        """What would become of a plan if any one thing went wrong; see ``Coordinator.simulate``."""
+        return await simulated(plan, input, self.tools, self._compile)
 
+    def _compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:
+        _require_short(plan)
+        return compile_plan(plan, self.tools, input=given)
+
+    @_ends_with_it
     async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> SagaStarted:
-        chosen = plain(dict(given)) if given else None
-        loaded, compiled = self._checked(plan, chosen)
+        loaded, compiled, chosen = checked(plan, given, self.tools, self._compile)
         name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
         started = first_record(name, loaded, compiled, chosen, 0)  # the workflow's own time counts
         begin = wire.Begin(
@@ -236,10 +301,22 @@ class TemporalCoordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> Outcome:
         """``submit``, then ``wait``. Cancelling the wait leaves the saga running."""
-        return await self.wait(await self.submit(plan, saga_id=saga_id, input=input))
+        return await self.wait((await self._submitted(plan, saga_id, input)).saga_id)
 
-    async def wait(self, saga_id: str, *, full: bool = True, unheard: Callable[[], None] | None = None) -> Outcome:
-        """Until the saga ends or needs a person, however long no worker is there (``unheard`` is told of that).
+    async def resume(self, saga_id: str) -> Outcome:
+        """``wait``: workers go on with every saga by themselves."""
+        return await self.wait(saga_id)
+
+    async def resume_all(self) -> dict[str, Outcome | SagaError]:
+        """Raises ``RuntimeUnsupported``: workers go on with every saga by themselves."""
+        raise RuntimeUnsupported(
+            "sagas in Temporal are not resumed all at once: workers go on with every saga by themselves",
+            hint="start a worker: saga worker --engine … --tools …",
+        )
+
+    @_ends_with_it
+    async def wait(self, saga_id: str) -> Outcome:
+        """Until the saga ends or needs a person, however long no worker is there.
 
         Raises ``SagaNotFound`` and ``EngineUnavailable`` (the server itself is away).
         """
@@ -250,16 +327,16 @@ class TemporalCoordinator:
             # The server itself knows of ends and questions; only for all the rest a worker has to be asked.
             if not standing.closed and (self._observers or standing.status == t.ESCALATED):
                 page = await self.sagas.page(saga_id, known, wait_s=self._patience_s)
-                if page is None and unheard is not None:
-                    unheard()
+                if page is None and self._on_silence is not None:
+                    self._on_silence(saga_id)
             if page is not None:
                 known = await self._observe(saga_id, known, page.records)
                 if page.resting and known >= page.length:
-                    return await self.show(saga_id, full=full)
+                    return await self.show(saga_id, full=True)
             if standing.closed:
                 records = await self.sagas.journal(saga_id, patience_s=self._patience_s)
                 await self._observe(saga_id, known, records[known:])
-                return await self.show(saga_id, full=full)
+                return await self.show(saga_id, full=True)
             changed = bool(page and page.records) or standing.status != seen
             seen, pause_s = standing.status, _LOOK_FIRST_S if changed else min(2 * pause_s, _LOOK_MOST_S)
             await asyncio.sleep(pause_s)
@@ -273,8 +350,7 @@ class TemporalCoordinator:
 
     async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
         """Have a saga undone. Raises ``SagaNotFound``, ``CancelRefused`` and ``EngineUnavailable``."""
-        message = Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
-        return await self._said(saga_id, message, wait=wait)
+        return await self._said(saga_id, cancel_message(by, note), wait=wait)
 
     async def decide(
         self,
@@ -291,16 +367,7 @@ class TemporalCoordinator:
 
         Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson`` and ``EngineUnavailable``.
         """
-        message = Message(
-            id=secrets.token_hex(8),
-            kind="decide",
-            by=by,
-            note=note,
-            step=str(step_id),
-            decision=decision,
-            output=plain(output),
-        )
-        return await self._said(saga_id, message, wait=wait)
+        return await self._said(saga_id, answer_message(step_id, decision, output, by, note), wait=wait)
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
@@ -309,13 +376,9 @@ class TemporalCoordinator:
 
         Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid``, ``ValueNotJson`` and ``EngineUnavailable``.
         """
-        plain_steps: list[Any] = plain(list(steps))
-        for at, step in enumerate(plain_steps):
-            if not isinstance(step, dict):
-                raise PlanInvalid([Problem("field-invalid", f"$.steps[{at}]", "a step is an object")])
-        check_amendment(state_of(await self._records(saga_id), self.tools), plain_steps)
-        message = Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
-        return await self._sent(saga_id, message, declarations_of(plain_steps, self.tools), wait=wait)
+        message = amend_message(steps, by, note)
+        check_amendment(state_of(await self._records(saga_id), self.tools), message.steps)
+        return await self._sent(saga_id, message, declarations_of(message.steps, self.tools), wait=wait)
 
     async def _said(self, saga_id: str, message: Message, *, wait: bool) -> Outcome:
         """Send a cancel or an answer, unless the saga has been told the same already."""
@@ -327,17 +390,22 @@ class TemporalCoordinator:
         return await self._sent(saga_id, checked, wait=wait)
 
     async def _sent(self, saga_id: str, message: Message, *more: Any, wait: bool) -> Outcome:
-        await self.sagas.send(saga_id, message, *more, wait_s=self._patience_s)
+        await self.until_closed(self.sagas.send(saga_id, message, *more, wait_s=self._patience_s))
         return await self.wait(saga_id) if wait else await self.show(saga_id)
 
     # --- looking -------------------------------------------------------------------------------------------------
+
+    async def ownership(self, saga_id: str) -> Ownership:
+        """Nobody else's: workers of this task queue drive every saga, and read each message at once."""
+        await self.sagas.standing(saga_id)
+        return Ownership()
 
     async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
         """Where a saga stands; while it is under way a worker has to answer.
 
         Without ``full``, outputs over 31 KiB are in their cut form. Raises ``SagaNotFound`` and ``EngineUnavailable``.
         """
-        records = await self.sagas.records(saga_id, whole=full, patience_s=self._patience_s)
+        records = await self._records(saga_id, whole=full)
         state = state_of(records if full else [abridge(record) for record in records])
         if not full and any(question.kind == "approval" for question in state.questions.values()):
             # A person is asked about the exact call, and what its params bind to may be in a large output.
@@ -386,19 +454,21 @@ class TemporalCoordinator:
         into: Export | None = None,
     ) -> list[str]:
         """The run of a saga as lines of JSON, the same as of any other saga; see ``Coordinator.trace``."""
-        from saga_engine.core.redaction import Redaction
-        from saga_engine.core.trace import Export
-        from saga_engine.core.trace_signature import TraceKey
-
-        key = None if sign_key is None else TraceKey(sign_key)
-        export = Export(Redaction(redact), full=full, key=key) if into is None else into
-        whole = export.needs_outputs
-        records = await self.sagas.records(saga_id, whole=whole, patience_s=self._patience_s)
+        export = export_of(redact, sign_key, into, full=full)
+        records = await self._records(saga_id, whole=export.needs_outputs)
         lines = await asyncio.to_thread(export.saga, records, self.tools)
         return [*lines, export.end()] if into is None else lines
 
-    async def _records(self, saga_id: str) -> list[AnyRecord]:
-        return await self.sagas.records(saga_id, whole=True, patience_s=self._patience_s)
+    async def _records(self, saga_id: str, *, whole: bool = True) -> Records:
+        return await self.until_closed(self.sagas.records(saga_id, whole=whole, patience_s=self._patience_s))
+
+    # (the last of all, because it takes the name of the type)
+    async def list(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Head]:  # noqa: ARG002
+        """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
+        raise RuntimeUnsupported(
+            "sagas in Temporal are not listed here",
+            hint="Temporal's own UI and `temporal workflow list` list workflows",
+        )
 
 
 # --- the worker ------------------------------------------------------------------------------------------------------

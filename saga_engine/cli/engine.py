@@ -69,6 +69,7 @@ def ask_there(
             lease_s=settings.lease_s,
             patience_s=settings.patience_s,
             observers=[] if progress is None else [progress.observe],
+            on_silence=None if progress is None else progress.no_worker,
         ) as coordinator:
             return await work(coordinator)
 
@@ -117,9 +118,8 @@ def submit_there(
 
     async def work(coordinator: TemporalCoordinator) -> Outcome:
         if detach:
-            return await coordinator.submit_detached(plan, saga_id=saga_id, input=given or None)
-        await coordinator.submit(plan, saga_id=saga_id, input=given or None)
-        return await _waited(coordinator, saga_id, progress)
+            return await (await coordinator.submit(plan, saga_id=saga_id, input=given or None, detach=True)).wait()
+        return await coordinator.run(plan, saga_id=saga_id, input=given or None)
 
     outcome = _interruptible(settings, registry, work, progress, saga_id)
     code = _finish(outcome, settings, full=full, as_json=as_json)
@@ -142,22 +142,10 @@ def answer_there(saga_id: str, post: Callable[[Any], Awaitable[Outcome]], settin
     async def work(coordinator: TemporalCoordinator) -> Outcome:
         progress.start_from((await coordinator.show(saga_id)).body)
         await post(coordinator)
-        return await _waited(coordinator, saga_id, progress)
+        return await coordinator.wait(saga_id)
 
     outcome = _interruptible(settings, registry_for(settings), work, progress, saga_id)
     return _finish(outcome, settings, full=False, as_json=as_json)
-
-
-async def _waited(coordinator: TemporalCoordinator, saga_id: str, progress: Progress) -> Outcome:
-    told = False
-
-    def unheard() -> None:
-        nonlocal told
-        if not told:
-            progress.say("no worker answers on this task queue: the saga waits for one (saga worker --engine …)")
-            told = True
-
-    return await coordinator.wait(saga_id, unheard=unheard)
 
 
 def _interruptible(

@@ -109,6 +109,7 @@ class Progress:
         self._stuck: set[str] = set()
         self._status = ""
         self._now_ms = 0
+        self._silent: set[str] = set()
         self._live: Live | None = None
         self._begun_s = time.monotonic()
         #: Records come from a thread, and the window is drawn from the event loop. Always taken before rich's lock.
@@ -239,6 +240,12 @@ class Progress:
             f"saga {shown(saga_id)} is owned by {process_words(owner)}; waiting up to {times.duration(seconds * 1000)} "
             "for its lease to end"
         )
+
+    def no_worker(self, saga_id: str) -> None:
+        """No worker of another runtime answers for a saga. It is said once."""
+        if saga_id not in self._silent:
+            self._silent.add(saga_id)
+            self.say(f"no worker answers for saga {shown(saga_id)}: it waits for one (saga worker --engine …)")
 
     @contextmanager
     def reported_logs(self) -> Iterator[None]:

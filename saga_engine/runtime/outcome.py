@@ -85,13 +85,22 @@ class Outcome:
 
 
 class Handle:
-    """A saga that has been journalled and is being driven in this process."""
+    """A saga that has been journalled, and a way to wait for it."""
 
-    __slots__ = ("_future", "saga_id")
+    __slots__ = ("_begin", "_known", "saga_id")
 
-    def __init__(self, saga_id: str, future: asyncio.Future[Outcome]) -> None:
+    def __init__(self, saga_id: str, future: asyncio.Future[Outcome] | Callable[[], asyncio.Future[Outcome]]) -> None:
+        """``future`` has the saga's end; a function makes it when somebody first asks, because watching costs."""
         self.saga_id = saga_id
-        self._future = future
+        self._begin = future if callable(future) else None
+        self._known = None if callable(future) else future
+
+    @property
+    def _future(self) -> asyncio.Future[Outcome]:
+        if self._known is None:
+            assert self._begin is not None
+            self._known = self._begin()
+        return self._known
 
     async def wait(self) -> Outcome:
         """Until the saga ends or needs a person. Cancelling the wait leaves the saga running.

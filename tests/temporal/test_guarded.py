@@ -163,7 +163,7 @@ async def test_a_worker_without_the_secret_makes_no_call(place: Place, monkeypat
     monkeypatch.delenv("BANK_TOKEN", raising=False)
     plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "$secret.BANK_TOKEN"}}]}
     async with place.both(TOOLS) as coordinator:
-        saga_id = await coordinator.submit(plan, saga_id=place.saga_id("n"))
+        saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("n"))).saga_id
         await eventually(lambda: _asked_twice(place, coordinator, saga_id), "the call to be offered again")
         assert [record["k"] for record in await coordinator.history(saga_id)] == ["SagaStarted", "StepIntended"]
         monkeypatch.setenv("BANK_TOKEN", "there")
@@ -184,7 +184,7 @@ async def _asked_twice(place: Place, coordinator: Any, saga_id: str) -> bool:
 async def test_a_missing_tool_leaves_the_saga_as_it_is(place: Place) -> None:
     """Workers without the tool change nothing; a cancel need not wait for one that has it."""
     async with place.client(TOOLS) as coordinator, place.worker([login]):
-        saga_id = await coordinator.submit(wired(1.0), saga_id=place.saga_id("m"))
+        saga_id = (await coordinator.submit(wired(1.0), saga_id=place.saga_id("m"))).saga_id
         await eventually(lambda: _asked_twice(place, coordinator, saga_id), "the call to be refused by the worker")
         assert [record["k"] for record in await coordinator.history(saga_id)] == ["SagaStarted", "StepIntended"]
         outcome = await coordinator.cancel(saga_id)
@@ -199,7 +199,7 @@ async def test_waiting_for_a_worker_fills_no_history(place: Place) -> None:
     # The server may hand the call to the first worker while that one drains: a read is then made again after the lease.
     async with place.client(TOOLS, events=20, lease_s=10.0) as coordinator:
         async with place.worker([unwire]):
-            saga_id = await coordinator.submit(plan, saga_id=place.saga_id("f"))
+            saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("f"))).saga_id
 
             async def continued() -> bool:
                 return len(await place.histories(coordinator, saga_id)) > 1
@@ -261,7 +261,7 @@ async def test_a_call_that_no_worker_began_in_time_was_not_made(place: Place) ->
     async with place.both(tools, concurrency=1) as coordinator:
         await coordinator.submit({"steps": [{"step_id": 1, "tool": "hog", "params": {}}]}, saga_id=place.saga_id("hog"))
         await busy.wait()
-        saga_id = await coordinator.submit({"steps": steps, "deadline_s": 1}, saga_id=place.saga_id("late"))
+        saga_id = (await coordinator.submit({"steps": steps, "deadline_s": 1}, saga_id=place.saga_id("late"))).saga_id
 
         async def turned() -> bool:
             return any(record["k"] == "DeadlinePassed" for record in await coordinator.history(saga_id))

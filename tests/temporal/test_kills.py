@@ -108,7 +108,7 @@ class Scene:
 
     async def submitted(self, place: Place, plan: dict[str, Any], name: str) -> str:
         async with place.client(TOOLS["keyed"], lease_s=LEASE_S) as coordinator:
-            return await coordinator.submit(plan, saga_id=place.saga_id(name))
+            return (await coordinator.submit(plan, saga_id=place.saga_id(name))).saga_id
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ async def _killed_and_rescued(scene: Scene, place: Place, variant: str, case: Ca
     plan = _playable(case.plan)
     events = 20 if variant == "keyed" else 0  # some go on in other runs meanwhile
     async with place.client(TOOLS[variant], lease_s=LEASE_S, events=events) as coordinator:
-        saga_id = await coordinator.submit(plan, saga_id=place.saga_id(case.plan))
+        saga_id = (await coordinator.submit(plan, saga_id=place.saga_id(case.plan))).saga_id
         async with scene.victim(place, variant, f"call:{case.number}:{case.when}") as victim:
             ended = asyncio.create_task(coordinator.wait(saga_id))
             died = asyncio.create_task(victim.wait())

@@ -204,7 +204,7 @@ async def test_cancel(place: Place, outside: Outside) -> None:
     """A cancel awaits the call in flight, then undoes. Saying it again changes nothing; a saga that has ended refuses it."""
     plan = {"steps": [step(1), step(2, "wait"), step(3)]}
     async with place.both(outside.tools) as coordinator:
-        saga_id = await coordinator.submit(plan, saga_id=place.saga_id("c"))
+        saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("c"))).saga_id
         await outside.begun.wait()
         outcome = await coordinator.cancel(saga_id, by="ada", note="off", wait=False)
         assert outcome.status == "RUNNING"
@@ -226,7 +226,7 @@ async def test_cancelling_the_workflow_undoes_the_saga(place: Place, outside: Ou
     """Temporal's own cancel is a cancel of the saga: what happened is undone, and the call in flight is awaited."""
     plan = {"steps": [step(1), step(2, "wait"), step(3)]}
     async with place.both(outside.tools) as coordinator:
-        saga_id = await coordinator.submit(plan, saga_id=place.saga_id("w"))
+        saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("w"))).saga_id
         await outside.begun.wait()
         await coordinator.sagas.client.get_workflow_handle(saga_id).cancel()
 
@@ -273,7 +273,7 @@ async def test_steps_are_added(place: Place, outside: Outside) -> None:
     """Steps that are added run with the rest, on declarations that came with them, and are checked first."""
     plan = {"steps": [step(1, "wait")]}
     async with place.both(outside.tools) as coordinator:
-        saga_id = await coordinator.submit(plan, saga_id=place.saga_id("a"))
+        saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("a"))).saga_id
         await outside.begun.wait()
         with pytest.raises(PlanInvalid, match="nothing"):
             await coordinator.amend(saga_id, [step(2, "nothing")])
@@ -307,7 +307,9 @@ async def test_a_worker_drains(place: Place, outside: Outside) -> None:
     """A worker that is stopped awaits its calls in flight, and what came of them is known."""
     async with place.client(outside.tools) as coordinator:
         async with place.worker(outside.tools) as stopped:
-            saga_id = await coordinator.submit({"steps": [step(1, "wait"), step(2)]}, saga_id=place.saga_id("d"))
+            saga_id = (
+                await coordinator.submit({"steps": [step(1, "wait"), step(2)]}, saga_id=place.saga_id("d"))
+            ).saga_id
             await outside.begun.wait()
             stopped.set()
             asyncio.get_running_loop().call_later(0.2, outside.gate.set)

@@ -1,0 +1,84 @@
+"""What a coordinator makes of the arguments of its methods, on whatever runtime: messages, exports, simulations."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.core.messages import Message
+from saga_engine.core.rehearsal import Rehearsal, rehearse
+from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.plan.salvage import load_checked
+from saga_engine.plan.values import plain
+
+if TYPE_CHECKING:
+    from saga_engine.api.engine import PlanSource
+    from saga_engine.core.trace import Export
+    from saga_engine.plan.compiled import CompiledPlan
+    from saga_engine.plan.model import Plan
+    from saga_engine.plan.tooling import ToolCatalog
+
+#: From a plan and its input to what can be run. Raises ``PlanInvalid``.
+Compile = Callable[["Plan", dict[str, Any] | None], "CompiledPlan"]
+
+
+def checked(
+    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
+) -> tuple[Plan, CompiledPlan, dict[str, Any] | None]:
+    """A plan that can be submitted, and its input. Raises ``PlanInvalid`` and ``ValueNotJson``."""
+    chosen = plain(dict(given)) if given else None
+    plan = load_checked(source, tools, input=chosen)
+    return plan, compiling(plan, chosen), chosen
+
+
+def problems_of(
+    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
+) -> list[Problem]:
+    """All that keeps a plan from being submitted."""
+    try:
+        checked(source, given, tools, compiling)
+    except PlanInvalid as error:
+        return list(error.problems)
+    return []
+
+
+async def simulated(
+    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
+) -> Rehearsal:
+    """What would become of a plan. In a thread: it may take seconds, and the sagas that run here must not wait."""
+    return await asyncio.to_thread(rehearse, checked(source, given, tools, compiling)[1])
+
+
+def cancel_message(by: str, note: str) -> Message:
+    """A cancel, as it is sent."""
+    return Message(id=secrets.token_hex(8), kind="cancel", by=by, note=note)
+
+
+def answer_message(step_id: int | str, decision: str, output: Any, by: str, note: str) -> Message:
+    """An answer to a question, as it is sent. Raises ``ValueNotJson``."""
+    said = plain(output)
+    return Message(
+        id=secrets.token_hex(8), kind="decide", by=by, note=note, step=str(step_id), decision=decision, output=said
+    )
+
+
+def amend_message(steps: Sequence[Mapping[str, Any]], by: str, note: str) -> Message:
+    """An addition, as it is sent. Raises ``PlanInvalid`` and ``ValueNotJson``."""
+    plain_steps: list[Any] = plain(list(steps))
+    for at, step in enumerate(plain_steps):
+        if not isinstance(step, dict):
+            raise PlanInvalid([Problem("field-invalid", f"$.steps[{at}]", "a step is an object")])
+    return Message(id=secrets.token_hex(8), kind="amend", by=by, note=note, steps=plain_steps)
+
+
+def export_of(redact: Sequence[str], sign_key: bytes | None, into: Export | None, *, full: bool) -> Export:
+    """The file that a trace goes into: the one that is given, else a new one. Raises ``SettingInvalid``."""
+    from saga_engine.core.redaction import Redaction
+    from saga_engine.core.trace import Export
+    from saga_engine.core.trace_signature import TraceKey
+
+    if into is not None:
+        return into
+    return Export(Redaction(redact), full=full, key=None if sign_key is None else TraceKey(sign_key))
