@@ -1,11 +1,13 @@
-"""What all tests share: the long forms run by hand only, and no test leaves a server behind."""
+"""What all tests share: the long forms run by hand only, files are in memory, and no test leaves a server behind."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,45 @@ settings.load_profile("saga")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long forms too")
     parser.addoption("--accept-transcripts", action="store_true", help="write what the command line prints now")
+
+
+#: Where Linux keeps files in memory, and how much of it the tests want for theirs (they use up to one gigabyte).
+MEMORY, WANTED_BYTES = Path("/dev/shm"), 4 << 30
+
+
+def memory_folder() -> Path | None:
+    """A folder in memory, if there is room and programs may be run there; those that dead runs have left are removed.
+
+    The servers of these tests write each record through to the disk, which takes as long as whoever else uses the disk
+    lets it. A killed process loses no more in memory than on a disk. What a power cut loses is asked of the system
+    calls (``stores/test_power.py``), and needs no slow disk either.
+    """
+    if not MEMORY.is_dir() or {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & set(os.environ):
+        return None
+    for left in MEMORY.glob("saga-tests-*"):
+        if not Path(f"/proc/{left.name.rpartition('-')[2]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    room = os.statvfs(MEMORY)
+    if room.f_flag & os.ST_NOEXEC or room.f_bavail * room.f_frsize < WANTED_BYTES:
+        return None
+    folder = MEMORY / f"saga-tests-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A worker of xdist has inherited the folder of its controller.
+    if hasattr(config, "workerinput") or (folder := memory_folder()) is None:
+        return
+    os.environ |= {"TMPDIR": str(folder), "PYTEST_DEBUG_TEMPROOT": str(folder)}
+    tempfile.tempdir = None  # it is asked for anew
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    folder = Path(os.environ.get("TMPDIR", ""))
+    mine = folder == MEMORY / f"saga-tests-{os.getpid()}"
+    if mine and exitstatus == 0:  # else it stays to be looked at, until the next run
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

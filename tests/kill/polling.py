@@ -14,7 +14,7 @@ from tests.servers import GIVE_UP_S
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from saga_engine.ports import Store
+    from saga_engine.stores.redis import RedisStore
 
 
 async def eventually(condition: Callable[[], Awaitable[Any] | Any], what: str) -> None:
@@ -30,8 +30,20 @@ async def eventually(condition: Callable[[], Awaitable[Any] | Any], what: str) -
         raise AssertionError(f"waited in vain for: {what}") from None
 
 
+async def ticket_runs_out(url: str, resource: str, saga_id: str) -> None:
+    """The lease on the tickets of a dead process's saga is over, as if its time had passed.
+
+    So everybody may have a lease that lasts on the slowest machine, and nobody waits for the end of one.
+    """
+    async with opened(url) as store:
+        _, alive = store.guard_store()._queue_keys(resource)
+        for ticket in await store._plain("ZRANGE", alive, "0", "-1"):
+            if ticket.startswith(f"{saga_id}:".encode()):
+                await store._plain("ZADD", alive, "1", ticket)
+
+
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Store]:
+async def opened(url: str) -> AsyncIterator[RedisStore]:
     """A store to look at a saga with, beside those who drive it."""
     store = open_store(url)
     await store.open()

@@ -15,7 +15,7 @@ import pytest
 from saga_engine.core.states import SAGA_FINAL
 from tests.kill.conftest import Line
 from tests.kill.growing_child import noted
-from tests.kill.polling import eventually, opened
+from tests.kill.polling import eventually, opened, ticket_runs_out
 from tests.kill.processes import Processes
 from tests.kill.scenarios import (
     CALLS,
@@ -294,7 +294,6 @@ def test_two_people_answer_at_once(
         "player": "growing",
         "variant": variant,
         "policy": ASK,
-        "lease_s": 1.0,
         "line_up": str(line.folder),
         **place.told,
     }
@@ -358,21 +357,23 @@ async def test_a_killed_holder_gives_the_room_free_and_a_living_one_does_not(
     """Nobody else gets in for longer than a lease while the holder lives; when it is killed, the next one does."""
     place = new_place(embedded.url)
     home = place.ledger.path.parent
-    how = {"player": "growing", "variant": "keyed", "lease_s": 1.0, "plan": HOLDS, **place.told}
+    how = {"player": "growing", "variant": "keyed", "plan": HOLDS, **place.told}
     os.mkfifo(home / "gate-a")
     os.mkfifo(home / "begun-a")
-    holder = processes.start("submit", **{**how, "saga_id": "a"})
+    holder = processes.start("submit", **{**how, "saga_id": "a", "lease_s": 3.0})
     assert await asyncio.to_thread((home / "begun-a").read_text) == "begun"
     # It stops when it asks for the second time, so it stands in the queue from here on.
     waiter = processes.start("submit", **{**how, "saga_id": "b", "fault": "guard_take:2:before:pause"})
     await asyncio.to_thread(waiter.wait_until_frozen)
     waiter.thaw()
-    await renewed(place, "a", 4)  # a lease is renewed three times in its length
+    await renewed(place, "a", 4)  # a lease of three seconds is renewed each second
     assert await whose_turn(place) == "a"
     assert in_and_out(place) == [("a", "enter")]
     assert not waiter.has_ended()
 
     holder.kill()
+    assert (await asyncio.to_thread(holder.wait)).killed
+    await ticket_runs_out(place.url, ROOM, "a")
     assert (await asyncio.to_thread(waiter.told))["final"]["status"] == "COMPLETED"
     assert in_and_out(place) == [("a", "enter"), ("b", "enter"), ("b", "leave")]
     (home / "gate-a").unlink()
@@ -389,7 +390,7 @@ def test_one_at_a_time_whoever_dies(
 ) -> None:
     """Four processes want one room and one of them is killed: never two are in it, and all are served."""
     place = new_place(embedded.url)
-    how = {"player": "growing", "variant": "keyed", "lease_s": 1.0, "plan": HOLDS, **place.told}
+    how = {"player": "growing", "variant": "keyed", "plan": HOLDS, **place.told}
     sagas = ["a", "b", "c", "d"]
     running = [
         processes.start(
@@ -398,8 +399,9 @@ def test_one_at_a_time_whoever_dies(
         for saga in sagas
     ]
     line.start(len(sagas))
+    assert running[0].wait().killed
+    asyncio.run(ticket_runs_out(place.url, ROOM, "a"))
     ended = dict(zip(sagas, [one.wait() for one in running], strict=True))
-    assert ended["a"].killed
     assert [ended[saga].told["final"]["status"] for saga in "bcd"] == ["COMPLETED"] * 3
     assert processes.run("resume-all", **{**how, "saga_id": "a"}).told["final"]["status"] == "COMPLETED"
 

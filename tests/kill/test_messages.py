@@ -155,7 +155,7 @@ def test_an_answer_to_a_saga_that_rests(processes: Processes, new_place: NewPlac
 def test_two_people_answer_at_once(processes: Processes, new_place: NewPlace, server_url: str, line: Line) -> None:
     """One answer counts. Whoever gave the other hears of it, or was told that the saga still runs and finds it refused."""
     place = new_place(server_url)
-    how = {"variant": "bare", "lease_s": 1.0, **place.told}
+    how = {"variant": "bare", **place.told}
     assert processes.run("submit", plan=PLANS["succeeds"], fault="call:2:before", **how).killed
     processes.run("resume", **how)
     answers = {"ada": [2, "not-happened", None], "bob": [2, "retry", None]}

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.kill.polling import eventually, opened
+from tests.kill.polling import eventually, opened, ticket_runs_out
 from tests.kill.processes import Processes, Running
 from tests.kill.scenarios import NewPlace, Place
 from tests.kill.world import step
@@ -39,7 +39,7 @@ class Room:
         self.processes = processes
         self.place = place
         self.home = place.ledger.path.parent
-        self.how = {"player": "growing", "variant": "bare", "lease_s": 1.0, **place.told}
+        self.how = {"player": "growing", "variant": "bare", **place.told}
         os.mkfifo(self.home / "gate-a")
         os.mkfifo(self.home / "begun-a")
 
@@ -54,6 +54,7 @@ class Room:
         waiter = self.processes.start("submit", **{**self.how, "plan": plan, "saga_id": "b", "fault": fault})
 
         async def written() -> bool:
+            assert not waiter.has_ended(), waiter.wait()
             return "StepQueued" in await kinds(self.place, "b")
 
         await eventually(written, "the mark of a call that waits")
@@ -63,6 +64,11 @@ class Room:
         """The first saga leaves."""
         await asyncio.to_thread((self.home / "gate-a").write_text, "go")
         assert (await asyncio.to_thread(holder.told))["final"]["status"] == "COMPLETED"
+
+    async def died(self, waiter: Running) -> None:
+        """The second saga's process has been killed, and its place in the queue is not kept any longer."""
+        assert (await asyncio.to_thread(waiter.wait)).killed
+        await ticket_runs_out(self.place.url, "room:blue", "b")
 
     async def resumed(self, plan: dict[str, Any]) -> dict[str, Any]:
         """What came of the second saga when somebody went on with it."""
@@ -83,7 +89,7 @@ async def test_a_call_that_only_waited_when_its_process_was_killed_is_not_in_dou
     holder = await room.occupied()
     waiter = await room.wanted(plan)
     waiter.kill()
-    assert (await asyncio.to_thread(waiter.wait)).killed
+    await room.died(waiter)
     await room.emptied(holder)
     told = await room.resumed(plan)
     assert told["resumed"]["status"] == "COMPLETED"
@@ -100,7 +106,7 @@ async def test_the_mark_that_it_begins_decides(
     holder = await before.occupied()
     waiter = await before.wanted(ALONE, "append:3:before")
     await before.emptied(holder)
-    assert (await asyncio.to_thread(waiter.wait)).killed
+    await before.died(waiter)
     told = await before.resumed(ALONE)
     assert [record["k"] for record in told["before"]][-1] == "StepQueued"
     assert told["resumed"]["status"] == "COMPLETED"
@@ -110,7 +116,7 @@ async def test_the_mark_that_it_begins_decides(
     holder = await after.occupied()
     waiter = await after.wanted(ALONE, "append:3:after")
     await after.emptied(holder)
-    assert (await asyncio.to_thread(waiter.wait)).killed
+    await after.died(waiter)
     told = await after.resumed(ALONE)
     assert [record["k"] for record in told["before"]][-1] == "StepBegun"
     assert [question["kind"] for question in told["resumed"]["questions"]] == ["in-doubt"]

@@ -89,7 +89,7 @@ def test_a_holder_that_is_killed_frees_its_resource_after_its_lease(tmp_path):
     """Law: SIGKILL leaves the ticket to its lease, and then the next one is served."""
     log = tmp_path / "log"
     with EmbeddedFolder(tmp_path / "saga") as folder:
-        holder, waiter = start(folder, log, 2, 0.5)
+        holder, waiter = start(folder, log, 2, 3.0)
         holder.ask({"hold": "a"})
         until(lambda: log.exists() and log.read_text().startswith("+ a"), "the holder to be inside")
         waiter.ask(["a", "b"])
