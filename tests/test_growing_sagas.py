@@ -42,7 +42,7 @@ async def book(what: str) -> dict:
 @tool(retry=ONCE)
 async def unbook(ref: str) -> dict:
     if ref in FULL:
-        raise ToolError("too late to cancel", error_code="too_late")
+        raise ToolError("too late to cancel", error_code="too_late", retryable=False)
     LOG.append(f"unbook {ref}")
     return {}
 
@@ -56,7 +56,7 @@ async def tweet(text: str) -> dict:
 @tool(retry=ONCE, compensates=True)
 async def apologise(to: str) -> dict:
     if to in FULL:
-        raise ToolError("unknown person", error_code="unknown")
+        raise ToolError("unknown person", error_code="unknown", retryable=False)
     LOG.append(f"apologise {to}")
     return {}
 

@@ -46,7 +46,7 @@ async def book(what: str) -> dict:
 @tool(retry=ONCE)
 async def unbook(ref: str) -> dict:
     if ref in FULL:
-        raise ToolError("too late", error_code="too_late")
+        raise ToolError("too late", error_code="too_late", retryable=False)
     LOG.append(f"unbook {ref}")
     return {}
 

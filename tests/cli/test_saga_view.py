@@ -22,7 +22,7 @@ async def buy_ticket(seat: str) -> dict:
 
 @tool(retry=ONCE)
 async def give_back(ticket: str) -> dict:
-    raise ToolError("tickets are not taken back", error_code="final_sale")
+    raise ToolError("tickets are not taken back", error_code="final_sale", retryable=False)
 
 
 @tool(undo="give_back", retry=ONCE)

@@ -15,7 +15,7 @@ import pytest
 from saga_engine.core.states import SAGA_FINAL
 from tests.kill.conftest import Line
 from tests.kill.growing_child import noted
-from tests.kill.polling import eventually, opened, ticket_runs_out
+from tests.kill.polling import eventually, lease_runs_out, opened, ticket_runs_out
 from tests.kill.processes import Processes
 from tests.kill.scenarios import (
     CALLS,
@@ -233,6 +233,7 @@ def test_a_second_saga_while_the_first_is_in_doubt(
     ends: Counter[str] = Counter()
     wrong: dict[str, list[str]] = {}
     for fault, place in dying(stage, ["append:2:before", *ABOUT_THE_CALL]):
+        asyncio.run(lease_runs_out(place.url, place.saga_id))
         other = second(stage, place)["final"]
         ends[other["steps"][0].get("via") or (other["error"] or {}).get("error_code", "call")] += 1
         found = stage.judge(place, stage.run("resume-all", place).told, 1)

@@ -30,7 +30,7 @@ async def book(what: str, idempotency_key: str) -> dict:
 async def unbook(ref: str, idempotency_key: str) -> dict:
     """Cancel what was booked."""
     if ref == "R-ferry":
-        raise ToolError("the ferry has left", error_code="too_late")
+        raise ToolError("the ferry has left", error_code="too_late", retryable=False)
     did(f"unbook {ref}")
     return {}
 

@@ -618,8 +618,10 @@ def test_an_abandoned_thread_does_not_hold_up_the_end_of_the_process():
     program = """
         import asyncio, threading
         from saga_engine.ports import Call
+        from saga_engine import tool
         from saga_engine.tools.registry import ToolRegistry
 
+        @tool(late_s=0)
         def hang():
             threading.Event().wait()
 

@@ -300,9 +300,10 @@ async def whole_store():
 
 
 async def saga(store, saga_id, status):
-    """A saga of this id in this status."""
+    """A saga of this id in this status; somebody drives it while there is something to be done."""
     await store.open_session("me", 600_000)
-    entry = Entry(saga_id, 0, 0, [b"r"], status, b"{}", creation=Creation("d", owned=True))
+    over = status not in ("RUNNING", "COMPENSATING")
+    entry = Entry(saga_id, 0, 0, [b"r"], status, b"{}", over, creation=Creation("d", owned=True))
     assert (await store.append("me", [entry])).acks[0].verdict == "ok"
 
 
