@@ -81,7 +81,7 @@ STEP_TRANSITIONS: Final = (
     # people; from RUNNING when the policy wants their word before the call is made
     (
         "escalate",
-        [PENDING, RUNNING, FAILED, BLOCKED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED],
+        [PENDING, RUNNING, FAILED, BLOCKED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED, ESCALATED],
         ESCALATED,
     ),
     ("resolve", [ESCALATED], RESOLVED),
