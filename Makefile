@@ -57,7 +57,7 @@ test-long: venv ## all tests with their long forms: every pair of kills, every m
 
 # What differs between versions of Python is asyncio, so the core, the runtime and the tools' calls are what is run again.
 NEWEST_TESTS := tests/core --ignore tests/core/test_mutants.py tests/runtime tests/test_api.py tests/test_sessions.py tests/test_session_turns.py tests/test_contexts.py \
-  tests/tools/test_calling.py tests/tools/test_alarms.py
+  tests/tools/test_invoke.py tests/tools/test_timeouts.py
 NEWEST := .venv-newest
 
 test-newest: venv ## the suite's core on the newest Python of this machine, if it is newer than PYTHON

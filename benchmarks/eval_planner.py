@@ -27,14 +27,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saga_engine.core.rehearsal import rehearse
+from saga_engine.analysis.simulation import rehearse
 from saga_engine.errors import GoalImpossible, PlannerFailed, SagaError
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan
-from saga_engine.planner.configuring import PlannerSettings, planner_settings
 from saga_engine.planner.models import ModelPlanner
 from saga_engine.planner.prompts import folder
 from saga_engine.planner.proposing import make_plan
+from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import Planner
 from saga_engine.tools.decorator import Tool
 from saga_engine.tools.registry import ToolRegistry

@@ -28,8 +28,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from chaos import person, plans, verdict, worker, world
-from chaos.conductor import Child, Conductor, draw
+from chaos import operator, plans, verdict, worker, world
+from chaos.injector import Child, Conductor, draw
 from chaos.line import BadLine
 from chaos.store import Disk, StoreServer, die_with_parent, until
 from chaos.tools import make_tools
@@ -105,7 +105,7 @@ class Run:
         self._args = args
         self._folder = folder
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["chaos.worker", "chaos.person", "chaos.verdict", "chaos.warm"])
+        self._context.set_forkserver_preload(["chaos.worker", "chaos.operator", "chaos.verdict", "chaos.warm"])
         self._dice = Random(f"{args.seed}:clocks")
         self._clocks = 0
         self._submitted = 0
@@ -180,10 +180,10 @@ class Run:
             Child(self._context, worker.main, partial(self._orders, number, lines[number].url))
             for number in range(args.workers)
         ]
-        duties = person.Duties(
+        duties = operator.Duties(
             lines[-1].url, world.Outside.path, str(self._folder / "person.log"), args.seed, args.lease
         )
-        asked = Child(self._context, person.main, lambda: duties)
+        asked = Child(self._context, operator.main, lambda: duties)
         for child in (*workers, asked):
             child.start()
         return Conductor(args.seed, args.lease, workers, asked, lines, server)

@@ -18,13 +18,13 @@ from chaos import plans
 from chaos.tools import make_tools
 from chaos.world import ledger_path
 from saga_engine import Coordinator, SagaError
+from saga_engine.analysis.replay import Replay
+from saga_engine.analysis.trace import DeclaredTools
+from saga_engine.analysis.trace_file import read, verify
 from saga_engine.core import transitions as t
-from saga_engine.core.replay import Replay
-from saga_engine.core.trace import DeclaredTools
-from saga_engine.core.trace_file import read, verify
 from saga_engine.testing.ledger import Line, OutsideLedger
-from saga_engine.tools.checking import SchemaCheck
 from saga_engine.tools.registry import ToolRegistry
+from saga_engine.tools.schema_check import SchemaCheck
 
 #: Outcomes of a process that was frozen in between may be looked at together although they are minutes apart.
 _TOGETHER_MS = 3_600_000

@@ -22,38 +22,38 @@ if TYPE_CHECKING:
         ToolError,
     )
     from saga_engine.plan.model import Plan
-    from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
+    from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
+    from saga_engine.policy.rules import Policy, Rule
     from saga_engine.ports import Escalation, Question
-    from saga_engine.runtime.bridge import run_sync
-    from saga_engine.runtime.calls import Undo
-    from saga_engine.runtime.outcome import Handle, Outcome
+    from saga_engine.runtime.result import Handle, Outcome
+    from saga_engine.runtime.run_sync import run_sync
     from saga_engine.runtime.session import Savepoint, Session
+    from saga_engine.runtime.session_calls import Undo
     from saga_engine.runtime.step_results import CallResult, Failure, StepResult
     from saga_engine.tools.context import ToolContext
     from saga_engine.tools.decorator import Tool, tool
-    from saga_engine.tools.policy.rules import Policy, Rule
     from saga_engine.tools.registry import ToolRegistry
-    from saga_engine.tools.selecting import select_tools
     from saga_engine.tools.signature import Sensitive
+    from saga_engine.tools.tool_search import select_tools
 
 _HOMES = {
-    "BreakerPolicy": "saga_engine.plan.tooling",
+    "BreakerPolicy": "saga_engine.plan.tool_spec",
     "CallBlocked": "saga_engine.errors",
     "CallFailed": "saga_engine.errors",
     "CallResult": "saga_engine.runtime.step_results",
     "Coordinator": "saga_engine.api",
     "Failure": "saga_engine.runtime.step_results",
-    "Handle": "saga_engine.runtime.outcome",
+    "Handle": "saga_engine.runtime.result",
     "NeedsPerson": "saga_engine.errors",
-    "Outcome": "saga_engine.runtime.outcome",
+    "Outcome": "saga_engine.runtime.result",
     "OutcomeUnknown": "saga_engine.errors",
     "Plan": "saga_engine.plan.model",
     "PlanInvalid": "saga_engine.errors",
     "Escalation": "saga_engine.ports",
-    "Policy": "saga_engine.tools.policy.rules",
+    "Policy": "saga_engine.policy.rules",
     "Question": "saga_engine.ports",
-    "Rule": "saga_engine.tools.policy.rules",
-    "RetryPolicy": "saga_engine.plan.tooling",
+    "Rule": "saga_engine.policy.rules",
+    "RetryPolicy": "saga_engine.plan.tool_spec",
     "SagaError": "saga_engine.errors",
     "Savepoint": "saga_engine.runtime.session",
     "Sensitive": "saga_engine.tools.signature",
@@ -64,9 +64,9 @@ _HOMES = {
     "ToolContext": "saga_engine.tools.context",
     "ToolError": "saga_engine.errors",
     "ToolRegistry": "saga_engine.tools.registry",
-    "Undo": "saga_engine.runtime.calls",
-    "run_sync": "saga_engine.runtime.bridge",
-    "select_tools": "saga_engine.tools.selecting",
+    "Undo": "saga_engine.runtime.session_calls",
+    "run_sync": "saga_engine.runtime.run_sync",
+    "select_tools": "saga_engine.tools.tool_search",
     "sync_session": "saga_engine.adapters.sync",
     "tool": "saga_engine.tools.decorator",
 }

@@ -419,10 +419,10 @@ async def test_an_alert_that_fails_is_tried_again() -> None:
         if len(told) < 3:
             raise ConnectionError("no line")
 
-    from saga_engine.core import judge
+    from saga_engine.core import interpret
 
     quick = pytest.MonkeyPatch()
-    quick.setattr(judge, "ALERT_RETRY", RetryPolicy(max_attempts=5, base_s=0.001, max_s=0.001))
+    quick.setattr(interpret, "ALERT_RETRY", RetryPolicy(max_attempts=5, base_s=0.001, max_s=0.001))
     async with Coordinator.open("memory://", TOOLS, on_escalation=hook) as coordinator:
         outcome = await coordinator.run(plan("refuse", on_failure="pause"))
     quick.undo()

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from chaos import conductor, plans, verdict
+from chaos import injector, plans, verdict
 from chaos.tools import make_tools
 from saga_engine.core import records
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it freezes, limits and mounts as Linux does")
@@ -43,7 +43,7 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
     assert code == 0, said
     assert sum(report["ends"].values()) == 300
     assert set(report["ends"]) >= {"COMPLETED", "COMPENSATED"}
-    assert {blow for blow in conductor.BLOWS if not report["blows"].get(blow)} == set()
+    assert {blow for blow in injector.BLOWS if not report["blows"].get(blow)} == set()
     assert report["blows"]["store started"] >= 3
     for figure in ("by another owner than before", "answers", "doubts", "retries", "undone"):
         assert report["figures"][figure] > 0, figure
@@ -72,8 +72,8 @@ def test_plans_and_blows_follow_from_the_seed() -> None:
         compile_plan(load_plan(plan), tools)
     kinds = Counter(step.get("kind", "compensatable") for plan in drawn for step in plan["steps"])
     assert min(kinds[kind] for kind in ("compensatable", "pivot", "retriable", "read")) > 20
-    assert conductor.draw(SEED, 40) == conductor.draw(SEED, 40)
-    assert set(conductor.draw(SEED, len(conductor.BLOWS))) == set(conductor.BLOWS)
+    assert injector.draw(SEED, 40) == injector.draw(SEED, 40)
+    assert set(injector.draw(SEED, len(injector.BLOWS))) == set(injector.BLOWS)
 
 
 def _journal(*kinds: str) -> list[dict[str, Any]]:

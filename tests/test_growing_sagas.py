@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.core.judge import Advice
+from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.errors import AmendRefused, ModelUnreachable, PlanInvalid
 from saga_engine.ports import CompensationRequest, Escalation, Question, ReplanRequest, StepsCheck

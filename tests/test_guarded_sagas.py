@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.core.replay import Replay
-from saga_engine.core.trace_file import read
+from saga_engine.analysis.replay import Replay
+from saga_engine.analysis.trace_file import read
 from saga_engine.errors import DecisionRefused
 from saga_engine.ports import Question
 

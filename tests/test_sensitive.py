@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, Sensitive, ToolError, ToolRegistry, tool
-from saga_engine.core.replay import Replay
-from saga_engine.core.trace_file import read as read_trace
+from saga_engine.analysis.replay import Replay
+from saga_engine.analysis.trace_file import read as read_trace
 from saga_engine.errors import PlannerFailed, SettingInvalid, ToolInvalid
-from saga_engine.tools.http.declaration import http_tools
+from saga_engine.sources.http.declaration import http_tools
 
 CARD = "4111-1111-1111-1111"
 PIN = 731

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saga_engine import Coordinator, RetryPolicy, Session, ToolContext, ToolError, tool
-from saga_engine.core.judge import Advice
+from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.errors import CallFailed, NeedsPerson, SessionDiverged, SessionEnded, StoreUnavailable
 from saga_engine.stores import open_store

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, Session, tool
-from saga_engine.plan import calls as plan_calls
+from saga_engine.plan import session_steps as plan_calls
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 
@@ -116,7 +116,7 @@ def test_a_restart_of_a_thousand_calls_makes_none_of_them(monkeypatch: pytest.Mo
         compiled.append(args[1])
         return genuine(*args, **named)
 
-    monkeypatch.setattr("saga_engine.core.growth.compile_call", counting)
+    monkeypatch.setattr("saga_engine.core.plan_growth.compile_call", counting)
     asked = asyncio.run(live(url, 1000))
     assert CALLED == {"book": 1000}
     assert asked["append"] == 1  # that another process took over

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from saga_engine.adapters.offering import FailedChecks, declared, require_known, specs, words
+from saga_engine.adapters.tool_adapter import FailedChecks, declared, require_known, specs, words
 from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolError, ToolInvalid
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.runtime.session import Session
 from saga_engine.tools.decorator import AnyTool
 

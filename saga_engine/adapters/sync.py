@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
-from saga_engine.runtime.calls import Undo
-from saga_engine.runtime.outcome import Outcome
+from saga_engine.runtime.result import Outcome
 from saga_engine.runtime.session import Diverging, Savepoint, Session
+from saga_engine.runtime.session_calls import Undo
 
 if TYPE_CHECKING:
     from saga_engine.ports import Store

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
+from saga_engine.api.identity import first_record, identity_of
 from saga_engine.api.plans import CheckedPlans, as_configured, planning_of, select
 from saga_engine.api.requests import (
     amend_message,
@@ -23,41 +25,39 @@ from saga_engine.api.requests import (
     problems_of,
     simulated,
 )
-from saga_engine.api.starting import first_record, identity_of
 from saga_engine.core.messages import check_amendment
-from saga_engine.core.rehearsal import Rehearsal
 from saga_engine.errors import PlannerUnavailable, Problem, SagaError, SagaNotFound, SettingInvalid
-from saga_engine.plan.tooling import Semantic
+from saga_engine.guards.chain import GuardedTools
+from saga_engine.plan.tool_spec import Semantic
 from saga_engine.plan.values import plain
+from saga_engine.policy.gate import Gate
+from saga_engine.policy.rules import Policy
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
-from saga_engine.runtime.delivery import deliver, hand_over, in_the_store, resume_all, say, send, settled
-from saga_engine.runtime.endings import other_plan
-from saga_engine.runtime.fleet import Fleet
-from saga_engine.runtime.following import follow
-from saga_engine.runtime.forking import Fork, Forking
+from saga_engine.runtime.event_loops import of_one_loop
+from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
 from saga_engine.runtime.lease import StoreClock
-from saga_engine.runtime.loops import of_one_loop
+from saga_engine.runtime.messages import deliver, hand_over, in_the_store, resume_all, say, send, settled
 from saga_engine.runtime.observers import Observers
-from saga_engine.runtime.outcome import Handle, Outcome
+from saga_engine.runtime.record_stream import follow
+from saga_engine.runtime.result import Handle, Outcome
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
+from saga_engine.runtime.stop_reasons import other_plan
+from saga_engine.runtime.supervisor import Fleet
 from saga_engine.runtime.worker import Report, Worker
 from saga_engine.stores import open_store
-from saga_engine.tools.guards.chain import GuardedTools
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
-from saga_engine.tools.policy.gate import Gate
-from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
-from saga_engine.tools.selecting import select_tools
 from saga_engine.tools.threads import start_in_thread
+from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
-    from saga_engine.core.trace import Export
-    from saga_engine.planner.configuring import PlannerSettings
+    from saga_engine.analysis.trace import Export
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.proposing import PlannedPlan
+    from saga_engine.planner.settings import PlannerSettings
 
 
 @of_one_loop
@@ -565,7 +565,7 @@ class Coordinator:
         rules and without an end. Raises ``SagaNotFound``, ``SettingInvalid`` (a rule, a key), ``JournalUnreadable`` or
         ``StoreUnavailable``.
         """
-        from saga_engine.runtime.tracing import trace_lines
+        from saga_engine.runtime.trace_export import trace_lines
 
         export = export_of(redact, sign_key, into, full=full)
         lines = await trace_lines(self.store, saga_id, export, self.tools)

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from saga_engine.core.rehearsal import Rehearsal
+from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.errors import Problem, SagaError
 from saga_engine.plan.model import Plan
 from saga_engine.ports import Head
-from saga_engine.runtime.outcome import Handle, Outcome
+from saga_engine.runtime.result import Handle, Outcome
 
 if TYPE_CHECKING:
-    from saga_engine.core.trace import Export
+    from saga_engine.analysis.trace import Export
     from saga_engine.tools.registry import ToolRegistry
 
 PlanSource = Plan | Mapping[str, Any] | str | bytes | Path

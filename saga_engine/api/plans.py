@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.settings import check_output_limit
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.secrets import allowed_secrets
-from saga_engine.tools.selecting import select_tools
+from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.plan.model import Plan
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
-    from saga_engine.planner.configuring import PlannerSettings
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.planning import Planning
+    from saga_engine.planner.settings import PlannerSettings
     from saga_engine.ports import Planner
 
 #: How many checked plans a coordinator remembers, so that a plan run again is not checked again.

@@ -7,18 +7,18 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from saga_engine.analysis.simulation import Rehearsal, rehearse
 from saga_engine.core.messages import Message
-from saga_engine.core.rehearsal import Rehearsal, rehearse
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.values import plain
 
 if TYPE_CHECKING:
+    from saga_engine.analysis.trace import Export
     from saga_engine.api.engine import PlanSource
-    from saga_engine.core.trace import Export
     from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.plan.model import Plan
-    from saga_engine.plan.tooling import ToolCatalog
+    from saga_engine.plan.tool_spec import ToolCatalog
 
 #: From a plan and its input to what can be run. Raises ``PlanInvalid``.
 Compile = Callable[["Plan", dict[str, Any] | None], "CompiledPlan"]
@@ -75,9 +75,9 @@ def amend_message(steps: Sequence[Mapping[str, Any]], by: str, note: str) -> Mes
 
 def export_of(redact: Sequence[str], sign_key: bytes | None, into: Export | None, *, full: bool) -> Export:
     """The file that a trace goes into: the one that is given, else a new one. Raises ``SettingInvalid``."""
+    from saga_engine.analysis.trace import Export
+    from saga_engine.analysis.trace_signature import TraceKey
     from saga_engine.core.redaction import Redaction
-    from saga_engine.core.trace import Export
-    from saga_engine.core.trace_signature import TraceKey
 
     if into is not None:
         return into

@@ -23,8 +23,11 @@ except ImportError as error:
         "Temporal needs an extra that is not installed", hint="pip install 'saga-engine[temporal]'"
     ) from error
 
+from saga_engine.analysis.simulation import Rehearsal
+from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
+from saga_engine.api.identity import first_record
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -35,49 +38,46 @@ from saga_engine.api.requests import (
     simulated,
 )
 from saga_engine.api.shared_store import SharedStore
-from saga_engine.api.starting import first_record
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
 from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord, SagaStarted
-from saga_engine.core.rehearsal import Rehearsal
-from saga_engine.core.trace import declared
 from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.guards.chain import GuardedTools
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan
-from saga_engine.plan.tooling import Semantic
+from saga_engine.plan.tool_spec import Semantic
+from saga_engine.policy.gate import Gate
+from saga_engine.policy.rules import Policy
 from saga_engine.ports import Advisor, Head, Observer, Planner, Store
-from saga_engine.runtime.advising import advise
-from saga_engine.runtime.endings import other_plan
 from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
-from saga_engine.runtime.outcome import Handle, Outcome
 from saga_engine.runtime.performer import means_of
+from saga_engine.runtime.planner_requests import advise
+from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.stop_reasons import other_plan
 from saga_engine.settings import check_output_limit
-from saga_engine.temporal import wire
+from saga_engine.temporal import payloads
 from saga_engine.temporal.activities import Hands, declarations_of
+from saga_engine.temporal.claim_check import storage
 from saga_engine.temporal.client import TemporalSagas, connect
-from saga_engine.temporal.folding import state_of
+from saga_engine.temporal.fold import state_of
 from saga_engine.temporal.lookup import SagasOfBoth
-from saga_engine.temporal.values import storage
 from saga_engine.temporal.worker import work
 from saga_engine.temporal.workflow import SagaFlow
-from saga_engine.tools.checking import SchemaCheck
-from saga_engine.tools.guards.chain import GuardedTools
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
-from saga_engine.tools.policy.gate import Gate
-from saga_engine.tools.policy.rules import Policy
 from saga_engine.tools.registry import ToolRegistry
-from saga_engine.tools.selecting import select_tools
+from saga_engine.tools.schema_check import SchemaCheck
 from saga_engine.tools.threads import start_in_thread
+from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
-    from saga_engine.core.trace import Export
+    from saga_engine.analysis.trace import Export
     from saga_engine.plan.compiled import CompiledPlan
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
-    from saga_engine.planner.configuring import PlannerSettings
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+    from saga_engine.planner.settings import PlannerSettings
 
 DEFAULT_ENGINE: Final = "temporal://localhost:7233/default"
 DEFAULT_TASK_QUEUE: Final = "saga"
@@ -92,7 +92,7 @@ _LEAST_EVENTS: Final = 20
 
 # (Unsandboxed: the sandbox would import the engine anew for each saga, and what it forbids, the pure core does not do
 # anyway; import-linter and the replays of recorded histories see to that. docs/decisions/0015.)
-@workflow.defn(name=wire.WORKFLOW, sandboxed=False)
+@workflow.defn(name=payloads.WORKFLOW, sandboxed=False)
 class SagaWorkflow(SagaFlow):
     """One saga."""
 
@@ -282,7 +282,7 @@ class TemporalCoordinator:
         loaded, compiled, chosen = checked(plan, given, self.tools, self._compile)
         name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
         started = first_record(name, loaded, compiled, chosen, 0)  # the workflow's own time counts
-        begin = wire.Begin(
+        begin = payloads.Begin(
             started=msgspec.json.decode(msgspec.json.encode(started)),
             declared=declared(compiled.tool_digests, self.tools),
             lease_s=self._lease_s,
@@ -527,7 +527,7 @@ async def serve(
             escalation=people,
             ask=None if asked is None else lambda state, effect: advise(state, effect, asked, chain, means),
             means=means,
-            most_bytes=wire.MOST_INLINE_BYTES if store is None else None,
+            most_bytes=payloads.MOST_INLINE_BYTES if store is None else None,
         )
         await work(
             client,

@@ -24,6 +24,7 @@ from saga_engine.cli.history import history
 from saga_engine.cli.inbox import inbox
 from saga_engine.cli.listing import list_sagas
 from saga_engine.cli.logs import CHOSEN, logged
+from saga_engine.cli.param_types import PlainCommand, PlainGroup
 from saga_engine.cli.plan import plan
 from saga_engine.cli.resolve import resolve
 from saga_engine.cli.resume import resume
@@ -34,7 +35,6 @@ from saga_engine.cli.submit import submit
 from saga_engine.cli.tools import tools
 from saga_engine.cli.top import top
 from saga_engine.cli.trace import app as trace
-from saga_engine.cli.words import PlainCommand, PlainGroup
 from saga_engine.cli.worker import worker
 
 __all__ = ["app", "main", "run"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from saga_engine.api import Coordinator
-    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.runtime.result import Outcome
 
 _FILE_HINT = "give the path of a JSON file, or - to read them from stdin"
 
@@ -48,8 +48,8 @@ def amend(
       saga amend trip-42 more.json --note "a taxi, too" --tools tools.py
       saga amend trip-42 - --tools tools.py < more.json
     """
-    from saga_engine.cli.answering import answer
     from saga_engine.cli.options import person, plan_source, settings_for
+    from saga_engine.cli.signals import answer
 
     added = read_steps(plan_source(steps))
 

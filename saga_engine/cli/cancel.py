@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import (
     ByOption,
     DebugOption,
@@ -14,11 +13,12 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.api.temporal import TemporalCoordinator
-    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.runtime.result import Outcome
 
 
 def cancel(
@@ -43,9 +43,9 @@ def cancel(
     Example:
       saga cancel trip-42 --note "the meeting is off" --tools tools.py
     """
-    from saga_engine.cli.answering import answer
-    from saga_engine.cli.engine import answer_there, settings_there
     from saga_engine.cli.options import person
+    from saga_engine.cli.signals import answer
+    from saga_engine.cli.temporal import answer_there, settings_there
 
     async def post(coordinator: Coordinator) -> Outcome:
         return await coordinator.cancel(saga_id, by=person(by), note=note, wait=settings.names_tools)

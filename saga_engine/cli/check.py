@@ -100,7 +100,7 @@ def tell_warnings(warnings: Sequence[Problem]) -> None:
 def _examine(loaded: Plan, registry: ToolRegistry | None, values: dict[str, Any]) -> list[Problem]:
     """What is wrong with the meaning. Raises ``PlanInvalid``."""
     from saga_engine.plan.checks import check_plan
-    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.compiler import compile_plan
 
     if registry is None:
         compile_plan(loaded, None, input=values or None)

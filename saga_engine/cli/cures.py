@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saga_engine.core.rehearsal import Rehearsal
+    from saga_engine.analysis.simulation import Rehearsal
     from saga_engine.plan.compiled import CompiledPlan
-    from saga_engine.plan.tooling import ToolSpec
+    from saga_engine.plan.tool_spec import ToolSpec
 
 
 def cures(rehearsal: Rehearsal, plan: CompiledPlan) -> dict[str, str]:

@@ -181,7 +181,7 @@ def _public(name: str, value: Any) -> Any:
 
 async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
     """What the store promises; whatever keeps it from being used is a finding."""
-    from saga_engine.cli.reading import no_store, silence_told
+    from saga_engine.cli.read_only import no_store, silence_told
     from saga_engine.errors import SagaError, StoreTooWeak
     from saga_engine.stores import open_store
 
@@ -331,7 +331,7 @@ def _policy(settings: Settings, tools: list[str], findings: list[Finding]) -> di
 def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
     """Who is told about open questions. Nobody is told now."""
     from saga_engine.errors import SagaError
-    from saga_engine.hooks.building import hooks_from
+    from saga_engine.hooks.config import hooks_from
 
     if not settings.escalation:
         findings.append(
@@ -362,7 +362,7 @@ def _planner(settings: Settings, findings: list[Finding]) -> dict[str, Any] | No
     from importlib.util import find_spec
 
     from saga_engine.errors import SagaError
-    from saga_engine.planner.configuring import planner_settings
+    from saga_engine.planner.settings import planner_settings
 
     try:
         planner = planner_settings(settings.planner, base=settings.origin("planner")[0])

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from saga_engine.api import Coordinator
-    from saga_engine.cli.running import Driven
-    from saga_engine.runtime.forking import Fork
-    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.cli.drive import Driven
+    from saga_engine.runtime.fork import Fork
+    from saga_engine.runtime.result import Outcome
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -73,11 +73,11 @@ class Wanted(NamedTuple):
 
 
 def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool) -> int:
-    from saga_engine.cli.fork_view import fork_lines
+    from saga_engine.cli.drive import drive
     from saga_engine.cli.output import data, document
     from saga_engine.cli.progress import Progress
-    from saga_engine.cli.running import drive
-    from saga_engine.runtime.forking import Fork
+    from saga_engine.cli.render_fork import fork_lines
+    from saga_engine.runtime.fork import Fork
 
     async def look(coordinator: Coordinator) -> Fork:
         found = await coordinator.fork(
@@ -95,10 +95,10 @@ def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json
 
 
 def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
-    from saga_engine.cli.fork_view import ForkProgress
-    from saga_engine.cli.running import drive, driven, finish, stands
+    from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.render_fork import ForkProgress
     from saga_engine.errors import Interrupted, SagaOwned
-    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.runtime.result import Outcome
 
     progress = ForkProgress(wanted.of)
 

@@ -75,7 +75,7 @@ def _is_plan(subject: str) -> bool:
 
 def _plan(subject: str) -> tuple[CompiledPlan, None]:
     from saga_engine.cli.options import plan_source
-    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.compiler import compile_plan
     from saga_engine.plan.model import load_plan
 
     return compile_plan(load_plan(plan_source(subject)), None), None
@@ -86,7 +86,7 @@ def _saga(saga_id: str, store: str | None) -> tuple[CompiledPlan, dict[str, str]
     import asyncio
 
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.reading import no_store, not_found, reading_from
+    from saga_engine.cli.read_only import no_store, not_found, reading_from
     from saga_engine.runtime.journal import read_records, state_of
 
     settings = settings_for(store)

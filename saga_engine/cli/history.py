@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
@@ -37,8 +37,8 @@ def history(
     """
     import asyncio
 
-    from saga_engine.cli.engine import ask_there, settings_there
     from saga_engine.cli.output import data, document, fits, table
+    from saga_engine.cli.temporal import ask_there, settings_there
 
     settings = settings_there(engine, task_queue, store)
     if settings.engine:
@@ -60,7 +60,7 @@ def history(
 
 
 async def _records(settings: Settings, saga_id: str, *, full: bool) -> list[dict[str, Any]]:
-    from saga_engine.cli.reading import looking
+    from saga_engine.cli.read_only import looking
 
     async with looking(settings, saga_id) as coordinator:
         return await coordinator.history(saga_id, full=full)
@@ -96,7 +96,7 @@ def _detail(name: str, value: Any, limit_chars: int) -> str:
 
 def _large(ref: dict[str, Any], limit_chars: int) -> str:
     """A value that stands beside the journal."""
-    from saga_engine.cli.saga_view import size_words
+    from saga_engine.cli.render import size_words
     from saga_engine.plan.values import cut
 
     value = cut(ref.get("brief", ref.get("summary")), limit_chars)

@@ -26,7 +26,7 @@ def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
     if not isinstance(typed, str) or error.context.get("saga_id") != typed or len(typed) < _LEAST_CHARS:
         return None
     from saga_engine.cli.output import note, shown
-    from saga_engine.cli.reading import no_store
+    from saga_engine.cli.read_only import no_store
     from saga_engine.settings import load
 
     settings = load({"store": options.get("store"), "engine": options.get("engine")})
@@ -48,7 +48,7 @@ def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
 
 def complete(incomplete: str) -> list[str]:
     """The ids that a shell offers. A store that is not at hand at once offers none, and none is begun."""
-    from saga_engine.cli.reading import no_store
+    from saga_engine.cli.read_only import no_store
     from saga_engine.settings import load
 
     try:
@@ -63,7 +63,7 @@ def complete(incomplete: str) -> list[str]:
 async def _ids(settings: Settings, patience_s: float) -> list[str]:
     from dataclasses import replace
 
-    from saga_engine.cli.reading import reading_from
+    from saga_engine.cli.read_only import reading_from
 
     async with reading_from(replace(settings, patience_s=patience_s)) as store:
         return [head.saga_id for head in await store.list(None, _MOST_SAGAS)]

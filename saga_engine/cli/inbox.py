@@ -62,7 +62,7 @@ def inbox(
 
 async def _open_questions(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
     """The questions, the sagas that ask and cannot be read, and whether there are more of both."""
-    from saga_engine.cli.reading import looking_at_all, no_store
+    from saga_engine.cli.read_only import looking_at_all, no_store
     from saga_engine.errors import JournalUnreadable, SagaNotFound
 
     if no_store(settings) is not None:
@@ -94,8 +94,8 @@ async def _asking(coordinator: Coordinator) -> list[Head]:
 
 
 async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> list[dict[str, Any]]:
-    from saga_engine.cli.saga_view import answer_of
-    from saga_engine.hooks.wording import asks
+    from saga_engine.cli.render import answer_of
+    from saga_engine.hooks.messages import asks
 
     body = (await coordinator.show(head.saga_id)).body
     if not body["questions"]:
@@ -184,9 +184,9 @@ def _lines(questions: Sequence[Mapping[str, Any]], settings: Settings) -> list[s
 
 def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
     from saga_engine.cli import times
-    from saga_engine.cli.follow_up import resume_line
+    from saga_engine.cli.hints import resume_line
     from saga_engine.cli.output import shown
-    from saga_engine.cli.saga_view import question_lines
+    from saga_engine.cli.render import question_lines
 
     head = f"saga {shown(question['saga_id'])}: {question['status']}"
     if question["goal"]:

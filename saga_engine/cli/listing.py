@@ -79,7 +79,7 @@ def list_sagas(
 
 
 async def _heads(settings: Settings, status: str | None, limit: int) -> list[Head]:
-    from saga_engine.cli.reading import no_store, reading_from
+    from saga_engine.cli.read_only import no_store, reading_from
 
     if no_store(settings) is not None:
         return []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from saga_engine.policy.rules import Policy
     from saga_engine.settings import Settings
-    from saga_engine.tools.policy.rules import Policy
     from saga_engine.tools.registry import ToolRegistry
 
 
@@ -66,7 +66,7 @@ def registry_for(settings: Settings) -> ToolRegistry:
     What their modules print goes to stderr. Raises ``ToolInvalid`` and ``SettingInvalid``.
     """
     from saga_engine.cli.output import stdout_kept_clean
-    from saga_engine.tools.loading import load_tools
+    from saga_engine.tools.loader import load_tools
     from saga_engine.tools.registry import ToolRegistry
 
     found: list[Any] = []
@@ -74,7 +74,7 @@ def registry_for(settings: Settings) -> ToolRegistry:
         for reference in settings.tools:
             found += load_tools(reference, settings.base)
         if settings.http_tools:
-            from saga_engine.tools.http import http_tools
+            from saga_engine.sources.http import http_tools
 
             found += http_tools(
                 settings.http_tools,
@@ -99,7 +99,7 @@ def registry_for(settings: Settings) -> ToolRegistry:
 
 def policy_of(settings: Settings) -> Policy:
     """The policy of the files: a call has to pass the operator's and the nearer one's. Raises ``SettingInvalid``."""
-    from saga_engine.tools.policy.rules import Policy
+    from saga_engine.policy.rules import Policy
 
     found: Policy | None = None
     for file in settings.holding("policy"):

@@ -13,8 +13,8 @@ from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saga_engine.planner.configuring import PlannerSettings
     from saga_engine.planner.proposing import PlannedPlan
+    from saga_engine.planner.settings import PlannerSettings
     from saga_engine.settings import Settings
 
 #: What is shown of a round that came to nothing.
@@ -66,7 +66,7 @@ def plan(
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
     from saga_engine.errors import SagaError
-    from saga_engine.planner.configuring import planner_settings
+    from saga_engine.planner.settings import planner_settings
 
     values = input_values(given or [])
     settings = settings_for(None, tools)
@@ -104,7 +104,7 @@ def _planned(
     from saga_engine.planner.fallbacks import choose_fallback
     from saga_engine.planner.models import ModelPlanner
     from saga_engine.planner.proposing import make_plan
-    from saga_engine.tools.selecting import select_tools
+    from saga_engine.tools.tool_search import select_tools
 
     registry = registry_for(settings)
     if not registry.names():

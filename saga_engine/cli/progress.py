@@ -20,7 +20,7 @@ from saga_engine.cli import times
 from saga_engine.cli.logs import CHOSEN, reported
 from saga_engine.cli.output import note, shown
 from saga_engine.cli.owners import process_words
-from saga_engine.cli.saga_view import known_by
+from saga_engine.cli.render import known_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

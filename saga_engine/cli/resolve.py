@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import (
     ByOption,
     DebugOption,
@@ -17,11 +16,12 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.api.temporal import TemporalCoordinator
-    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.runtime.result import Outcome
 
 
 class Decision(StrEnum):
@@ -71,10 +71,10 @@ def resolve(
       saga resolve trip-42 2 undone --by ada --note "refunded in the bank's portal" --tools tools.py
       saga resolve trip-42 3 approve --by ada --tools tools.py
     """
-    from saga_engine.cli.answering import answer
-    from saga_engine.cli.engine import answer_there, settings_there
     from saga_engine.cli.inputs import output_value
     from saga_engine.cli.options import person
+    from saga_engine.cli.signals import answer
+    from saga_engine.cli.temporal import answer_there, settings_there
 
     value = output_value(output)
 

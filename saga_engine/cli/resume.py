@@ -11,7 +11,7 @@ from saga_engine.cli.options import DebugOption, FullOption, JsonOption, StoreOp
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
-    from saga_engine.cli.running import Driven
+    from saga_engine.cli.drive import Driven
     from saga_engine.errors import SagaError
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
@@ -51,8 +51,8 @@ def resume(
 
 def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool = False) -> int:
     """Drive one saga on and print where it then stands."""
+    from saga_engine.cli.drive import drive, driven, finish, stands
     from saga_engine.cli.progress import Progress
-    from saga_engine.cli.running import drive, driven, finish, stands
     from saga_engine.errors import Interrupted
 
     progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
@@ -69,9 +69,9 @@ def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_j
 
 
 def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
+    from saga_engine.cli.drive import drive
     from saga_engine.cli.output import data, document, note, table
     from saga_engine.cli.progress import Progress
-    from saga_engine.cli.running import drive
 
     async def work(coordinator: Coordinator) -> list[tuple[dict[str, Any], int]]:
         results = await coordinator.resume_all()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import FullOption, JsonOption, SagaArgument, StoreOption
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
-    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.runtime.result import Outcome
     from saga_engine.settings import Settings
 
 _MAX_NAMED = 20
@@ -50,9 +50,9 @@ def show(
     """
     import asyncio
 
-    from saga_engine.cli.engine import ask_there, settings_there
-    from saga_engine.cli.following import follow_saga
+    from saga_engine.cli.follow import follow_saga
     from saga_engine.cli.output import data, document, note
+    from saga_engine.cli.temporal import ask_there, settings_there
 
     settings = settings_there(engine, task_queue, store)
     if follow:
@@ -69,8 +69,8 @@ def show(
     elif as_json:
         document(body)
     else:
-        from saga_engine.cli.call_view import has_traceback, traceback_lines
-        from saga_engine.cli.saga_view import whole_lines
+        from saga_engine.cli.render import whole_lines
+        from saga_engine.cli.render_calls import has_traceback, traceback_lines
 
         data("\n".join([*whole_lines(body, settings, full=full), *(traceback_lines(body) if debug else [])]))
         if not debug and has_traceback(body):
@@ -79,7 +79,7 @@ def show(
 
 
 async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> Outcome:
-    from saga_engine.cli.reading import looking
+    from saga_engine.cli.read_only import looking
 
     async with looking(settings, saga_id) as coordinator:
         return await coordinator.show(saga_id, full=full)
@@ -88,7 +88,7 @@ async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> Outcome:
 def _print_output(body: dict[str, Any], step_id: str) -> None:
     """The output as one JSON document; null where there is none, and stderr says why."""
     from saga_engine.cli.output import document, note, shown
-    from saga_engine.cli.saga_view import size_words
+    from saga_engine.cli.render import size_words
 
     found = next((step for step in body["steps"] if str(step["step_id"]) == step_id), None)
     if found is None:

@@ -11,7 +11,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, ToolsOption
 
 if TYPE_CHECKING:
-    from saga_engine.core.rehearsal import Asked, Rehearsal, Scenario
+    from saga_engine.analysis.simulation import Asked, Rehearsal, Scenario
     from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.settings import Settings
 
@@ -45,12 +45,12 @@ def simulate(
       saga simulate trip.json --tools tools.py --all
       saga plan "Book a flight and a hotel" | saga simulate - --json
     """
+    from saga_engine.analysis.simulation import rehearse
     from saga_engine.cli.check import tell_problems
     from saga_engine.cli.cures import cures
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
     from saga_engine.cli.output import document, note, shown
-    from saga_engine.core.rehearsal import rehearse
     from saga_engine.errors import PlanInvalid
 
     values = input_values(given or [])
@@ -74,7 +74,7 @@ def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> Compiled
     """Raises ``PlanInvalid``, ``ToolInvalid`` and ``SettingInvalid``."""
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.errors import SettingInvalid
-    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.compiler import compile_plan
     from saga_engine.plan.salvage import load_checked
 
     if not settings.names_tools:
@@ -90,8 +90,8 @@ def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> Compiled
 
 
 def _tell(rehearsal: Rehearsal, names: dict[int | str, str], *, every: bool) -> None:
+    from saga_engine.analysis.simulation import VERDICTS
     from saga_engine.cli.output import data, fits, note, table
-    from saga_engine.core.rehearsal import VERDICTS
 
     well = rehearsal.goes_well
     why = f" ({well.reason})" if well.reason else ""
@@ -145,7 +145,7 @@ def _standing(scenario: Scenario, names: dict[int | str, str]) -> str:
 
 
 def _asked(asked: Sequence[Asked]) -> str:
-    from saga_engine.hooks.wording import asks
+    from saga_engine.hooks.messages import asks
 
     def words(one: Asked) -> str:
         about = "undo of step" if one.direction == "compensate" else "step"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from saga_engine.cli.engine import EngineOption, TaskQueueOption, settings_there, submit_there
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, PlanArgument, StoreOption, ToolsOption
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption, settings_there, submit_there
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
-    from saga_engine.cli.running import Driven
-    from saga_engine.runtime.outcome import Outcome
+    from saga_engine.cli.drive import Driven
+    from saga_engine.runtime.result import Outcome
 
 
 def submit(
@@ -49,11 +49,11 @@ def submit(
       saga submit - --tools tools.py --json < trip.json
     """
     from saga_engine.cli.check import tell_warnings
-    from saga_engine.cli.follow_up import resume_line
+    from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.hints import resume_line
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.cli.output import note
-    from saga_engine.cli.running import drive, driven, finish, stands
     from saga_engine.errors import Interrupted, PlanInvalid
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked

@@ -150,8 +150,8 @@ def _numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, An
 
 async def _read_numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The counters and the breaker of each tool; zeros where the store keeps none."""
+    from saga_engine.guards.stats import COUNTERS
     from saga_engine.ports import BreakerState
-    from saga_engine.tools.guards.counting import COUNTERS
 
     counters, breakers = await _kept(settings, names)
     found: dict[str, dict[str, Any]] = {}
@@ -164,7 +164,7 @@ async def _read_numbers(settings: Settings, names: Sequence[str]) -> dict[str, d
 
 async def _kept(settings: Settings, names: Sequence[str]) -> tuple[Mapping[str, Any], Mapping[str, BreakerState]]:
     """The counters and the breakers that the store keeps; none where there is no store."""
-    from saga_engine.cli.reading import no_store, reading_from
+    from saga_engine.cli.read_only import no_store, reading_from
 
     if not names or no_store(settings) is not None:
         return {}, {}

@@ -46,7 +46,7 @@ def top(
     import sys
 
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.reading import no_store
+    from saga_engine.cli.read_only import no_store
 
     settings = settings_for(store)
     if (folder := no_store(settings)) is not None:
@@ -79,7 +79,7 @@ async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: boo
     import asyncio
 
     from saga_engine.cli.output import data, document
-    from saga_engine.cli.reading import reading_from
+    from saga_engine.cli.read_only import reading_from
 
     async with reading_from(settings) as store:
         before = await store.work().overview()

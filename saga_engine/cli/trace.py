@@ -12,16 +12,16 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.command import command
-from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.param_types import PlainCommand, PlainGroup
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 from saga_engine.cli.trace_key import KeyOption, trace_key, trace_settings
-from saga_engine.cli.words import PlainCommand, PlainGroup
 
 if TYPE_CHECKING:
+    from saga_engine.analysis.replay import Changed, Divergence, Moment, Replay
+    from saga_engine.analysis.trace import Export
+    from saga_engine.analysis.trace_file import Trace
     from saga_engine.api import Coordinator
-    from saga_engine.core.replay import Changed, Divergence, Moment, Replay
-    from saga_engine.core.trace import Export
-    from saga_engine.core.trace_file import Trace
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -82,10 +82,10 @@ def export(
     """
     import asyncio
 
-    from saga_engine.cli.engine import settings_there
+    from saga_engine.analysis.trace import Export
     from saga_engine.cli.output import document, note
+    from saga_engine.cli.temporal import settings_there
     from saga_engine.core.redaction import Redaction
-    from saga_engine.core.trace import Export
 
     if (saga_id is None) != every:
         raise typer.BadParameter("give the id of a saga, or --all", param_hint="ID")
@@ -133,7 +133,7 @@ async def _export(
 ) -> bool:
     """Write the lines; returns whether a saga could not be told. One that was named must be."""
     from saga_engine.cli.output import note, shown
-    from saga_engine.cli.reading import looking_at_all, no_store, not_found
+    from saga_engine.cli.read_only import looking_at_all, no_store, not_found
     from saga_engine.errors import JournalUnreadable, SagaNotFound
 
     failed = False
@@ -163,7 +163,7 @@ def _export_there(
     settings: Settings, registry: ToolRegistry | None, made: Export, saga_id: str, target: BinaryIO
 ) -> bool:
     """Write the lines of a saga that runs in the engine."""
-    from saga_engine.cli.engine import ask_there
+    from saga_engine.cli.temporal import ask_there
 
     _write(target, ask_there(settings, registry, lambda coordinator: coordinator.trace(saga_id, into=made)))
     _write(target, [made.end()])
@@ -222,8 +222,8 @@ def verify(
       saga trace verify trip-42.jsonl
       saga trace verify trip-42.jsonl --key trace.key
     """
+    from saga_engine.analysis.trace_file import verify as verified
     from saga_engine.cli.output import data, document, note, paint, shown
-    from saga_engine.core.trace_file import verify as verified
 
     secret = None if key is None else trace_key(key)
     with _lines(file) as lines:
@@ -297,9 +297,9 @@ def replay(
       saga trace replay trip-42.jsonl --tools tools.py --step
       saga trace replay trip-42.jsonl --plan better.json --tools tools.py
     """
+    from saga_engine.analysis.trace_file import read
     from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.cli.output import document
-    from saga_engine.core.trace_file import read
     from saga_engine.plan.model import load_plan
 
     if step and (as_json or file == "-" or not sys.stdin.isatty()):
@@ -321,10 +321,10 @@ def replay(
 
 def _replayed(trace: Trace, registry: ToolRegistry | None, plan: Any, *, step: bool, aloud: bool) -> dict[str, Any]:
     """One saga of the file, run again; told as it goes, or as one object."""
-    from saga_engine.core.recorded import told
-    from saga_engine.core.replay import Replay, changed_tools
-    from saga_engine.core.trace import DeclaredTools
-    from saga_engine.tools.checking import SchemaCheck
+    from saga_engine.analysis.replay import Replay, changed_tools
+    from saga_engine.analysis.replay_inputs import told
+    from saga_engine.analysis.trace import DeclaredTools
+    from saga_engine.tools.schema_check import SchemaCheck
 
     catalog = DeclaredTools(trace.header, registry, SchemaCheck)
     again = Replay(trace, catalog, plan)
@@ -388,7 +388,7 @@ def _tell(moment: Moment) -> None:
 
 
 def _fields(moment: Moment) -> dict[str, Any]:
-    from saga_engine.core.recorded import told
+    from saga_engine.analysis.replay_inputs import told
 
     return told(moment.record)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from saga_engine.core.trace_signature import TraceKey
+    from saga_engine.analysis.trace_signature import TraceKey
     from saga_engine.settings import Settings
 
 KeyOption = Annotated[
@@ -28,7 +28,7 @@ class TraceSettings(NamedTuple):
 
 def trace_key(file: str | Path) -> TraceKey:
     """The key in a file: its bytes, without the line end of a text file. Raises ``SettingInvalid``."""
-    from saga_engine.core.trace_signature import TraceKey
+    from saga_engine.analysis.trace_signature import TraceKey
     from saga_engine.errors import SettingInvalid
 
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.engine import EngineOption, TaskQueueOption
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -42,11 +42,11 @@ def worker(
       saga worker --tools tools.py --concurrency 1000 --partitions 0-7
       saga worker --tools tools.py --engine temporal://localhost:7233/default --task-queue trips
     """
-    from saga_engine.cli.engine import run_temporal_worker, settings_there
+    from saga_engine.cli.drive import drive
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.output import document, note
     from saga_engine.cli.progress import Progress
-    from saga_engine.cli.running import drive
+    from saga_engine.cli.temporal import run_temporal_worker, settings_there
 
     chosen = None if partitions is None else _numbers(partitions)
     settings = settings_there(engine, task_queue, store, tools)

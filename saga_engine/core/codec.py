@@ -15,7 +15,7 @@ import msgspec
 
 from saga_engine.core.records import AnyRecord, CallAdded, Record, ValueRef
 from saga_engine.errors import JournalUnreadable
-from saga_engine.plan.brief import brief
+from saga_engine.plan.preview import brief
 
 #: The format of the journal. A reader refuses a greater one (the store keeps it in its meta key).
 FORMAT: Final = 1

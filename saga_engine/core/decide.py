@@ -30,7 +30,7 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.tooling import RetryPolicy, Semantic, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, Semantic, ToolSpec
 from saga_engine.plan.values import cut
 
 #: How often a probe that cannot tell is asked again before the next way to settle a doubt is taken.

@@ -17,7 +17,7 @@ from saga_engine.core import records as r
 from saga_engine.core.codec import Stored, abridge
 from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.growth import Growth
+from saga_engine.core.plan_growth import Growth
 from saga_engine.core.redaction import REDACTED, without_values
 from saga_engine.core.scrubbing import Scrubber
 from saga_engine.core.state import State, StateScope
@@ -183,7 +183,7 @@ class Reader:
 
     def _follow(self, record: r.AnyRecord) -> None:
         if isinstance(record, r.SagaStarted):
-            from saga_engine.plan.compiling import compile_plan
+            from saga_engine.plan.compiler import compile_plan
             from saga_engine.plan.model import load_plan
 
             plan = load_plan(plan_of(record), session=record.session)

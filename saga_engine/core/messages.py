@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from saga_engine.core import agent
 from saga_engine.core import records as r
+from saga_engine.core import session_records
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
 from saga_engine.core.evolve import evolve
-from saga_engine.core.growth import Accepted
+from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.state import OpenQuestion, State
 from saga_engine.errors import (
     AmendRefused,
@@ -27,7 +27,7 @@ from saga_engine.errors import (
     JournalUnreadable,
     PlanInvalid,
 )
-from saga_engine.plan.growing import Addition
+from saga_engine.plan.amendments import Addition
 from saga_engine.plan.values import plain
 
 DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave", "approve", "deny")
@@ -184,7 +184,7 @@ def _answer_to(records: Sequence[r.AnyRecord], step: str) -> r.DecisionMade | No
 
 
 def _close(state: State, message: Message, now_ms: int) -> r.SessionClosed:
-    closed = agent.close(state, message.reason, message.note, now_ms, message.id)
+    closed = session_records.close(state, message.reason, message.note, now_ms, message.id)
     if closed is None:
         raise CancelRefused(f"session {state.saga_id} is closed already, or is none", hint=_see(state))
     return closed

@@ -12,8 +12,8 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.masking import mask_of, masked_view
 from saga_engine.core.state import CallState, OpenQuestion, State, StateScope, StepState
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
-from saga_engine.plan.brief import brief
 from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.preview import brief
 
 #: By step id and direction: the steps whose outputs are bound to in the params that are shown.
 Sources = Mapping[tuple[int | str, Direction], AbstractSet[str]]

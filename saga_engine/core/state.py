@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
-from saga_engine.core.growth import Added, Growth
 from saga_engine.core.keys import idempotency_key
+from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
 from saga_engine.errors import BindingUnresolved

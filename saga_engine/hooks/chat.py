@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from saga_engine.errors import AlertUndelivered, SettingInvalid
-from saga_engine.hooks.wording import body, title
+from saga_engine.hooks.messages import body, title
 from saga_engine.ports import Question
 
 

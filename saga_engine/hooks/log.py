@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from saga_engine.hooks.wording import answer_line, title
+from saga_engine.hooks.messages import answer_line, title
 from saga_engine.ports import Question
 
 LOGGER: Final = logging.getLogger("saga_engine.escalation")

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from saga_engine._version import __version__
 from saga_engine.errors import AlertUndelivered, SettingInvalid
-from saga_engine.hooks.wording import moment
+from saga_engine.hooks.messages import moment
 from saga_engine.ports import Question
 
 if TYPE_CHECKING:

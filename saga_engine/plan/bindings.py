@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan import tails
+from saga_engine.plan import jsonpath
 from saga_engine.plan.limits import MAX_BINDINGS, MAX_COMPLEX_TAILS, MAX_TAIL_CHARS, MAX_TEXT_CHARS
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut
@@ -51,7 +51,7 @@ class Place(NamedTuple):
     path: Path
     source: Source
     step: str
-    tail: tails.Tail | None
+    tail: jsonpath.Tail | None
     embedded: bool
     text: str
 
@@ -83,10 +83,10 @@ class _Within:
     def _find(self, value: Any) -> Any:
         try:
             if self._path is not None:
-                return tails.follow(value, self._path)
+                return jsonpath.follow(value, self._path)
             assert self._tail is not None
-            return tails.find(value, self._tail)
-        except tails.Mismatch as mismatch:
+            return jsonpath.find(value, self._tail)
+        except jsonpath.Mismatch as mismatch:
             raise BindingUnresolved(
                 f"the binding {self._text} has no single value: {mismatch}",
                 hint="a binding must match exactly one value; see what the step really returned",
@@ -358,7 +358,7 @@ class UndoParams:
 class _Malformed(Exception):
     """A text that looks like a binding and is none."""
 
-    def __init__(self, fault: tails.TailFault) -> None:
+    def __init__(self, fault: jsonpath.TailFault) -> None:
         super().__init__(fault.message)
         self.fault = fault
 
@@ -442,7 +442,7 @@ class Binder:
             inner = _INNER.match(text, opened.start() + 1, opened.start() + _LONGEST)
             if inner is None:
                 hint = "close it with '}' (at most 256 characters on), or write '{$$' for a literal '{$'"
-                raise _Malformed(tails.TailFault("binding-malformed", "a binding in braces is not closed", hint))
+                raise _Malformed(jsonpath.TailFault("binding-malformed", "a binding in braces is not closed", hint))
             yield self._parse(inner[1], own, path, embedded=True)
             at = inner.end()
         yield text[at:]
@@ -479,17 +479,17 @@ class Binder:
         if key is None:
             known = list(self._keys) if not self._problems.full() else []
             near = self._problems.did_you_mean(step[1], known) or known_names(known, "steps")
-            raise _Malformed(tails.TailFault("binding-unknown-step", f"there is no step {step[1]}", near))
+            raise _Malformed(jsonpath.TailFault("binding-unknown-step", f"there is no step {step[1]}", near))
         return Place(path, "output", key, self._tail(tail) if tail else None, embedded, text)
 
-    def _tail(self, text: str) -> tails.Tail:
-        if text not in self._complex and len(text) <= MAX_TAIL_CHARS and tails.scan(text) is None:
+    def _tail(self, text: str) -> jsonpath.Tail:
+        if text not in self._complex and len(text) <= MAX_TAIL_CHARS and jsonpath.scan(text) is None:
             if len(self._complex) >= MAX_COMPLEX_TAILS:
                 message = f"more than {MAX_COMPLEX_TAILS} different paths are more than fields and indexes"
-                raise _Malformed(tails.TailFault("limit-tails", message, "let a tool choose the values"))
+                raise _Malformed(jsonpath.TailFault("limit-tails", message, "let a tool choose the values"))
             self._complex.add(text)
-        tail = tails.parse(text)
-        if isinstance(tail, tails.TailFault):
+        tail = jsonpath.parse(text)
+        if isinstance(tail, jsonpath.TailFault):
             raise _Malformed(tail)
         return tail
 
@@ -497,4 +497,4 @@ class Binder:
         literal = f"'{{$${source}'" if embedded else f"'$${source}'"
         braces = "" if embedded else "; inside a text it stands in braces"
         hint = f"{_FORMS[source]}{braces}; for a literal '${source}' write {literal}"
-        return _Malformed(tails.TailFault("binding-malformed", "this is no binding", hint))
+        return _Malformed(jsonpath.TailFault("binding-malformed", "this is no binding", hint))

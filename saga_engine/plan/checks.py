@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saga_engine.plan import graph, shapes, tails
+from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.draft import draft
 from saga_engine.plan.problems import known_names
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.draft import Draft, DraftFallback, DraftRollback, DraftStep
     from saga_engine.plan.model import Plan
     from saga_engine.plan.problems import Path
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
 
 def check_plan(plan: Plan, catalog: ToolCatalog, *, input: Mapping[str, Any] | None = None) -> list[Problem]:  # noqa: A002
@@ -146,7 +146,7 @@ def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template
     """A registered undo must be able to get what it requires, and something at all."""
     if spec is None:
         return
-    why = shapes.unfillable(undo.input_schema, params.raw, spec.output_schema, known=True)
+    why = schema_types.unfillable(undo.input_schema, params.raw, spec.output_schema, known=True)
     if why:
         message = printable(f"the registered undo {undo.name} would be called with nothing: {why}", 400)
         hint = "give the step a rollback with params of its own"
@@ -155,7 +155,7 @@ def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template
         return
     required = undo.input_schema.get("required")
     for name in required if isinstance(required, list) else ():
-        if name not in params.raw and shapes.locate(spec.output_schema, (name,)) is shapes.ABSENT:
+        if name not in params.raw and schema_types.locate(spec.output_schema, (name,)) is schema_types.ABSENT:
             message = f"the registered undo {undo.name} requires '{name}', which is neither a param nor returned"
             hint = "give the step a rollback with params of its own"
             made.problems.add("undo-unfillable", (*path, "tool"), message, hint)
@@ -171,7 +171,7 @@ def _check_params(made: Draft, spec: ToolSpec, params: Template, base: Path) -> 
             if any(path[:length] in unknown for length in range(len(path) + 1)):
                 continue
             # The fault may be one of a value that is not known yet; the call itself is checked again.
-            if path in above and shapes.judges_whole(spec.input_schema, path):
+            if path in above and schema_types.judges_whole(spec.input_schema, path):
                 continue
             if made.problems.full():
                 made.problems.skip(1)
@@ -193,8 +193,8 @@ def _known(made: Draft, place: Place) -> bool:
     if place.source != "input" or place.embedded or place.tail is None:
         return False
     try:
-        tails.find(made.input, place.tail)
-    except tails.Mismatch:
+        jsonpath.find(made.input, place.tail)
+    except jsonpath.Mismatch:
         return False
     return True
 
@@ -206,8 +206,8 @@ def _check_type(made: Draft, spec: ToolSpec, place: Place, base: Path) -> None:
         brings = frozenset({"string"})
     if brings is None:
         return
-    node = shapes.locate(spec.input_schema, place.path)
-    wants = None if isinstance(node, shapes.Absent) else shapes.types(spec.input_schema, node)
+    node = schema_types.locate(spec.input_schema, place.path)
+    wants = None if isinstance(node, schema_types.Absent) else schema_types.types(spec.input_schema, node)
     if wants is not None and brings.isdisjoint(wants):
         message = f"{cut(place.text, 120)} brings {_one_of(brings)}, and {spec.name} wants {_one_of(wants)}"
         made.problems.add("binding-type", path, printable(message, 400), "bind another value, or convert it by a tool")
@@ -227,14 +227,14 @@ def _output_types(made: Draft, place: Place, path: Path) -> frozenset[str] | Non
 def _types_of(made: Draft, source: ToolSpec | None, place: Place, path: Path) -> frozenset[str] | None:
     if source is None or source.output_schema is None or (place.tail is not None and place.tail.selectors):
         return None
-    node = shapes.locate(source.output_schema, place.tail.path if place.tail is not None else ())
-    if isinstance(node, shapes.Absent):
+    node = schema_types.locate(source.output_schema, place.tail.path if place.tail is not None else ())
+    if isinstance(node, schema_types.Absent):
         names = list(_properties(source.output_schema))
         hint = known_names(names, f"fields of what {printable(source.name, 80)} returns")
         message = f"{cut(place.text, 120)}: the output of step {place.step} has no such value"
         made.problems.add("binding-path-absent", path, message, hint)
         return None
-    return shapes.types(source.output_schema, node)
+    return schema_types.types(source.output_schema, node)
 
 
 def _one_of(types: frozenset[str]) -> str:
@@ -252,8 +252,8 @@ def _check_inputs(made: Draft, step: DraftStep) -> None:
             if place.source != "input" or place.tail is None:
                 continue
             try:
-                tails.find(made.input, place.tail)
-            except tails.Mismatch as mismatch:
+                jsonpath.find(made.input, place.tail)
+            except jsonpath.Mismatch as mismatch:
                 message = (
                     f"{cut(place.text, 120)} has no single value in the plan's input: {printable(str(mismatch), 300)}"
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
 #: ``remedy``: a step that makes up for one that cannot be undone; it runs on the way back and is never undone itself.
 Kind = Literal["compensatable", "pivot", "retriable", "read", "remedy"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.compiled import Kind
     from saga_engine.plan.model import Fallback, Plan, Rollback, Step
     from saga_engine.plan.problems import Path
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
 
 @dataclass(slots=True)

@@ -15,10 +15,10 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan import limits
+from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
 from saga_engine.plan.problems import Problems
-from saga_engine.plan.reading import read_source
-from saga_engine.plan.tooling import RetryPolicy
+from saga_engine.plan.tool_spec import RetryPolicy
 from saga_engine.plan.values import cut, digest, plain
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.checks import check_plan
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.limits import MAX_PROBLEMS, MAX_STEPS
 from saga_engine.plan.model import Plan, Step, load_plan, oversized, place_of
-from saga_engine.plan.reading import read_source
+from saga_engine.plan.parser import read_source
 
 if TYPE_CHECKING:
-    from saga_engine.plan.tooling import ToolCatalog
+    from saga_engine.plan.tool_spec import ToolCatalog
 
 _STEP: Final = re.compile(r"\$\.steps\[(\d+)\](.*)", re.DOTALL)
 #: What may be wrong only because a step, or its id, was left out of the check.

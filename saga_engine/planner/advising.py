@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_engine.core.judge import Advice
+from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.errors import ModelUnreachable, PlannerUnavailable, Problem, SagaError
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, json_path, printable
-from saga_engine.planner.mending import mend_form
-from saga_engine.planner.offering import Offer
-from saga_engine.planner.rounds import DEFAULT_ALLOWANCE, Rounds, Terms
+from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.repair import mend_form
+from saga_engine.planner.repair_loop import DEFAULT_ALLOWANCE, Rounds, Terms
 from saga_engine.ports import Allowance, CompensationRequest, Planner, ReplanRequest, StepsCheck
 
 if TYPE_CHECKING:
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.ports import PlannerAnswer, Repair
 
 #: Chooses tools for a text: at most so many, with what they need beside them.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.errors import PlanInvalid, SettingInvalid
 
 if TYPE_CHECKING:
-    from saga_engine.planner.configuring import PlannerSettings
+    from saga_engine.planner.settings import PlannerSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import ModelUnreachable, PlannerUnavailable
 from saga_engine.plan.values import printable
-from saga_engine.planner.configuring import KEY_VARIABLE
-from saga_engine.planner.extracting import MAX_ANSWER_CHARS, find_object
-from saga_engine.planner.wording import ANSWER_TOOL, ask_for_another_way, ask_for_compensation, ask_for_plan
+from saga_engine.planner.json_extract import MAX_ANSWER_CHARS, find_object
+from saga_engine.planner.prompting import ANSWER_TOOL, ask_for_another_way, ask_for_compensation, ask_for_plan
+from saga_engine.planner.settings import KEY_VARIABLE
 from saga_engine.ports import Allowance, PlannerAnswer, PlannerUsage
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.providers import Provider
 
-    from saga_engine.planner.configuring import PlannerSettings
-    from saga_engine.planner.wording import Asked
+    from saga_engine.planner.prompting import Asked
+    from saga_engine.planner.settings import PlannerSettings
     from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
 
 #: Tries of one question, the first included.

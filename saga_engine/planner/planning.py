@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.planner.advising import ModelAdvisor
-from saga_engine.planner.configuring import PlannerSettings, planner_settings
 from saga_engine.planner.fallbacks import choose_fallback
 from saga_engine.planner.models import ModelPlanner
 from saga_engine.planner.proposing import PlannedPlan, make_plan
+from saga_engine.planner.settings import PlannerSettings, planner_settings
 
 if TYPE_CHECKING:
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.advising import SelectTools
     from saga_engine.ports import Planner
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from saga_engine.errors import ModelUnreachable, PlanInvalid, PlannerUnavailable, Problem, SagaError
 from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.plan.values import plain
-from saga_engine.planner.offering import Offer
-from saga_engine.planner.rounds import DEFAULT_ALLOWANCE, Rounds, Terms, budget_dict, usage_dict
+from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.repair_loop import DEFAULT_ALLOWANCE, Rounds, Terms, budget_dict, usage_dict
 from saga_engine.ports import Allowance, Planner, PlannerUsage, PlanRequest, Repair
 
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
-    from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.fallbacks import FallbackPlan
     from saga_engine.ports import PlannerAnswer
 
@@ -150,7 +150,7 @@ def judge_plan(
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.model import load_plan
     from saga_engine.plan.salvage import all_problems
-    from saga_engine.planner.mending import mend_form, move_pivot_last
+    from saga_engine.planner.repair import mend_form, move_pivot_last
 
     def check(plan: Plan) -> list[Problem]:
         return [*offer.problems(plan), *check_plan(plan, offer)]

@@ -5,8 +5,8 @@ Everything here is a protocol or a plain message; the rooms behind the doors nev
 
 from __future__ import annotations
 
+from saga_engine.ports.escalation import Escalation, EscalationHook, Observer, Question
 from saga_engine.ports.guards import BreakerState, Claim, GuardStore, SagaLookup
-from saga_engine.ports.people import Escalation, EscalationHook, Observer, Question
 from saga_engine.ports.planner import (
     Advisor,
     Allowance,
@@ -20,6 +20,7 @@ from saga_engine.ports.planner import (
     ReplanRequest,
     StepsCheck,
 )
+from saga_engine.ports.queue import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking, WorkStore
 from saga_engine.ports.store import (
     PAGE_START,
     Ack,
@@ -37,7 +38,6 @@ from saga_engine.ports.store import (
 )
 from saga_engine.ports.tools import Call, Clock, Tools
 from saga_engine.ports.values import ValueStore
-from saga_engine.ports.work import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking, WorkStore
 
 __all__ = [
     "PAGE_START",

@@ -17,10 +17,10 @@ from saga_engine.core.scrubbing import scrubber
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.values import canonical, json_path
+from saga_engine.ports.escalation import Escalation, EscalationHook, Question
 from saga_engine.ports.foreign import name_of, runs_foreign_code
-from saga_engine.ports.people import Escalation, EscalationHook, Question
 from saga_engine.ports.tools import Call
 
 _T = TypeVar("_T")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saga_engine.errors import Problem
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 
 if TYPE_CHECKING:
-    from saga_engine.core.judge import Advice  # it would bring the state machine along, which a list needs not
+    from saga_engine.core.interpret import Advice  # it would bring the state machine along, which a list needs not
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
 from saga_engine.ports.guards import GuardStore
+from saga_engine.ports.queue import WorkStore
 from saga_engine.ports.values import ValueStore
-from saga_engine.ports.work import WorkStore
 
 #: Where a page begins: partition and cursor, each as the store counts them.
 PagePlace = tuple[int, str]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from saga_engine.core.effects import Direction, Outcome
-from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.plan.tool_spec import ToolCatalog
 
 
 class Clock(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.ports import SWEEP_START, WorkStore
-from saga_engine.runtime.debts import Debts
+from saga_engine.runtime.pending_releases import Debts
 
 _log = logging.getLogger("saga_engine.audit")
 

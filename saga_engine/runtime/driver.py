@@ -22,14 +22,14 @@ from saga_engine.core.codec import encode_all
 from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
-from saga_engine.core.judge import Advice, judge, judge_alert
+from saga_engine.core.interpret import Advice, judge, judge_alert
 from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
-from saga_engine.runtime.defects import tell_defect
+from saga_engine.runtime.defect_reports import tell_defect
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.performer import Performer

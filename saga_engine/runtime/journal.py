@@ -11,14 +11,14 @@ from msgspec.json import encode
 
 from saga_engine.core.codec import abridge, decode, inflate, refs_of
 from saga_engine.core.evolve import fold
-from saga_engine.core.growth import Growth
 from saga_engine.core.masking import is_sensitive, masked_records
+from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.core.state import State
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, ToolMissing
 from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import Store
 
 
@@ -85,7 +85,7 @@ def _is_complete(compiled: CompiledPlan) -> bool:
 
 
 def _compile(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan:
-    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.compiler import compile_plan
     from saga_engine.plan.model import load_plan
 
     plan = load_plan(msgspec.to_builtins(started.plan), session=started.session)

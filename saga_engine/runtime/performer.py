@@ -18,16 +18,16 @@ from saga_engine.core.effects import (
     Probe,
     Unknown,
 )
-from saga_engine.core.judge import Advice, judge_advice
+from saga_engine.core.interpret import Advice, judge_advice
 from saga_engine.core.records import AnyRecord, DecisionMade
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
-from saga_engine.plan.tooling import Semantic
+from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
 from saga_engine.ports.orders import abandonable, call_of, misfit, question_of, scrub, tell
-from saga_engine.runtime.advising import advise
 from saga_engine.runtime.lease import Lease
+from saga_engine.runtime.planner_requests import advise
 
 
 class SecretScope(StateScope):

@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.agent import MAX_AFTER, add_call, close, roll_back
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.messages import Message
+from saga_engine.core.session_records import MAX_AFTER, add_call, close, roll_back
 from saga_engine.core.state import State
 from saga_engine.errors import (
     CancelRefused,
@@ -37,11 +37,11 @@ from saga_engine.errors import (
     ToolMissing,
 )
 from saga_engine.plan.compiled import CompiledStep
-from saga_engine.plan.tooling import ToolCatalog
-from saga_engine.runtime.calls import Undo, call_record, difference, name_of, needs_person, refusal
+from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.runtime.driver import ALERT_GRACE_S, Link
-from saga_engine.runtime.loops import of_one_loop
-from saga_engine.runtime.outcome import Handle, Outcome
+from saga_engine.runtime.event_loops import of_one_loop
+from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.session_calls import Undo, call_record, difference, name_of, needs_person, refusal
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -13,16 +13,16 @@ import msgspec
 from saga_engine._version import __version__
 from saga_engine.core.records import SagaCompleted, SagaStarted
 from saga_engine.errors import SagaExists, SagaNotFound
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
-from saga_engine.runtime.delivery import deliver
-from saga_engine.runtime.fleet import Fleet
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.outcome import Handle, Outcome
+from saga_engine.runtime.messages import deliver
+from saga_engine.runtime.result import Handle, Outcome
 from saga_engine.runtime.session import Session
+from saga_engine.runtime.supervisor import Fleet
 
 #: All sessions begin alike: what an agent does is not known in advance.
 _DIGEST: Final = digest(["saga-session/1"])

@@ -16,15 +16,15 @@ from saga_engine.core.records import AnyRecord, SagaResumed
 from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaOwned, StoreRefused, StoreUnavailable
 from saga_engine.ports import Acquired, Held, Store, Taken, Tools
-from saga_engine.runtime.debts import Debts
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, SagaDriver, queued_again
-from saga_engine.runtime.endings import lost
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import StoreClock, lease_clock_s
-from saga_engine.runtime.outcome import Outcome
 from saga_engine.runtime.owner import parse, provably_dead
+from saga_engine.runtime.pending_releases import Debts
 from saga_engine.runtime.performer import Performer, require_secrets
-from saga_engine.runtime.running import Running
+from saga_engine.runtime.result import Outcome
+from saga_engine.runtime.saga_task import Running
+from saga_engine.runtime.stop_reasons import lost
 
 #: How often, in seconds, a saga that another process owns is asked for: its owner may end with it, or prove that it
 #: lives, before its lease ends. A lease that ends later than it did, by more than this, has been renewed.

@@ -160,7 +160,7 @@ def _memory(name: str, shared: dict[str, Any]) -> Store:
         raise StoreUrlInvalid(
             "memory:// needs an extra that is not installed", hint="pip install 'saga-engine[memory]'"
         )
-    from saga_engine.stores.memory import MemoryConnector
+    from saga_engine.stores.in_memory import MemoryConnector
     from saga_engine.stores.redis import RedisStore
 
     return RedisStore(MemoryConnector(name), **shared)

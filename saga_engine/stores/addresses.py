@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlencode
 from redis.asyncio.connection import ConnectionPool
 
 from saga_engine.errors import StoreUrlInvalid
+from saga_engine.stores.connection import RedisWire, connection_options, open_wire
 from saga_engine.stores.remote import LOOPBACK
-from saga_engine.stores.wire import RedisWire, connection_options, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -31,13 +31,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import SagaError, StoreRefused, StoreUrlInvalid
 from saga_engine.stores.addresses import CLUSTER_HINT, Address, Recipe, parse
-from saga_engine.stores.wire import Line, NotNowError, Patient, confirmed, is_script, key_of, passing, refusal
+from saga_engine.stores.connection import Line, NotNowError, Patient, confirmed, is_script, key_of, passing, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from saga_engine.ports import StorePromise
-    from saga_engine.stores.wire import Argument, Check, RedisWire, Wire
+    from saga_engine.stores.connection import Argument, Check, RedisWire, Wire
 
 SLOTS: Final = 16384
 

@@ -42,7 +42,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import StoreUnavailable, StoreUrlInvalid
 from saga_engine.stores.aof import REPAIR_HINT, cuts, last_words, missing_manifest
-from saga_engine.stores.wire import RedisWire, connection_options, open_wire, pack
+from saga_engine.stores.connection import RedisWire, connection_options, open_wire, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

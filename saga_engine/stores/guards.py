@@ -29,7 +29,7 @@ from saga_engine.ports import BreakerState, Claim
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from saga_engine.stores.wire import Argument
+    from saga_engine.stores.connection import Argument
 
 #: Longer is as good as for ever, and a server refuses times that do not fit 64 bits.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000

@@ -53,21 +53,21 @@ from saga_engine.ports import (
     StorePromise,
 )
 from saga_engine.settings import replicas_of
-from saga_engine.stores.calls import Calls
+from saga_engine.stores.append_entries import damaged_head, head_of, options
+from saga_engine.stores.client import Calls
 from saga_engine.stores.cluster import ClusterLine
+from saga_engine.stores.connection import refusal
 from saga_engine.stores.durability import demand
-from saga_engine.stores.entries import damaged_head, head_of, options
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.index import Candidate, latest, scanned
-from saga_engine.stores.mending import Mender
+from saga_engine.stores.queue import RedisWork
+from saga_engine.stores.repair import Mender
 from saga_engine.stores.values import RedisValues
-from saga_engine.stores.wire import refusal
-from saga_engine.stores.work import RedisWork
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from saga_engine.stores.wire import Argument, Connector
+    from saga_engine.stores.connection import Argument, Connector
 
 FORMAT: Final = 1
 PARTITIONS: Final = 16

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from redis.asyncio.connection import ConnectionPool
 
 from saga_engine.errors import StoreUrlInvalid
-from saga_engine.stores.wire import RedisWire, connection_options, open_wire
+from saga_engine.stores.connection import RedisWire, connection_options, open_wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from saga_engine.ports import StorePromise
-    from saga_engine.stores.wire import RedisWire
+    from saga_engine.stores.connection import RedisWire
 
 _SENTINEL_PORT: Final = 26379
 #: How long a Sentinel may take to answer before the others decide alone.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from saga_engine.stores.connection import Argument
     from saga_engine.stores.guards import Run
-    from saga_engine.stores.wire import Argument
 
 #: Longer is as good as for ever, and a server refuses times that do not fit 64 bits.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000

@@ -22,19 +22,19 @@ from temporalio.client import AsyncActivityCancelledError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from saga_engine.analysis.trace import declared
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import AskPlanner, Done, ErrorInfo, NotDone, Outcome, Unknown
-from saga_engine.core.judge import Advice
+from saga_engine.core.interpret import Advice
 from saga_engine.core.masking import Mask
 from saga_engine.core.state import State
-from saga_engine.core.trace import declared
 from saga_engine.errors import LeaseLost
-from saga_engine.plan.tooling import ToolCatalog
+from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import Call, Escalation, Question, Tools
 from saga_engine.ports.defects import log_defect
 from saga_engine.ports.orders import misfit, scrub, tell
-from saga_engine.temporal import wire
-from saga_engine.temporal.folding import state_of, whole_records
+from saga_engine.temporal import payloads
+from saga_engine.temporal.fold import state_of, whole_records
 from saga_engine.temporal.secrets import filled
 
 _log = logging.getLogger("saga_engine.temporal")
@@ -81,10 +81,10 @@ class Hands:
         """The activities, for a worker."""
         return [self.call, self.alert, self.ask, self.means]
 
-    @activity.defn(name=wire.CALL)
+    @activity.defn(name=payloads.CALL)
     async def call(self, body: dict[str, Any]) -> dict[str, Any]:
         """Make a call, a probe, or a look for an old result, once."""
-        order = msgspec.convert(body, wire.Order)
+        order = msgspec.convert(body, payloads.Order)
         self._clock.set(round(activity.info().started_time.timestamp() * 1000))  # the server's time
         spec = self._tools.spec(order.tool)
         if spec is None:
@@ -99,14 +99,14 @@ class Hands:
             problems = spec.check_params(params)
             if problems:
                 refused = NotDone(ErrorInfo("params_invalid", problems[0][1][:1000]))
-                said = wire.outcome_body(scrub(refused, secrets))
+                said = payloads.outcome_body(scrub(refused, secrets))
                 return {"is": "changed", "declared": declared({order.tool: ""}, self._tools), "error": said["error"]}
         unfit = misfit(spec, params) if secrets and order.way == "call" else None
         if unfit is not None:
-            return wire.outcome_body(unfit)
+            return payloads.outcome_body(unfit)
         with _alive() as permit:
             await _still_ours()
-            call = wire.read_call(order.call)._replace(permit=permit)
+            call = payloads.read_call(order.call)._replace(permit=permit)
             outcome = scrub(await self._made(order, params, call), secrets)
         if not isinstance(outcome, Done):
             # Of the rest of the saga, this worker knows nothing.
@@ -123,7 +123,7 @@ class Hands:
             )
         return self._told(outcome)
 
-    async def _made(self, order: wire.Order, params: dict[str, Any], call: Call) -> Outcome:
+    async def _made(self, order: payloads.Order, params: dict[str, Any], call: Call) -> Outcome:
         assert call.permit is not None
         try:
             call.permit()
@@ -133,7 +133,7 @@ class Hands:
                 return await self._tools.last_good(order.tool, params, order.max_age_s, call)
             return await self._tools.call(order.tool, params, call)
         except LeaseLost as error:
-            raise ApplicationError(error.message, type=wire.NOT_CALLED, non_retryable=True) from error
+            raise ApplicationError(error.message, type=payloads.NOT_CALLED, non_retryable=True) from error
 
     def _told(self, outcome: Outcome) -> dict[str, Any]:
         if isinstance(outcome, Done) and self._most_bytes is not None:
@@ -145,9 +145,9 @@ class Hands:
                 )
                 hint = "give workers and clients the same store, which keeps large values"
                 outcome = Unknown(ErrorInfo("output_too_large", text, suggestion=hint))
-        return wire.outcome_body(outcome)
+        return payloads.outcome_body(outcome)
 
-    @activity.defn(name=wire.ALERT)
+    @activity.defn(name=payloads.ALERT)
     async def alert(self, body: dict[str, Any]) -> dict[str, Any]:
         """Tell people about a question."""
         given = {name: value for name, value in body["question"].items() if name in _QUESTION_FIELDS}
@@ -156,17 +156,17 @@ class Hands:
             error = await tell(self._escalation, question, body["now_ms"])
         return {"error": None if error is None else msgspec.to_builtins(error)}
 
-    @activity.defn(name=wire.ASK)
+    @activity.defn(name=payloads.ASK)
     async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
         """Ask a model for steps."""
         if self._ask is None:
-            return wire.advice_body(ErrorInfo("planner_unavailable", "no planner is set up here"), {})
+            return payloads.advice_body(ErrorInfo("planner_unavailable", "no planner is set up here"), {})
         with _alive():
             state = _state(body, self._tools)
             advice = await self._ask(state, AskPlanner(state.plan.by_key[body["step"]], body["purpose"]))
-        return wire.advice_body(advice, _declared_for(advice, self._tools))
+        return payloads.advice_body(advice, _declared_for(advice, self._tools))
 
-    @activity.defn(name=wire.MEANS)
+    @activity.defn(name=payloads.MEANS)
     async def means(self) -> dict[str, Any]:
         """What this worker can do beside calling tools."""
         means = self._means
@@ -197,7 +197,7 @@ async def _still_ours() -> None:
     except (RPCError, AsyncActivityCancelledError) as error:
         raise ApplicationError(
             f"the worker took the call and slept; it is not its own any more: {error}"[:1000],
-            type=wire.NOT_CALLED,
+            type=payloads.NOT_CALLED,
             non_retryable=True,
         ) from error
 
@@ -239,8 +239,8 @@ def _alive() -> Iterator[Callable[[], None]]:
 
 def _state(body: Mapping[str, Any], catalog: ToolCatalog) -> State:
     """The saga as it stands, for a model to be told of it. Raises ``JournalUnreadable``."""
-    values = {digest: wire.unpack(text) for digest, text in body["values"].items()}
-    return state_of(whole_records(wire.unpack_journal(body["journal"]), values), catalog)
+    values = {digest: payloads.unpack(text) for digest, text in body["values"].items()}
+    return state_of(whole_records(payloads.unpack_journal(body["journal"]), values), catalog)
 
 
 def _declared_for(advice: Advice | ErrorInfo, catalog: ToolCatalog) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from saga_engine.errors import (
     SettingInvalid,
 )
 from saga_engine.settings import without_login
-from saga_engine.temporal import wire
+from saga_engine.temporal import payloads
 
 _REFUSALS: Final = {kind.code: kind for kind in (CancelRefused, DecisionRefused, AmendRefused)}
 _REFUSALS_BY_KIND: Final = {"cancel": CancelRefused, "decide": DecisionRefused, "amend": AmendRefused}
@@ -161,17 +161,17 @@ class TemporalSagas:
         self.client = client
         self.task_queue = task_queue
 
-    async def start(self, saga_id: str, begin: wire.Begin) -> bool:
+    async def start(self, saga_id: str, begin: payloads.Begin) -> bool:
         """Begin a saga; False if there is one of this id already, whatever its plan."""
         try:
             await self.client.start_workflow(
-                wire.WORKFLOW,
+                payloads.WORKFLOW,
                 msgspec.to_builtins(begin),
                 id=saga_id,
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                memo={wire.MEMO: {"digest": begin.started["digest"], "status": "PENDING"}},
+                memo={payloads.MEMO: {"digest": begin.started["digest"], "status": "PENDING"}},
             )
         except WorkflowAlreadyStartedError:
             return False
@@ -187,10 +187,10 @@ class TemporalSagas:
         """Where a saga stands as the server knows it."""
         try:
             found = await self.client.get_workflow_handle(saga_id).describe()
-            memo = (await found.memo()).get(wire.MEMO)
+            memo = (await found.memo()).get(payloads.MEMO)
         except RPCError as error:
             raise self._away(error, saga_id) from error
-        if found.workflow_type != wire.WORKFLOW or not isinstance(memo, dict):
+        if found.workflow_type != payloads.WORKFLOW or not isinstance(memo, dict):
             raise SagaNotFound(f"the workflow {saga_id} is no saga", hint="choose another id", saga_id=saga_id)
         closed = found.status is not WorkflowExecutionStatus.RUNNING
         return Standing(str(memo.get("digest", "")), str(memo.get("status", "")), closed)
@@ -206,7 +206,7 @@ class TemporalSagas:
     async def value(self, saga_id: str, digest: str, *, wait_s: float = _QUERY_S) -> bytes | None:
         """A large value, from a worker; None if no worker answers, or has it."""
         said = await self._query(saga_id, "value", digest, wait_s)
-        return None if said is None else wire.unpack(said)
+        return None if said is None else payloads.unpack(said)
 
     async def _query(self, saga_id: str, name: str, argument: Any, wait_s: float) -> Any:
         handle = self.client.get_workflow_handle(saga_id)
@@ -232,8 +232,8 @@ class TemporalSagas:
             return None
         except RPCError as error:
             raise self._away(error, saga_id) from error
-        values = {digest: wire.unpack(text) for digest, text in body["values"].items()}
-        return wire.unpack_journal(body["journal"]), values
+        values = {digest: payloads.unpack(text) for digest, text in body["values"].items()}
+        return payloads.unpack_journal(body["journal"]), values
 
     async def journal(self, saga_id: str, *, patience_s: float) -> list[bytes]:
         """All records. Of an ended saga no worker is needed; else it raises ``EngineUnavailable`` if none answers."""

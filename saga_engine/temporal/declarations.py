@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from saga_engine.core.trace import DeclaredTools
+from saga_engine.analysis.trace import DeclaredTools
 from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.plan.tooling import ParamsCheck, ToolSpec
+from saga_engine.plan.tool_spec import ParamsCheck, ToolSpec
 
 #: Makes the judge of params from a tool's name and its input schema.
 CheckMaker = Callable[[str, dict[str, Any]], ParamsCheck]

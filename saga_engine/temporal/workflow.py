@@ -20,6 +20,7 @@ import msgspec
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from saga_engine.analysis.trace import state_at_start
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import decode, encode, inflate
@@ -37,16 +38,22 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.evolve import evolve
-from saga_engine.core.judge import Advice, judge, judge_advice, judge_alert
+from saga_engine.core.interpret import Advice, judge, judge_advice, judge_alert
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
 from saga_engine.core.state import State
-from saga_engine.core.trace import state_at_start
 from saga_engine.errors import SagaError
-from saga_engine.temporal import wire
+from saga_engine.temporal import payloads
+from saga_engine.temporal.activity_calls import (
+    growing,
+    perform_alert,
+    perform_call,
+    perform_question,
+    refused,
+    the_means,
+)
+from saga_engine.temporal.activity_inputs import CallOrder, Orders
 from saga_engine.temporal.declarations import CheckMaker, Declarations
-from saga_engine.temporal.folding import state_of, whole_records
-from saga_engine.temporal.orders import CallOrder, Orders
-from saga_engine.temporal.performing import growing, perform_alert, perform_call, perform_question, refused, the_means
+from saga_engine.temporal.fold import state_of, whole_records
 
 _log = logging.getLogger("saga_engine.worker")
 
@@ -99,7 +106,7 @@ class SagaFlow:
             if self._leaving(begin) and not (self._tasks or self._outcomes or self._roused):
                 self._continue(begin)  # (no handler ever awaits anything, so none is cut off)
 
-    async def _turn(self, begin: wire.Begin) -> None:
+    async def _turn(self, begin: payloads.Begin) -> None:
         """Judge what has come, decide, start what follows, and wait for more."""
         self._roused = False
         outcomes, self._outcomes = self._outcomes, []
@@ -188,8 +195,8 @@ class SagaFlow:
             work = perform_alert(orders.question(effect), self._now_ms(), lease_s)
         elif type(effect) is AskPlanner:
             body = {
-                "journal": wire.pack_journal(self._records),
-                "values": {digest: wire.pack(data) for digest, data in self._values.items()},
+                "journal": payloads.pack_journal(self._records),
+                "values": {digest: payloads.pack(data) for digest, data in self._values.items()},
                 "step": state.plan.steps[effect.step].key,
                 "purpose": effect.purpose,
             }
@@ -216,7 +223,7 @@ class SagaFlow:
         if isinstance(effect, AskPlanner) and isinstance(result, dict):
             assert self._catalog is not None
             self._catalog.learn(result.get("declared", {}))
-            result = wire.read_advice(result)
+            result = payloads.read_advice(result)
         self._outcomes.append((effect, result))
         task = asyncio.current_task()
         assert task is not None
@@ -232,7 +239,7 @@ class SagaFlow:
             assert self._catalog is not None
             self._catalog.renew(answered["declared"])
             self._catalog.respecify(self._here().plan)
-            return NotDone(wire.read_error(answered["error"]), counted=False)
+            return NotDone(payloads.read_error(answered["error"]), counted=False)
         return answered
 
     def _unwanted(self, effect: CallTool | Probe) -> bool:
@@ -252,17 +259,17 @@ class SagaFlow:
 
     # --- beginning, going on in another run, and the end -----------------------------------------------------------
 
-    def _load(self, body: Mapping[str, Any]) -> wire.Begin:
-        begin = wire.read_begin(body)
+    def _load(self, body: Mapping[str, Any]) -> payloads.Begin:
+        begin = payloads.read_begin(body)
         self._catalog = Declarations(begin.declared, begin.fresh, self._check)
         if not begin.journal:
-            started = msgspec.structs.replace(wire.started_of(begin), at=self._now_ms())
+            started = msgspec.structs.replace(payloads.started_of(begin), at=self._now_ms())
             self._state = state_at_start(started, self._catalog)
             self._records.append(encode(started, self._values))
             self._told = self._state.status
             return begin
-        self._values = {digest: wire.unpack(text) for digest, text in begin.values.items()}
-        self._records = wire.unpack_journal(begin.journal)
+        self._values = {digest: payloads.unpack(text) for digest, text in begin.values.items()}
+        self._records = payloads.unpack_journal(begin.journal)
         records = whole_records(self._records, self._values)
         self._state = state_of(records, self._catalog)
         self._messages = {getattr(record, "message", "") for record in records}
@@ -270,7 +277,7 @@ class SagaFlow:
         self._carried = len(records)
         return begin
 
-    def _leaving(self, begin: wire.Begin) -> bool:
+    def _leaving(self, begin: payloads.Begin) -> bool:
         """Whether this run's history is long enough: no new effect starts, and what is under way is awaited."""
         if len(self._records) <= self._carried:
             return False  # a run that settled nothing would be continued for ever
@@ -279,22 +286,22 @@ class SagaFlow:
         long = length >= begin.events if begin.events else info.is_continue_as_new_suggested()
         return long and self._carries(begin)
 
-    def _carries(self, begin: wire.Begin) -> bool:
+    def _carries(self, begin: payloads.Begin) -> bool:
         """Whether what a further run needs fits into its input."""
         if begin.offloads:
             return True
         size = sum(map(len, self._records)) // 4 + sum(map(len, self._values.values()))
-        return size < wire.MOST_INLINE_BYTES
+        return size < payloads.MOST_INLINE_BYTES
 
-    def _continue(self, begin: wire.Begin) -> None:
+    def _continue(self, begin: payloads.Begin) -> None:
         catalog = self._catalog
         assert catalog is not None
         further = msgspec.structs.replace(
             begin,
             declared=catalog.declared,
             fresh=catalog.fresh,
-            journal=wire.pack_journal(self._records),
-            values={digest: wire.pack(data) for digest, data in self._values.items()},
+            journal=payloads.pack_journal(self._records),
+            values={digest: payloads.pack(data) for digest, data in self._values.items()},
             runs=begin.runs + 1,
         )
         workflow.continue_as_new(msgspec.to_builtins(further))
@@ -308,16 +315,16 @@ class SagaFlow:
             for name, ref in getattr(decode(data), "refs", {}).items()
             if name != "output"
         }
-        values = {digest: wire.pack(self._values[digest]) for digest in sorted(planned)}
+        values = {digest: payloads.pack(self._values[digest]) for digest in sorted(planned)}
         if not workflow.unsafe.is_replaying():
             _log.info("saga %s ended: %s", self._here().saga_id, self._here().status)
-        return {"status": self._here().status, "journal": wire.pack_journal(self._records), "values": values}
+        return {"status": self._here().status, "journal": payloads.pack_journal(self._records), "values": values}
 
     def _tell_status(self) -> None:
         state = self._here()
         if state.status != self._told:
             self._told = state.status
-            workflow.upsert_memo({wire.MEMO: {"digest": state.digest, "status": state.status}})
+            workflow.upsert_memo({payloads.MEMO: {"digest": state.digest, "status": state.status}})
 
     def _cancelled(self) -> None:
         """Somebody cancelled the workflow itself: for a saga that means to be undone, not to be cut off."""
@@ -336,7 +343,7 @@ class SagaFlow:
         size = 0
         for data in self._records[start:]:
             size += len(data)
-            if page and size > wire.PAGE_BYTES:
+            if page and size > payloads.PAGE_BYTES:
                 break
             page.append(data.decode())
         return {"status": state.status, "length": len(self._records), "resting": self._resting(), "records": page}
@@ -345,7 +352,7 @@ class SagaFlow:
     def value(self, digest: str) -> str | None:
         """The value; None if there is none."""
         data = self._values.get(digest)
-        return None if data is None else wire.pack(data)
+        return None if data is None else payloads.pack(data)
 
     @workflow.update(name="cancel", description="Have the saga undone.")
     def cancel(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,8 @@ import pytest
 from saga_engine.core.transitions import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import PAGE_START, Ack, Acquired, Creation, Entry, Head, Held, PagePlace, Store
+from saga_engine.testing.queue_conformance import WorkConformance
 from saga_engine.testing.value_conformance import ValueConformance
-from saga_engine.testing.work_conformance import WorkConformance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -311,7 +311,7 @@ def _keys(lines: Sequence[Line]) -> Iterator[str]:
 
 def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """A step's undo comes after the undos of all that depended on it, unless such a one is never to be undone."""
-    from saga_engine.plan.compiling import compile_plan
+    from saga_engine.plan.compiler import compile_plan
     from saga_engine.plan.model import load_plan
 
     undone = {

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from saga_engine.errors import ModelUnreachable
-from saga_engine.planner.extracting import find_object
+from saga_engine.planner.json_extract import find_object
 from saga_engine.ports import CompensationRequest, PlannerAnswer, PlannerUsage, PlanRequest, ReplanRequest
 
 Request = PlanRequest | CompensationRequest | ReplanRequest

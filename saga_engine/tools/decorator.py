@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.tooling import BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic, ToolSpec
+from saga_engine.plan.tool_spec import BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic, ToolSpec
 from saga_engine.plan.values import digest
-from saga_engine.tools.checking import OutputCheck, SchemaCheck, compile_schema
-from saga_engine.tools.declaring import refuse, refuse_contradictions, signs
+from saga_engine.tools.declaration import refuse, refuse_contradictions, signs
 from saga_engine.tools.docstrings import read_docstring
 from saga_engine.tools.error_rules import Sign
 from saga_engine.tools.limits import ResourceKey, template_fields
+from saga_engine.tools.schema_check import OutputCheck, SchemaCheck, compile_schema
 from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature, shape
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from saga_engine.plan.shapes import told_of, unfillable
-from saga_engine.plan.tooling import ToolCatalog, ToolSpec
-from saga_engine.tools.selecting import words
+from saga_engine.plan.schema_types import told_of, unfillable
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+from saga_engine.tools.tool_search import words
 
 Severity = Literal["error", "warning", "hint"]
 

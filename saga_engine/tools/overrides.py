@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
-from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
-from saga_engine.tools.declaring import KEPT_BY_EFFECT
+from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
+from saga_engine.tools.declaration import KEPT_BY_EFFECT
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.registry import ToolRegistry
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.errors import ToolInvalid, ToolMissing
-from saga_engine.plan.shapes import unfillable
-from saga_engine.tools.calling import Caller, Invocation, no_probe
+from saga_engine.plan.schema_types import unfillable
 from saga_engine.tools.decorator import AnyTool, Tool
+from saga_engine.tools.invoke import Caller, Invocation, no_probe
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.secrets import Allowed, secrets_of
 
 if TYPE_CHECKING:
-    from saga_engine.plan.tooling import ToolSpec
+    from saga_engine.plan.tool_spec import ToolSpec
     from saga_engine.ports import Call
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saga_engine import errors
-from saga_engine.cli import exit_codes, words
+from saga_engine.cli import exit_codes, param_types
 from saga_engine.cli.resolve import Decision
 from saga_engine.core import messages, transitions
 
@@ -70,7 +70,7 @@ def test_the_page_lists_every_command_option_and_exit_code():
 
     listed = get_command(app).commands
     groups = {name: group.commands for name, group in listed.items() if hasattr(group, "commands")}
-    assert all(isinstance(listed[name], words.PlainGroup) for name in groups)
+    assert all(isinstance(listed[name], param_types.PlainGroup) for name in groups)
     commands = {name: command for name, command in listed.items() if name not in groups}
     commands |= {f"{name} {below}": command for name, group in groups.items() for below, command in group.items()}
     for name, command in commands.items():
@@ -84,6 +84,6 @@ def test_the_page_lists_every_command_option_and_exit_code():
             long = max(getattr(param, "opts", []), key=len)
             if param.param_type_name == "option" and long not in shared:
                 assert long in section.group(), f"docs/cli.md does not speak of {name} {long}"
-        assert isinstance(command, words.PlainCommand)
+        assert isinstance(command, param_types.PlainCommand)
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
     assert codes == {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}

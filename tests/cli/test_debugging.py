@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from saga_engine.cli.call_view import waiting_lines
+from saga_engine.cli.render_calls import waiting_lines
 from tests.cli.conftest import Cli, Ran
 
 #: `lookup` breaks in a way that nobody foresaw, and what it looks up is a secret.

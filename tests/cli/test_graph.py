@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from saga_engine.plan import diagram
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from tests.cli.conftest import TOOLS
 

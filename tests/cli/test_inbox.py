@@ -180,7 +180,7 @@ async def test_what_a_model_said_is_known(cli):
 
 def test_what_is_to_be_approved_is_shown_whole():
     """Who approves sees the exact call, or each step that a model proposes, and until when; control characters are no use."""
-    from saga_engine.cli.saga_view import question_lines
+    from saga_engine.cli.render import question_lines
     from saga_engine.settings import Settings
 
     asked = {

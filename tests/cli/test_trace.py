@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.core.replay import Replay
-from saga_engine.core.trace_file import read, verify
+from saga_engine.analysis.replay import Replay
+from saga_engine.analysis.trace_file import read, verify
 from tests.cli.conftest import TOOLS, Cli
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
 #: How many steps may be added while a saga runs.
 SPARE = 12

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from saga_engine.analysis.trace import Export
+from saga_engine.analysis.trace_file import Trace, read
+from saga_engine.analysis.trace_signature import TraceKey
 from saga_engine.core import records as r
 from saga_engine.core.decide import Means, decide, effects_of
 from saga_engine.core.effects import AskPlanner, CallTool, Done, Outcome, Probe
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.growth import Growth
-from saga_engine.core.judge import judge, judge_alert
+from saga_engine.core.interpret import judge, judge_alert
 from saga_engine.core.messages import Message, answer
+from saga_engine.core.plan_growth import Growth
 from saga_engine.core.redaction import Redaction
 from saga_engine.core.state import State
-from saga_engine.core.trace import Export
-from saga_engine.core.trace_file import Trace, read
-from saga_engine.core.trace_signature import TraceKey
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import ToolCatalog, ToolSpec
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from tests.core.simulation import Catalog
 
 TICK_MS = 10

@@ -9,18 +9,18 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from saga_engine.core import agent
 from saga_engine.core import evolve as evolving
 from saga_engine.core import records as r
+from saga_engine.core import session_records
 from saga_engine.core import transitions as t
-from saga_engine.core.growth import Growth
 from saga_engine.core.messages import Message
+from saga_engine.core.plan_growth import Growth
 from saga_engine.core.report import view
 from saga_engine.core.state import State
 from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from tests.core.cases import Catalog
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
@@ -123,7 +123,7 @@ class SessionSimulation(Simulation):
         if luck < 0.95 and not unsettled and state.steps:
             since = self.dice.randrange(len(state.steps))
             chosen = [step.key for step in state.plan.steps[since:]]
-            return agent.roll_back(state, chosen, max(self.now, state.at))
+            return session_records.roll_back(state, chosen, max(self.now, state.at))
         return None
 
     def _wish_call(self, state: State) -> r.CallAdded | None:
@@ -145,7 +145,7 @@ class SessionSimulation(Simulation):
             irreversible=irreversible,
             read=read,
         )
-        return agent.add_call(state, call, after, max(self.now, state.at))
+        return session_records.add_call(state, call, after, max(self.now, state.at))
 
     def _end(self, state: State) -> r.AnyRecord | None:
         reason = "session-failed" if self.dice.random() < 0.5 else ""
@@ -162,7 +162,7 @@ class SessionSimulation(Simulation):
     def _close(self, state: State) -> r.AnyRecord | None:
         if any(message.kind == "close" for message in self.inbox):
             return None
-        return agent.close(state, self.closing or "", "", max(self.now, state.at))
+        return session_records.close(state, self.closing or "", "", max(self.now, state.at))
 
     def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
         if not state.open:

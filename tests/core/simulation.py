@@ -13,7 +13,7 @@ from typing import Any
 from saga_engine.core import codec
 from saga_engine.core import decide as deciding
 from saga_engine.core import evolve as evolving
-from saga_engine.core import judge as judging
+from saga_engine.core import interpret as judging
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import (
@@ -30,14 +30,14 @@ from saga_engine.core.effects import (
     Outcome,
     Unknown,
 )
-from saga_engine.core.growth import Growth
 from saga_engine.core.messages import Message, answer
+from saga_engine.core.plan_growth import Growth
 from saga_engine.core.report import view
 from saga_engine.core.state import State
 from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import SPARE, Catalog, make_case
 from tests.core.world import Journal, Violation, World
 

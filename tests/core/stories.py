@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from saga_engine.core.effects import Ask, Blocked, ErrorInfo, NotDone, Unknown
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from tests.core.recording import Recording
 
 BUSY = NotDone(ErrorInfo("busy", "later", retryable=True), retryable=True)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saga_engine.analysis.fingerprint import Fingerprints, fingerprint, folded
+from saga_engine.analysis.trace import state_at_start
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo, NotDone
-from saga_engine.core.fingerprint import Fingerprints, fingerprint, folded
-from saga_engine.core.trace import state_at_start
 from saga_engine.errors import ValueNotJson
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.recording import Recording, tools
 
 #: Never to change: a fork compares what different versions of the engine have recorded.
@@ -104,9 +104,7 @@ def test_params_as_deep_as_a_journal_allows_have_one() -> None:
 
 def test_it_is_the_same_in_another_process() -> None:
     """No hash seed, no address and no clock is in it."""
-    code = (
-        "from saga_engine.core.fingerprint import fingerprint as f; print(f('t','v',{'b':{'y':1,'x':2},'a':[]},['1']))"
-    )
+    code = "from saga_engine.analysis.fingerprint import fingerprint as f; print(f('t','v',{'b':{'y':1,'x':2},'a':[]},['1']))"
     runs = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True

@@ -11,11 +11,11 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import CallTool, Done, ErrorInfo, NotDone, Outcome, Probe, Unknown
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.judge import judge
+from saga_engine.core.interpret import judge
 from saga_engine.core.state import MAX_PARALLEL, State
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
 PATIENT = RetryPolicy(max_attempts=8, base_s=30.0, max_s=30.0)
 WIDE = 3 * MAX_PARALLEL

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saga_engine.analysis.simulation import VERDICTS, Rehearsal, Scenario, rehearse
+from saga_engine.analysis.simulator import Fault, play
 from saga_engine.core import decide as deciding
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
-from saga_engine.core.playing import Fault, play
-from saga_engine.core.rehearsal import VERDICTS, Rehearsal, Scenario, rehearse
 from saga_engine.plan.compiled import CompiledPlan
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.samples import rehearsable
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.sample_outputs import rehearsable
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from tests.core.simulation import Catalog, make_case
 from tests.plan.catalog import Catalog as Declared
 from tests.plan.catalog import closed, declare

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saga_engine.analysis.replay import Divergence, Replay, changed_tools
+from saga_engine.analysis.replay_inputs import sorts
+from saga_engine.analysis.trace import DeclaredTools, fill
+from saga_engine.analysis.trace_file import Trace, read
 from saga_engine.core import codec, transitions
 from saga_engine.core import decide as deciding
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo, NotDone
-from saga_engine.core.recorded import sorts
-from saga_engine.core.replay import Divergence, Replay, changed_tools
-from saga_engine.core.trace import DeclaredTools, fill
-from saga_engine.core.trace_file import Trace, read
 from saga_engine.errors import JournalUnreadable, PlanInvalid, SettingInvalid, ToolMissing
-from saga_engine.plan.tooling import RetryPolicy, ToolCatalog, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog, ToolSpec
 from tests.core.recording import Recording, lines_of
 from tests.core.simulation import Catalog, Simulation
 from tests.core.stories import SPECS, STORIES, completed, doubtful, plan, undone
@@ -120,7 +120,7 @@ def test_every_kind_of_record_has_its_sort() -> None:
         *("CompensationRefused", "ApprovalExpired", "AlertIntended", "PlannerAsked", "CompensationRequested"),
         *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaAbandoned"),
     }
-    from saga_engine.core.recorded import _MESSAGES, _SETTLING
+    from saga_engine.analysis.replay_inputs import _MESSAGES, _SETTLING
 
     both = {"StepsAdded", "PlannerGaveUp", "RemedyProposed", "AlertSent", "AlertFailed", "SagaStarted", "SagaResumed"}
     both |= {"StepQueued", "StepBegun"}  # given by guards

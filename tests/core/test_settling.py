@@ -8,12 +8,12 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone, Probe, Unknown
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.judge import judge
+from saga_engine.core.interpret import judge
 from saga_engine.core.report import view
 from saga_engine.core.state import State
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import RetryPolicy, ToolSpec
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from tests.core.simulation import Catalog
 
 ERROR = ErrorInfo("timeout", "no answer")

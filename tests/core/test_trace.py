@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saga_engine.analysis.trace import Export, fill
+from saga_engine.analysis.trace_file import Chain, checked, read, verify
+from saga_engine.analysis.trace_signature import TraceKey
 from saga_engine.core import codec
 from saga_engine.core import records as r
 from saga_engine.core.codec import INLINE_LIMIT
 from saga_engine.core.effects import Done, ErrorInfo, NotDone
 from saga_engine.core.redaction import REDACTED, Redaction
-from saga_engine.core.trace import Export, fill
-from saga_engine.core.trace_file import Chain, checked, read, verify
-from saga_engine.core.trace_signature import TraceKey
 from saga_engine.errors import JournalUnreadable, SettingInvalid, TraceBroken
 from tests.core.recording import Recording, lines_of
 from tests.core.simulation import Simulation

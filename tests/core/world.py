@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saga_engine.core.effects import FORWARD
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import Catalog
 
 

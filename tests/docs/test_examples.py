@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from saga_engine.cli import app
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from tests.docs.pages import ROOT, Block, blocks
 from tests.plan.catalog import TRAVEL

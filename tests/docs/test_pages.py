@@ -94,7 +94,7 @@ def test_the_kinds_of_questions_and_their_answers_are_explained() -> None:
 
 def test_the_reasons_of_a_turn_are_explained() -> None:
     """Every value that ``State.failing`` is given has its row."""
-    rooms = [*(ROOT / "saga_engine" / "core").glob("*.py"), ROOT / "saga_engine" / "runtime" / "session.py"]
+    rooms = [*(ROOT / "saga_engine" / "core").rglob("*.py"), ROOT / "saga_engine" / "runtime" / "session.py"]
     source = "".join(path.read_text(encoding="utf-8") for path in rooms)
     ways = (r'failing = "([a-z-]+)"', r'_stopping\("([a-z-]+)"\)', r'\breason(?:: str)? ?= ?"([a-z-]+)"')
     assert {reason for way in ways for reason in re.findall(way, source)} == set(_rows("Why a saga turned around"))
@@ -118,7 +118,7 @@ _TAKERS = {
 
 def _call_codes() -> set[str]:
     found: set[str] = set()
-    for room in ("core", "ports", "runtime", "tools", "temporal"):
+    for room in ("core", "analysis", "ports", "runtime", "tools", "guards", "policy", "sources", "temporal"):
         for path in (ROOT / "saga_engine" / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef) and node.name in _TAKERS:

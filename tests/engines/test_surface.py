@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, Handle, Outcome, ToolContext, ToolError, tool
+from saga_engine.analysis.trace_file import verify
 from saga_engine.api import Engine
 from saga_engine.api.temporal import TemporalCoordinator
 from saga_engine.core import transitions as t
-from saga_engine.core.trace_file import verify
 from saga_engine.errors import (
     AmendRefused,
     CancelRefused,

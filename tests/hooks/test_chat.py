@@ -10,8 +10,8 @@ import pytest
 
 from saga_engine.errors import AlertUndelivered, SettingInvalid
 from saga_engine.hooks.chat import AppriseHook
-from saga_engine.hooks.wording import body, title
-from saga_engine.testing.misbehaving import MisbehavingServer, done, held, refused
+from saga_engine.hooks.messages import body, title
+from saga_engine.testing.faulty_http import MisbehavingServer, done, held, refused
 from tests.hooks.questions import a_question
 
 
@@ -72,7 +72,7 @@ async def test_a_url_that_apprise_does_not_know_is_refused_unsaid(caplog) -> Non
 def test_apprise_is_loaded_only_where_it_is_used() -> None:
     """Neither the rooms nor the building of other hooks import apprise or httpx2: a command must start fast."""
     probe = (
-        "import sys, saga_engine.hooks.building as b, saga_engine.hooks.chat, saga_engine.hooks.webhook\n"
+        "import sys, saga_engine.hooks.config as b, saga_engine.hooks.chat, saga_engine.hooks.webhook\n"
         "b.hooks_from({'hooks': [{'kind': 'log'}]}, source='saga.toml')\n"
         "sys.exit(bool({'apprise', 'httpx2', 'httpcore2', 'requests'} & set(sys.modules)))"
     )

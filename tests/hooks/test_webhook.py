@@ -9,10 +9,10 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.core import judge
+from saga_engine.core import interpret
 from saga_engine.errors import AlertUndelivered, SettingInvalid
 from saga_engine.hooks.webhook import WebhookHook, message_id
-from saga_engine.testing.misbehaving import Act, MisbehavingServer, cut, done, garbage, held, moved, refused
+from saga_engine.testing.faulty_http import Act, MisbehavingServer, cut, done, garbage, held, moved, refused
 from tests.hooks.questions import OTHER_SECRET, SECRET, a_question
 
 PATH = "/hooks/t0ken"
@@ -265,7 +265,7 @@ async def unbook() -> dict:
 
 async def test_the_engine_tries_again_under_the_same_id(monkeypatch) -> None:
     """500, then 503, then 200: three requests, one id, each with a signature that verifies; then the saga rests."""
-    monkeypatch.setattr(judge, "ALERT_RETRY", RetryPolicy(max_attempts=5, base_s=0.001, max_s=0.001))
+    monkeypatch.setattr(interpret, "ALERT_RETRY", RetryPolicy(max_attempts=5, base_s=0.001, max_s=0.001))
     plan = {"steps": [{"step_id": 1, "name": "b", "tool": "book", "params": {}}], "on_failure": "pause", "goal": "bed"}
     async with MisbehavingServer() as server:
         server.script(PATH, refused(500), refused(503), done())

@@ -9,7 +9,7 @@ from typing import Any
 from saga_engine import Coordinator, Outcome, SagaError
 from saga_engine.api import coordinator as coordinating
 from saga_engine.errors import SagaNotFound
-from saga_engine.runtime.forking import Fork, Forking
+from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger

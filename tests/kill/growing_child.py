@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator, Outcome, RetryPolicy, SagaError, ToolContext, ToolError, tool
-from saga_engine.core.judge import Advice
+from saga_engine.core.interpret import Advice
 from saga_engine.core.messages import decode_message
 from saga_engine.core.records import Written
 from saga_engine.errors import ModelUnreachable, SagaNotFound

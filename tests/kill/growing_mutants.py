@@ -8,11 +8,11 @@ from typing import Any
 from saga_engine.core import evolve
 from saga_engine.core import records as r
 from saga_engine.core.state import State
+from saga_engine.guards.dedupe import Memories
+from saga_engine.policy.gate import Gate
 from saga_engine.ports import Claim
 from saga_engine.runtime.performer import Performer
 from saga_engine.stores.guards import RedisGuards
-from saga_engine.tools.guards.memory import Memories
-from saga_engine.tools.policy.gate import Gate
 
 
 def do_not_look_into_the_memory() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from saga_engine import Coordinator
 from saga_engine.errors import SagaNotFound
+from saga_engine.sources.http import http_tools
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
-from saga_engine.tools.http import http_tools
 
 
 async def main(case: dict[str, Any]) -> dict[str, Any] | None:

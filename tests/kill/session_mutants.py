@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from saga_engine.core import records as r
-from saga_engine.core import unwinding
+from saga_engine.core.evolve import compensation
 from saga_engine.runtime.session import Session
 
 
@@ -21,7 +21,7 @@ def make_every_call_anew() -> None:
 
 def forget_what_came_before() -> None:
     """No undo waits for another."""
-    unwinding._in_reverse = lambda state, chosen: None  # type: ignore[assignment]
+    compensation._in_reverse = lambda state, chosen: None  # type: ignore[assignment]
 
 
 def end_well_whatever_happens() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from saga_engine.errors import LeaseLost
 from saga_engine.ports import Acquired, Creation, Entry, Store
-from saga_engine.stores import calls, open_store, scripts
+from saga_engine.stores import client, open_store, scripts
 from saga_engine.stores.scripts import Script
 
 OWNERS = ("A", "B")
@@ -156,5 +156,5 @@ async def test_a_fence_with_a_hole_is_noticed(name: str, monkeypatch: pytest.Mon
     assert genuine.count(old) == 1, "the script has changed: the mutant no longer fits"
     body = genuine.replace(old, new).encode()
     mutant = Script(body, hashlib.sha1(body).hexdigest().encode())
-    monkeypatch.setattr(calls, "script", lambda asked: mutant if asked == "append" else scripts.script(asked))
+    monkeypatch.setattr(client, "script", lambda asked: mutant if asked == "append" else scripts.script(asked))
     assert await two_owners(3) != ""

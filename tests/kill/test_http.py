@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from saga_engine.testing.misbehaving import Act, MisbehavingServer, Received, done, refused
+from saga_engine.testing.faulty_http import Act, MisbehavingServer, Received, done, refused
 from tests.kill.processes import ROOT
 from tests.servers import EmbeddedFolder
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saga_engine.planner.configuring import OutputMode, PlannerSettings
+from saga_engine.planner.settings import OutputMode, PlannerSettings
 
 #: The folder that ``make test-llm`` made: ``llama-server`` in ``bin``, and the weights.
 FOLDER_VARIABLE = "SAGA_TEST_LLM"

@@ -18,7 +18,7 @@ import pytest
 
 from saga_engine.errors import GoalImpossible, ModelUnreachable, PlannerFailed, PlannerUnavailable
 from saga_engine.planner.models import ModelPlanner, build_model
-from saga_engine.planner.wording import answer_schema
+from saga_engine.planner.prompting import answer_schema
 from saga_engine.ports import Allowance, CompensationRequest, PastStep, ReplanRequest
 from tests.llm import tiny_tools
 from tests.llm.local_model import ANSWER_TOKENS, ANSWERS_WITHIN_S, LocalModel

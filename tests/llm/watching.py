@@ -9,10 +9,10 @@ from typing import Any
 from saga_engine.errors import GoalImpossible, PlannerFailed, SagaError
 from saga_engine.plan.checks import check_plan
 from saga_engine.plan.values import printable
-from saga_engine.planner.configuring import PlannerSettings
-from saga_engine.planner.extracting import find_object, is_cut
+from saga_engine.planner.json_extract import find_object, is_cut
 from saga_engine.planner.models import ModelPlanner
 from saga_engine.planner.proposing import PlannedPlan, make_plan
+from saga_engine.planner.settings import PlannerSettings
 from saga_engine.ports import PlannerAnswer, PlanRequest
 from saga_engine.tools.registry import ToolRegistry
 from tests.llm import tiny_tools

@@ -10,11 +10,11 @@ import jsonschema_rs
 from saga_engine.errors import Problem
 from saga_engine.plan.checks import check_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 
 
 class Catalog:
-    """A :class:`saga_engine.plan.tooling.ToolCatalog` of the given declarations."""
+    """A :class:`saga_engine.plan.tool_spec.ToolCatalog` of the given declarations."""
 
     def __init__(self, *specs: ToolSpec) -> None:
         self._specs = {spec.name: spec for spec in specs}

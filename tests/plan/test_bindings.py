@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_engine.errors import BindingUnresolved, Problem
-from saga_engine.plan import limits, tails
+from saga_engine.plan import jsonpath, limits
 from saga_engine.plan.bindings import Binder, Template, UndoParams
 from saga_engine.plan.problems import Problems
 
@@ -384,36 +384,36 @@ def test_a_path_finds_what_the_library_finds(value: Any, parts: list[str]) -> No
     from jsonpath_ng import parse
 
     text = "".join(parts)
-    tail = tails.parse(text)
-    if isinstance(tail, tails.TailFault):
+    tail = jsonpath.parse(text)
+    if isinstance(tail, jsonpath.TailFault):
         # '..*' is two choices, every other segment with one of these signs is one.
         assert sum((".." in part) + any(sign in part for sign in "*:,") for part in parts) > limits.MAX_TAIL_CHOICES
         return
     expected = [match.value for match in parse("$" + text).find(value)]
     try:
-        assert [tails.find(value, tail)] == expected
-    except tails.Mismatch:
+        assert [jsonpath.find(value, tail)] == expected
+    except jsonpath.Mismatch:
         assert len(expected) != 1
 
 
 def test_a_search_gives_up_after_so_many_values() -> None:
     """A path that would have to look at more than its share of a huge output has no value."""
-    tail = tails.parse("..x")
-    assert isinstance(tail, tails.Tail)
-    with pytest.raises(tails.Mismatch, match="looked at"):
-        tails.find([[0] * 1000] * 1000, tail)
-    search = tails._Search()
-    with pytest.raises(tails.Mismatch):
+    tail = jsonpath.parse("..x")
+    assert isinstance(tail, jsonpath.Tail)
+    with pytest.raises(jsonpath.Mismatch, match="looked at"):
+        jsonpath.find([[0] * 1000] * 1000, tail)
+    search = jsonpath._Search()
+    with pytest.raises(jsonpath.Mismatch):
         list(search.run([[0] * 1000] * 1000, tail.selectors))
     assert search.visits == limits.MAX_TAIL_VISITS + 1
 
 
 def test_a_search_stops_at_the_second_match() -> None:
     """'Several' is known after two: the rest of a large output is not looked at."""
-    tail = tails.parse("[*]")
-    assert isinstance(tail, tails.Tail)
-    with pytest.raises(tails.Mismatch, match="more than one"):
-        tails.find([0] * 1_000_000, tail)
+    tail = jsonpath.parse("[*]")
+    assert isinstance(tail, jsonpath.Tail)
+    with pytest.raises(jsonpath.Mismatch, match="more than one"):
+        jsonpath.find([0] * 1_000_000, tail)
 
 
 # --- a registered undo ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from saga_engine.errors import PlanInvalid
 from saga_engine.plan.checks import check_plan
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.problems import CODES
 from tests.plan.catalog import NUMBER, TEXT, TRAVEL, Catalog, closed, codes, declare, places, problems

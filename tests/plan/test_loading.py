@@ -16,7 +16,7 @@ import pytest
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan import limits
 from saga_engine.plan.model import Plan, Retry, Step, load_plan
-from saga_engine.plan.tooling import RetryPolicy
+from saga_engine.plan.tool_spec import RetryPolicy
 
 TRAVEL = Path(__file__).parents[2] / "examples" / "booking" / "travel_request_001.json"
 STEP = {"step_id": 1, "tool": "t"}

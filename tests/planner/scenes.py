@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from saga_engine.errors import Problem
-from saga_engine.plan.tooling import ToolSpec
-from saga_engine.planner.extracting import find_object
+from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.planner.json_extract import find_object
 from saga_engine.ports import PlannerAnswer, PlannerUsage, PlanRequest
 from tests.plan.catalog import NUMBER, TEXT, Catalog, closed, declare
 

@@ -9,8 +9,8 @@ import pytest
 
 from saga_engine import settings
 from saga_engine.errors import SettingInvalid
-from saga_engine.planner.configuring import PlannerSettings, planner_settings
 from saga_engine.planner.fallbacks import choose_fallback
+from saga_engine.planner.settings import PlannerSettings, planner_settings
 
 
 def test_the_order_of_sources() -> None:

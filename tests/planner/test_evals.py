@@ -15,7 +15,7 @@ import pytest
 from benchmarks.eval_planner import CRITERIA, Case, evaluate, judge, load_cases, summary
 from saga_engine.plan.checks import check_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.planner.configuring import PlannerSettings
+from saga_engine.planner.settings import PlannerSettings
 from tests.planner.model_server import call, model_server
 from tests.planner.scenes import Scripted
 

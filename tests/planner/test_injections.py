@@ -10,12 +10,12 @@ import pytest
 from saga_engine.errors import PlannerFailed
 from saga_engine.plan.checks import check_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import ToolSpec
-from saga_engine.planner import wording
-from saga_engine.planner.offering import Offer
+from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.planner import prompting
+from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.prompting import Asked
 from saga_engine.planner.proposing import make_plan
-from saga_engine.planner.rounds import read_answer
-from saga_engine.planner.wording import Asked
+from saga_engine.planner.repair_loop import read_answer
 from saga_engine.ports import CompensationRequest, PastStep, PlannerAnswer, PlannerUsage, PlanRequest, ReplanRequest
 from tests.plan.catalog import NUMBER, TEXT, Catalog, closed, declare
 from tests.planner.injections import INJECTIONS
@@ -42,9 +42,9 @@ def asks(text: str) -> list[Asked]:
     )
     tools = poisoned(text)
     return [
-        wording.ask_for_plan(PlanRequest(text, tools, {"note": text}), "tool"),
-        wording.ask_for_compensation(CompensationRequest(text, stuck, [stuck], tools), "tool"),
-        wording.ask_for_another_way(ReplanRequest(text, stuck, [stuck], [{"params": {"a": text}}], tools), "tool"),
+        prompting.ask_for_plan(PlanRequest(text, tools, {"note": text}), "tool"),
+        prompting.ask_for_compensation(CompensationRequest(text, stuck, [stuck], tools), "tool"),
+        prompting.ask_for_another_way(ReplanRequest(text, stuck, [stuck], [{"params": {"a": text}}], tools), "tool"),
     ]
 
 

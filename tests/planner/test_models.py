@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from saga_engine.errors import GoalImpossible, ModelUnreachable, PlannerFailed, PlannerUnavailable
-from saga_engine.planner.configuring import PlannerSettings, planner_settings
 from saga_engine.planner.models import ModelPlanner, build_model
 from saga_engine.planner.proposing import PlannedPlan, make_plan
+from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import Allowance, CompensationRequest, PastStep, PlanRequest, ReplanRequest
 from tests.planner.model_server import BREAK, HANG, ModelServer, Reply, call, model_server, refuse, say
 from tests.planner.scenes import BAD, GOAL, GOOD, SHOP, specs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from saga_engine.errors import PlannerUnavailable, Problem
 from saga_engine.plan.checks import check_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.planner import prompts, wording
+from saga_engine.planner import prompting, prompts
 from saga_engine.planner.prompts import data, load_prompt, parse_prompt
 from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair, ReplanRequest
 from tests.plan.catalog import TEXT, Catalog, closed, declare
@@ -31,7 +31,7 @@ STUCK = PastStep(
 )
 
 
-def requests(text: str = "x") -> list[wording.Asked]:
+def requests(text: str = "x") -> list[prompting.Asked]:
     """All kinds of questions, with ``text`` wherever a text from elsewhere can stand."""
     tool = declare(
         "t",
@@ -46,9 +46,9 @@ def requests(text: str = "x") -> list[wording.Asked]:
     )
     repair = Repair(text, [Problem(text, text, text, text)], [text])
     return [
-        wording.ask_for_plan(PlanRequest(text, [tool], {text: text}, (text,), repair), "text"),
-        wording.ask_for_compensation(CompensationRequest(text, stuck, [stuck], [tool], repair=repair), "tool"),
-        wording.ask_for_another_way(
+        prompting.ask_for_plan(PlanRequest(text, [tool], {text: text}, (text,), repair), "text"),
+        prompting.ask_for_compensation(CompensationRequest(text, stuck, [stuck], [tool], repair=repair), "tool"),
+        prompting.ask_for_another_way(
             ReplanRequest(
                 text, stuck, [stuck], [{"step_id": text}], [tool], {text: text}, (text,), (text,), repair=repair
             ),
@@ -131,13 +131,13 @@ def test_the_schema_in_the_prompt_is_that_of_the_plan() -> None:
     """Its fields are fields of the format, with the format's own words: it is made from the models, not copied."""
     from saga_engine.plan.schema import plan_schema
 
-    schema, whole = wording.answer_schema(), plan_schema()
+    schema, whole = prompting.answer_schema(), plan_schema()
     assert set(schema["properties"]) == {"steps", "impossible"}
     for name, made in schema["$defs"].items():
         assert set(made["properties"]) <= set(whole["$defs"][name]["properties"])
     step = whole["$defs"]["Step"]["properties"]
     assert schema["$defs"]["Step"]["properties"]["kind"]["description"] == step["kind"]["description"]
-    assert json.dumps(schema)[:60] in wording.ask_for_plan(PlanRequest(GOAL, specs()), "text").system
+    assert json.dumps(schema)[:60] in prompting.ask_for_plan(PlanRequest(GOAL, specs()), "text").system
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_data_is_json_that_holds_no_fence(text: str) -> None:
 
 def test_values_are_put_in_once() -> None:
     """A place that stands in a value is text: the template is filled in one pass."""
-    asked = wording.ask_for_plan(PlanRequest("{{tools}}", specs("mail.send")), "text")
+    asked = prompting.ask_for_plan(PlanRequest("{{tools}}", specs("mail.send")), "text")
     assert '"{{tools}}"' in asked.question
     assert asked.question.count('"tool": "mail.send"') == 1
 
@@ -190,13 +190,13 @@ def test_big_values_are_cut_and_the_rest_stays() -> None:
         closed([], **{f"p{n}": {"type": "string", "description": "w" * 900} for n in range(50)}),
         description="d" * 100_000,
     )
-    asked = wording.ask_for_compensation(CompensationRequest(GOAL, big, [big] * 500, [tool]), "text")
+    asked = prompting.ask_for_compensation(CompensationRequest(GOAL, big, [big] * 500, [tool]), "text")
     assert '"R-1"' in asked.question
     assert "yyyyyyyyyyyyyyyyyyyyy" * 50 not in asked.question
     assert len(asked.question) < 200_000
     assert (
-        '"p49"' in wording.ask_for_plan(PlanRequest(GOAL, [tool]), "text").question
-        or len(wording.tool_card(tool)["params"]["properties"]) == 40
+        '"p49"' in prompting.ask_for_plan(PlanRequest(GOAL, [tool]), "text").question
+        or len(prompting.tool_card(tool)["params"]["properties"]) == 40
     )
 
 
@@ -210,27 +210,27 @@ def test_a_model_never_sees_what_the_engine_fills() -> None:
             "required": ["amount", "idempotency_key"],
         },
     )
-    card = wording.tool_card(tool)
+    card = prompting.tool_card(tool)
     assert list(card["params"]["properties"]) == ["amount"]
     assert card["params"]["required"] == ["amount"]
-    shown = wording.past_step(PastStep(1, "pay", "SUCCEEDED", params={"amount": "1", "idempotency_key": "saga-1:1"}))
+    shown = prompting.past_step(PastStep(1, "pay", "SUCCEEDED", params={"amount": "1", "idempotency_key": "saga-1:1"}))
     assert shown["params"] == {"amount": "1"}
 
 
 def test_the_undo_is_told_with_the_tool() -> None:
     """A model knows which calls cannot be undone."""
-    assert wording.tool_card(specs("hotels.book")[0])["undo"] == "hotels.cancel"
-    assert wording.tool_card(specs("mail.send")[0])["undo"] is None
-    assert "undo" not in wording.tool_card(specs("flights.search")[0])
+    assert prompting.tool_card(specs("hotels.book")[0])["undo"] == "hotels.cancel"
+    assert prompting.tool_card(specs("mail.send")[0])["undo"] is None
+    assert "undo" not in prompting.tool_card(specs("flights.search")[0])
 
 
 def test_the_digest_is_that_of_what_is_sent() -> None:
     """Another goal, another mode or a repair is another prompt; the same is the same."""
-    one = wording.ask_for_plan(PlanRequest(GOAL, specs()), "text")
-    again = wording.ask_for_plan(PlanRequest(GOAL, specs()), "text")
-    repaired = wording.ask_for_plan(PlanRequest(GOAL, specs(), repair=Repair("{}", [])), "text")
+    one = prompting.ask_for_plan(PlanRequest(GOAL, specs()), "text")
+    again = prompting.ask_for_plan(PlanRequest(GOAL, specs()), "text")
+    repaired = prompting.ask_for_plan(PlanRequest(GOAL, specs(), repair=Repair("{}", [])), "text")
     assert one.digest == again.digest
-    assert len({one.digest, repaired.digest, wording.ask_for_plan(PlanRequest(GOAL, specs()), "tool").digest}) == 3
+    assert len({one.digest, repaired.digest, prompting.ask_for_plan(PlanRequest(GOAL, specs()), "tool").digest}) == 3
     assert (one.label, repaired.label) == ("propose@1", "propose@1 repair@1")
 
 

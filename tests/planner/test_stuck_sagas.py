@@ -24,8 +24,8 @@ from saga_engine.errors import (
     SettingInvalid,
     StoreUnavailable,
 )
-from saga_engine.planner.configuring import PlannerSettings, planner_settings
 from saga_engine.planner.models import ModelPlanner
+from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import AppendReply, Entry
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore

@@ -20,7 +20,7 @@ _COPIED = (
 #: Where the tests of a conformance suite are collected for a real server, and with which of its fixtures.
 _SUITES = {
     "saga_engine/testing/conformance.py": "tests/stores/test_conformance.py",
-    "saga_engine/testing/work_conformance.py": "tests/stores/test_conformance.py",
+    "saga_engine/testing/queue_conformance.py": "tests/stores/test_conformance.py",
     "saga_engine/testing/guard_conformance.py": "tests/stores/test_guards.py",
 }
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.promises.breaking import Mutation
 
-_JUDGE = "saga_engine/core/judge.py"
+_JUDGE = "saga_engine/core/interpret.py"
 _DECIDE = "saga_engine/core/decide.py"
-_UNWINDING = "saga_engine/core/unwinding.py"
-_SETTLING = "saga_engine/core/settling.py"
-_CHAIN = "saga_engine/tools/guards/chain.py"
+_UNWINDING = "saga_engine/core/evolve/compensation.py"
+_SETTLING = "saga_engine/core/evolve/calls.py"
+_CHAIN = "saga_engine/guards/chain.py"
 _KEYS = "saga_engine/core/keys.py"
-_GATE = "saga_engine/tools/policy/gate.py"
+_GATE = "saga_engine/policy/gate.py"
 _SIMULATION = "tests/core/simulation.py"
 _UNKNOWN_IS_FAILED = (
     ('if spec.effect != "read":\n            return r.StepInDoubt', "if False:\n            return r.StepInDoubt"),
@@ -149,7 +149,7 @@ OF_CALLS = [
         (
             (
                 '        move(step, "undo_failed")\n        state.to_escalate[index, COMPENSATE] = "undo-failed"',
-                '        move(step, "undone")\n        unwinding.end_undo(state, index)',
+                '        move(step, "undone")\n        compensation.end_undo(state, index)',
             ),
         ),
         quick=True,
@@ -165,7 +165,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_pitfalls.py::test_12_a_compensation_that_failed_once_can_be_tried_again",
         "'retry' is taken for 'undone'",
-        "saga_engine/core/people.py",
+        "saga_engine/core/evolve/escalation.py",
         (('if record.decision == "retry"', 'if record.decision == "never"'),),
         quick=True,
     ),
@@ -186,7 +186,7 @@ OF_CALLS = [
     ),
     # 21
     Mutation(
-        "tests/tools/guards/test_chain.py::test_the_policy_comes_before_all_else_in_both_directions",
+        "tests/guards/test_chain.py::test_the_policy_comes_before_all_else_in_both_directions",
         "the policy is not asked about undos",
         _CHAIN,
         (
@@ -198,7 +198,7 @@ OF_CALLS = [
         quick=True,
     ),
     Mutation(
-        "tests/tools/guards/test_chain.py::test_the_policy_comes_before_all_else_in_both_directions",
+        "tests/guards/test_chain.py::test_the_policy_comes_before_all_else_in_both_directions",
         "the memory is asked before the policy",
         _CHAIN,
         (
@@ -209,7 +209,7 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/tools/guards/test_chain.py::test_a_policy_that_fails_allows_nothing",
+        "tests/guards/test_chain.py::test_a_policy_that_fails_allows_nothing",
         "a policy that fails allows the call",
         _CHAIN,
         (
@@ -220,7 +220,7 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/tools/policy/test_gate.py::test_a_limit_that_cannot_be_looked_up_lets_nothing_through",
+        "tests/policy/test_gate.py::test_a_limit_that_cannot_be_looked_up_lets_nothing_through",
         "a limit that cannot be written is passed",
         _GATE,
         (
@@ -231,7 +231,7 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/tools/policy/test_gate.py::test_a_limit_that_cannot_be_looked_up_lets_nothing_through",
+        "tests/policy/test_gate.py::test_a_limit_that_cannot_be_looked_up_lets_nothing_through",
         "a limit that cannot be read is empty",
         _GATE,
         (
@@ -245,7 +245,7 @@ OF_CALLS = [
     # 22
     *(
         Mutation(
-            "tests/tools/policy/test_gate.py::test_an_approval_is_for_the_exact_call",
+            "tests/policy/test_gate.py::test_an_approval_is_for_the_exact_call",
             f"an approval holds for any {what}",
             _GATE,
             (
@@ -297,29 +297,29 @@ OF_CALLS = [
     ),
     # 24
     Mutation(
-        "tests/tools/policy/test_folders.py::test_outside",
+        "tests/policy/test_paths.py::test_outside",
         "links are not followed",
-        "saga_engine/tools/policy/folders.py",
+        "saga_engine/policy/paths.py",
         (("return Path(os.path.realpath(path, strict=True))", "return Path(os.path.abspath(path))"),),
         quick=True,
     ),
     Mutation(
-        "tests/tools/policy/test_hosts.py::test_hosts_in_params",
+        "tests/policy/test_hosts.py::test_hosts_in_params",
         "addresses inside are called",
-        "saga_engine/tools/policy/hosts.py",
+        "saga_engine/policy/hosts.py",
         (("            if reason is not None:\n", "            if False:\n"),),
         quick=True,
     ),
     Mutation(
-        "tests/tools/policy/test_hosts.py::test_each_host_has_one_spelling",
+        "tests/policy/test_hosts.py::test_each_host_has_one_spelling",
         "addresses keep their encoding",
-        "saga_engine/tools/policy/hosts.py",
+        "saga_engine/policy/hosts.py",
         (("return str(IPv4Address(socket.inet_aton(name)))", "return name"),),
         quick=True,
     ),
     # 25
     Mutation(
-        "tests/tools/policy/test_gate.py::test_a_limit_against_a_model",
+        "tests/policy/test_gate.py::test_a_limit_against_a_model",
         "a call that is in doubt uses up nothing",
         _GATE,
         (
@@ -332,13 +332,13 @@ OF_CALLS = [
         quick=True,
     ),
     Mutation(
-        "tests/tools/policy/test_gate.py::test_a_limit_against_a_model",
+        "tests/policy/test_gate.py::test_a_limit_against_a_model",
         "a 'not done' after a doubt uses up nothing",
         _GATE,
         (("if entry.fresh or definite:", "if True:"),),
     ),
     Mutation(
-        "tests/tools/policy/test_gate.py::test_counts_live_in_the_store",
+        "tests/policy/test_gate.py::test_counts_live_in_the_store",
         "each process counts for itself",
         _GATE,
         (
@@ -349,7 +349,7 @@ OF_CALLS = [
         ),
     ),
     Mutation(
-        "tests/tools/policy/test_gate.py::test_parallel_steps_do_not_share_the_last_room",
+        "tests/policy/test_gate.py::test_parallel_steps_do_not_share_the_last_room",
         "parallel steps are judged side by side",
         _GATE,
         (
@@ -375,7 +375,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_sensitive.py::test_a_model_is_told_nothing_sensitive",
         "a model is told the values",
-        "saga_engine/runtime/advising.py",
+        "saga_engine/runtime/planner_requests.py",
         (("    if mask is not None:\n", "    if False:\n"),),
     ),
     Mutation(

@@ -6,23 +6,23 @@ from tests.promises.breaking import Mutation
 from tests.promises.mutations_of_stores import DEAF, PERFORMER, PERMIT, UNWRITTEN
 
 _DRIVER = "saga_engine/runtime/driver.py"
-_MEMORY = "saga_engine/tools/guards/memory.py"
+_MEMORY = "saga_engine/guards/dedupe.py"
 _MEMORY_LUA = "saga_engine/stores/lua/guard_memory.lua"
 _QUEUE_LUA = "saga_engine/stores/lua/guard_queue.lua"
-_BREAKERS = "saga_engine/tools/guards/breakers.py"
-_GROWING = "saga_engine/plan/growing.py"
+_BREAKERS = "saga_engine/guards/breakers.py"
+_GROWING = "saga_engine/plan/amendments.py"
 _SESSION = "saga_engine/runtime/session.py"
-_TRACE = "saga_engine/core/trace_file.py"
+_TRACE = "saga_engine/analysis/trace_file.py"
 _TAKE = "saga_engine/stores/lua/take.lua"
 _RELEASE = "saga_engine/stores/lua/release.lua"
 _WORKER = "saga_engine/runtime/worker.py"
-_PERFORMING = "saga_engine/temporal/performing.py"
+_PERFORMING = "saga_engine/temporal/activity_calls.py"
 _ACTIVITIES = "saga_engine/temporal/activities.py"
-_WIRE = "saga_engine/stores/wire.py"
+_WIRE = "saga_engine/stores/connection.py"
 #: A call in doubt is taken for one that was not made.
 _DOUBT_LOST = (
     (
-        "        settling.doubt(state, index, direction, ErrorInfo(",
+        "        calls.doubt(state, index, direction, ErrorInfo(",
         (
             "        state.in_flight.pop((index, direction))\n"
             "        (state.ready if direction == 'forward' else state.undo_ready)[index] = None\n"
@@ -38,7 +38,7 @@ _FORGETS_NONCE = (("self._nonce = self._nonce or secrets.token_hex(8)", "self._n
 OF_FLEETS = [
     # 26
     Mutation(
-        "tests/tools/guards/test_memory.py::test_the_claim_is_written_before_the_call_and_the_result_before_anybody_hears",
+        "tests/guards/test_dedupe.py::test_the_claim_is_written_before_the_call_and_the_result_before_anybody_hears",
         "the result is written after the answer",
         _MEMORY,
         (
@@ -49,14 +49,14 @@ OF_FLEETS = [
         ),
     ),
     Mutation(
-        "tests/tools/guards/test_memory.py::test_a_crash_between_leaves_a_claim_that_only_its_owner_may_settle",
+        "tests/guards/test_dedupe.py::test_a_crash_between_leaves_a_claim_that_only_its_owner_may_settle",
         "a claim without a result is anybody's",
         _MEMORY_LUA,
         (("    return {'busy', holder}", "    return {'new'}"),),
         hangs=True,
     ),
     Mutation(
-        "tests/tools/guards/test_memory.py::test_nobody_undoes_what_another_saga_relies_on",
+        "tests/guards/test_dedupe.py::test_nobody_undoes_what_another_saga_relies_on",
         "nobody is written down who got another's result",
         _MEMORY_LUA,
         ((", 'by:' .. owner, '')", ")"),),
@@ -70,19 +70,19 @@ OF_FLEETS = [
     ),
     # 28
     Mutation(
-        "tests/tools/guards/test_processes.py::test_never_two_at_once_and_all_are_served",
+        "tests/guards/test_processes.py::test_never_two_at_once_and_all_are_served",
         "everybody's turn is at once",
         _QUEUE_LUA,
         (("local turn = front()", "local turn = ARGV[1] == 'take' and ARGV[3] or front()"),),
     ),
     Mutation(
-        "tests/tools/guards/test_processes.py::test_a_holder_that_blocks_its_loop_past_its_lease_keeps_its_resource",
+        "tests/guards/test_processes.py::test_a_holder_that_blocks_its_loop_past_its_lease_keeps_its_resource",
         "a process that blocks its loop keeps no place in a queue",
         "saga_engine/runtime/watchdog.py",
         (("remaining_s, self._held())", "remaining_s, {})"),),
     ),
     Mutation(
-        "tests/tools/guards/test_processes.py::test_a_holder_that_is_killed_frees_its_resource_after_its_lease",
+        "tests/guards/test_processes.py::test_a_holder_that_is_killed_frees_its_resource_after_its_lease",
         "the dead keep their place",
         _QUEUE_LUA,
         (
@@ -94,9 +94,9 @@ OF_FLEETS = [
         hangs=True,
     ),
     Mutation(
-        "tests/tools/guards/test_resources.py::test_crossed_resources_do_not_deadlock",
+        "tests/guards/test_locks.py::test_crossed_resources_do_not_deadlock",
         "resources are taken in the order in which they are named",
-        "saga_engine/tools/guards/resources.py",
+        "saga_engine/guards/locks.py",
         (("sorted(", "list("),),
         hangs=True,
     ),
@@ -114,21 +114,21 @@ OF_FLEETS = [
     ),
     # 29
     Mutation(
-        "tests/tools/guards/test_breakers.py::test_failures_in_a_row_open_it_for_all_processes",
+        "tests/guards/test_breakers.py::test_failures_in_a_row_open_it_for_all_processes",
         "a failure is not written down",
         _BREAKERS,
         (("        bad = failed(outcome)\n", "        bad = False\n"),),
         quick=True,
     ),
     Mutation(
-        "tests/tools/guards/test_breakers.py::test_one_trial_decides",
+        "tests/guards/test_breakers.py::test_one_trial_decides",
         "everybody gets a trial",
         "saga_engine/stores/lua/guard_breaker.lua",
         (("    return breaker.trial == nonce and 1 or 0\n", "    return 1\n"),),
         hangs=True,
     ),
     Mutation(
-        "tests/tools/guards/test_breakers.py::test_a_compensation_passes_and_its_outcome_counts",
+        "tests/guards/test_breakers.py::test_a_compensation_passes_and_its_outcome_counts",
         "an open breaker stops compensations",
         _BREAKERS,
         (("if not state.tripped or call.backward or call.direction == COMPENSATE:", "if not state.tripped:"),),
@@ -136,27 +136,27 @@ OF_FLEETS = [
     ),
     # 31
     Mutation(
-        "tests/plan/test_growing.py::test_what_is_added_is_checked_like_a_plan",
+        "tests/plan/test_amendments.py::test_what_is_added_is_checked_like_a_plan",
         "added steps are not judged",
         _GROWING,
         (("judged_from = first if fresh else len(whole.steps)", "judged_from = len(whole.steps)"),),
         quick=True,
     ),
     Mutation(
-        "tests/plan/test_growing.py::test_a_model_may_use_only_what_it_was_given",
+        "tests/plan/test_amendments.py::test_a_model_may_use_only_what_it_was_given",
         "a model may use any tool",
         _GROWING,
         (("if tool not in bounds.tools:", "if False:"),),
         quick=True,
     ),
     Mutation(
-        "tests/plan/test_growing.py::test_a_model_may_use_only_what_it_was_given",
+        "tests/plan/test_amendments.py::test_a_model_may_use_only_what_it_was_given",
         "a model may use any secret",
         _GROWING,
         (("sorted(template.secrets - bounds.secrets)", "()"),),
     ),
     Mutation(
-        "tests/plan/test_growing.py::test_a_saga_does_not_grow_for_ever",
+        "tests/plan/test_amendments.py::test_a_saga_does_not_grow_for_ever",
         "additions are not counted",
         _GROWING,
         (("if len(additions) > MAX_ADDITIONS:", "if False:"),),
@@ -164,7 +164,7 @@ OF_FLEETS = [
     Mutation(
         "tests/cli/test_amend.py::test_added_steps_are_undone_with_the_rest",
         "added steps are not undone",
-        "saga_engine/core/unwinding.py",
+        "saga_engine/core/evolve/compensation.py",
         (
             (
                 "    for index, step in enumerate(state.steps):\n        if step.status == t.PENDING:",
@@ -176,7 +176,7 @@ OF_FLEETS = [
     Mutation(
         "tests/kill/test_sessions.py::test_killed_anywhere",
         "what was in flight at a crash is called anew",
-        "saga_engine/core/evolve.py",
+        "saga_engine/core/evolve/__init__.py",
         _DOUBT_LOST,
         only="well and bare",
     ),
@@ -201,14 +201,14 @@ OF_FLEETS = [
     ),
     # 33
     Mutation(
-        "tests/core/test_forking.py::test_nothing_runs_that_could_be_taken_over",
+        "tests/core/test_fork.py::test_nothing_runs_that_could_be_taken_over",
         "a step that has changed its id is run again",
-        "saga_engine/core/forking.py",
+        "saga_engine/analysis/fork.py",
         (("for own_only in (True, False):", "for own_only in (True,):"),),
         quick=True,
     ),
     Mutation(
-        "tests/core/test_forking.py::test_every_effect_has_one_owner",
+        "tests/core/test_fork.py::test_every_effect_has_one_owner",
         "the old saga undoes what it has handed over",
         "saga_engine/core/state.py",
         ((" or step.handed_to", ""),),
@@ -216,14 +216,14 @@ OF_FLEETS = [
     Mutation(
         "tests/kill/test_forks.py::test_killed_anywhere",
         "what was in flight at a crash is called anew",
-        "saga_engine/core/evolve.py",
+        "saga_engine/core/evolve/__init__.py",
         _DOUBT_LOST,
         only="fails and bare",
     ),
     Mutation(
         "tests/kill/test_forks.py::test_two_processes_fork_the_same_saga",
         "a fork claims nothing",
-        "saga_engine/runtime/forking.py",
+        "saga_engine/runtime/fork.py",
         (('if claim.verdict not in ("new", "ours"):', "if False:"),),
     ),
     # 34
@@ -257,7 +257,7 @@ OF_FLEETS = [
     Mutation(
         "tests/core/test_replay.py::test_an_engine_agrees_with_its_own_journal",
         "today's engine waits longer",
-        "saga_engine/core/replay.py",
+        "saga_engine/analysis/replay.py",
         (
             (
                 "found = deciding.decide(state, now, self._means[0])",
@@ -298,14 +298,14 @@ OF_FLEETS = [
     Mutation(
         "tests/stores/test_cluster.py::test_nothing_runs_on_half_of_a_slot",
         "a script does not name the key that never exists",
-        "saga_engine/stores/calls.py",
+        "saga_engine/stores/client.py",
         (("    if not keys:\n        return keys\n", "    return keys\n"),),
     ),
     # 37
     Mutation(
         "tests/test_chaos.py::test_whatever_goes_wrong_ledger_report_and_journal_agree",
         "what was in flight at a crash is called anew",
-        "saga_engine/core/evolve.py",
+        "saga_engine/core/evolve/__init__.py",
         _DOUBT_LOST,
     ),
     Mutation(
@@ -319,7 +319,7 @@ OF_FLEETS = [
     Mutation(
         "tests/test_doubts.py::test_a_person_s_not_happened_takes_the_fallback",
         "what a person says did not happen fails the step",
-        "saga_engine/core/people.py",
+        "saga_engine/core/evolve/escalation.py",
         (("    return bool(state.next_way(question.step, unavailable=True))", "    return False"),),
         quick=True,
     ),
@@ -337,14 +337,14 @@ OF_FLEETS = [
     Mutation(
         "tests/kill/test_queued.py::test_a_call_that_only_waited_when_its_process_was_killed_is_not_in_doubt",
         "a call that waited is in doubt",
-        "saga_engine/core/evolve.py",
+        "saga_engine/core/evolve/__init__.py",
         (('        if call.phase == "queued":\n', "        if False:\n"),),
         only="alone",
     ),
     Mutation(
         "tests/kill/test_queued.py::test_the_mark_that_it_begins_decides",
         "a call that has begun still counts as waiting",
-        "saga_engine/core/settling.py",
+        "saga_engine/core/evolve/calls.py",
         (('_in_flight(state, record, "queued").phase = "in_flight"', '_in_flight(state, record, "queued")'),),
     ),
     Mutation(
@@ -392,14 +392,14 @@ OF_FLEETS = [
         hangs=True,
     ),
     Mutation(
-        "saga_engine/testing/work_conformance.py::test_many_ask_at_once",
+        "saga_engine/testing/queue_conformance.py::test_many_ask_at_once",
         "what was taken is offered to others",
         _TAKE,
         (("      call('ZREM', due, id)\n", ""), (" and ttl_of(tag, found[1]) == 0 then", " then")),
         quick=True,
     ),
     Mutation(
-        "saga_engine/testing/work_conformance.py::test_taking_is_fenced_by_a_new_epoch",
+        "saga_engine/testing/queue_conformance.py::test_taking_is_fenced_by_a_new_epoch",
         "taking makes no new epoch",
         _TAKE,
         (("call('HINCRBY', head, 'epoch', 1)", "call('HINCRBY', head, 'epoch', 0)"),),
@@ -433,8 +433,8 @@ OF_FLEETS = [
     Mutation(
         "tests/runtime/test_worker.py::test_a_lost_answer_to_an_acquire_leaves_the_saga_to_workers",
         "nothing is owed after a lost answer",
-        "saga_engine/runtime/fleet.py",
-        (("            self.debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost\n", ""),),
+        "saga_engine/runtime/takeover.py",
+        (("            self._debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost\n", ""),),
     ),
     Mutation(
         "tests/kill/test_workers.py::test_a_frozen_worker_is_overtaken",
@@ -481,7 +481,7 @@ OF_FLEETS = [
         hangs=True,
     ),
     Mutation(
-        "saga_engine/testing/work_conformance.py::test_mail_that_the_owner_did_not_read_brings_a_worker",
+        "saga_engine/testing/queue_conformance.py::test_mail_that_the_owner_did_not_read_brings_a_worker",
         "mail brings no worker",
         _RELEASE,
         (("    due_ms = due_ms == 0 and now or math.min(due_ms, now + SOON_MS)\n", ""),),
@@ -493,7 +493,7 @@ OF_FLEETS = [
         (("    if missing:\n", "    if False:\n"),),
     ),
     Mutation(
-        "saga_engine/testing/work_conformance.py::test_a_full_queue_takes_no_more",
+        "saga_engine/testing/queue_conformance.py::test_a_full_queue_takes_no_more",
         "a refused submission is written",
         "saga_engine/stores/lua/append.lua",
         (
@@ -519,7 +519,7 @@ OF_FLEETS = [
     Mutation(
         "tests/temporal/test_histories.py::test_a_recorded_history_plays_as_it_went",
         "calls go by another name",
-        "saga_engine/temporal/wire.py",
+        "saga_engine/temporal/payloads.py",
         (('CALL: Final = "saga_call"', 'CALL: Final = "saga_calls"'),),
     ),
     *(
@@ -576,7 +576,7 @@ OF_FLEETS = [
         "tests/temporal/test_guarded.py::test_a_long_saga_is_continued_in_other_runs",
         "a saga is continued without its last record",
         "saga_engine/temporal/workflow.py",
-        (("wire.pack_journal(self._records)", "wire.pack_journal(self._records[:-1])"),),
+        (("payloads.pack_journal(self._records)", "payloads.pack_journal(self._records[:-1])"),),
         hangs=True,
     ),
     Mutation(

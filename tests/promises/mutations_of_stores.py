@@ -32,7 +32,7 @@ OF_STORES = [
     Mutation(
         "tests/core/test_simulation.py::test_every_law_holds_for_sessions",
         "calls are added on the way back",
-        "saga_engine/core/agent.py",
+        "saga_engine/core/session_records.py",
         (("state.open and state.failing is None and not state.backward", "state.open or state.backward"),),
     ),
     Mutation(
@@ -46,10 +46,10 @@ OF_STORES = [
     Mutation(
         "tests/core/test_simulation.py::test_every_law_holds_whatever_happens",
         "a crash forgets the calls in flight",
-        "saga_engine/core/evolve.py",
+        "saga_engine/core/evolve/__init__.py",
         (
             (
-                "        settling.doubt(state, index, direction, ErrorInfo(",
+                "        calls.doubt(state, index, direction, ErrorInfo(",
                 "        state.in_flight.pop((index, direction))\n        (lambda *_: None)(state, index, direction, ErrorInfo(",
             ),
         ),
@@ -178,7 +178,7 @@ OF_STORES = [
     Mutation(
         "tests/cli/test_flows.py::test_an_id_of_another_plan_is_a_conflict",
         "the plan of an id is not compared",
-        "saga_engine/runtime/fleet.py",
+        "saga_engine/runtime/supervisor.py",
         (('if error.context.get("digest") != saga.digest:', "if False:"),),
     ),
     Mutation(

@@ -14,7 +14,7 @@ from saga_engine.core.codec import encode
 from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import Creation, Entry, Store
 from saga_engine.runtime.journal import look
-from saga_engine.runtime.outcome import Outcome
+from saga_engine.runtime.result import Outcome
 from saga_engine.stores import open_store
 
 ROWS = 100_000

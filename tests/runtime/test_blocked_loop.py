@@ -7,8 +7,8 @@ import time
 import pytest
 
 from saga_engine import Coordinator, Question, RetryPolicy, ToolContext, tool
+from saga_engine.policy.rules import Policy, PolicyRequest
 from saga_engine.runtime.lease import lease_clock_s
-from saga_engine.tools.policy.rules import Policy, PolicyRequest
 
 
 @tool(undo="back", retry=RetryPolicy(max_attempts=1))

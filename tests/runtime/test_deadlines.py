@@ -9,7 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.errors import NeedsPerson, SessionEnded
-from saga_engine.runtime.outcome import Outcome
+from saga_engine.runtime.result import Outcome
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []

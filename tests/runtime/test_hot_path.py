@@ -17,10 +17,10 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import CallTool, Done
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.judge import judge
-from saga_engine.plan.compiling import compile_plan
+from saga_engine.core.interpret import judge
+from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.ports import AppendReply, Entry
 from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.writer import JournalWriter

@@ -11,7 +11,7 @@ import pytest
 
 from saga_engine import Coordinator, Question, RetryPolicy, ToolError, tool
 from saga_engine.api import coordinator as composition
-from saga_engine.core import judge
+from saga_engine.core import interpret
 from saga_engine.errors import Interrupted
 from saga_engine.ports import Escalation
 from saga_engine.runtime.observers import Observers
@@ -115,7 +115,7 @@ async def test_a_call_to_a_hook_has_a_time_limit(
     kind: str, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that overruns it has failed; the others have been told, and the saga rests."""
-    monkeypatch.setattr(judge, "ALERT_RETRY", RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001))
+    monkeypatch.setattr(interpret, "ALERT_RETRY", RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001))
     told: list[str] = []
 
     async def works(question: Question) -> None:
@@ -141,7 +141,7 @@ async def test_a_sync_hook_runs_in_a_thread() -> None:
             raise SystemExit(3)
 
     quick = pytest.MonkeyPatch()
-    quick.setattr(judge, "ALERT_RETRY", RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001))
+    quick.setattr(interpret, "ALERT_RETRY", RetryPolicy(max_attempts=2, base_s=0.001, max_s=0.001))
     async with Coordinator.open("memory://", TOOLS, on_escalation=hook) as engine:
         assert (await engine.run(plan("in doubt"), saga_id="s")).status == "ESCALATED"
         errors = [record["error"]["message"] for record in await engine.history("s") if record["k"] == "AlertFailed"]

@@ -7,7 +7,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import LeaseLost, StoreRefused, StoreUnavailable
-from saga_engine.runtime import fleet
+from saga_engine.runtime import supervisor
 from tests.kill.polling import eventually
 
 MADE: list[int] = []
@@ -31,7 +31,7 @@ def plan(steps: int) -> dict:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch) -> None:
     """The pause between two tries is no law."""
-    monkeypatch.setattr(fleet, "_WAKE_AGAIN_S", 0.05)
+    monkeypatch.setattr(supervisor, "_WAKE_AGAIN_S", 0.05)
     MADE.clear()
 
 

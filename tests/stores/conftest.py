@@ -3,7 +3,7 @@ import pytest
 pytest.register_assert_rewrite(
     "saga_engine.testing.conformance",
     "saga_engine.testing.guard_conformance",
-    "saga_engine.testing.work_conformance",
+    "saga_engine.testing.queue_conformance",
 )
 
 from tests.servers import DebianRedis, EmbeddedFolder  # noqa: E402

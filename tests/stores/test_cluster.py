@@ -15,7 +15,7 @@ from saga_engine.errors import StoreRefused, StoreTooWeak, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.stores.cluster import ClusterConnector, ClusterLine, slot_of
-from saga_engine.stores.wire import NotNowError
+from saga_engine.stores.connection import NotNowError
 from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
 from tests.servers import GIVE_UP_S, until

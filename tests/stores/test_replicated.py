@@ -8,7 +8,7 @@ import pytest
 from saga_engine.errors import SettingInvalid, StoreTooWeak, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
-from saga_engine.stores.wire import beside, key_of
+from saga_engine.stores.connection import beside, key_of
 from tests.cli.conftest import Cli
 from tests.servers import GIVE_UP_S, DebianRedis, until
 from tests.topologies import Node, Replicated, synced

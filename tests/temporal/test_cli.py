@@ -167,5 +167,5 @@ def test_addresses_that_are_none(url: str) -> None:
 
 def test_no_command_imports_temporal() -> None:
     """The SDK is heavy: nothing but an engine's address loads it."""
-    code = "import sys, saga_engine.cli, saga_engine.cli.engine; assert 'temporalio' not in sys.modules"
+    code = "import sys, saga_engine.cli, saga_engine.cli.temporal; assert 'temporalio' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

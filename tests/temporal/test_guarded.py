@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saga_engine import BreakerPolicy, RetryPolicy, ToolContext, ToolError, tool
-from saga_engine.core.judge import Advice
+from saga_engine.analysis.trace import state_at_start
+from saga_engine.analysis.trace_file import verify
+from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.core.state import State
-from saga_engine.core.trace import state_at_start
-from saga_engine.core.trace_file import verify
 from saga_engine.plan.values import canonical
 from saga_engine.temporal.secrets import filled, marked
 from saga_engine.tools.registry import ToolRegistry

@@ -19,7 +19,7 @@ from temporalio.testing import ActivityEnvironment
 
 from saga_engine.core.effects import NotDone, Unknown
 from saga_engine.temporal import activities
-from saga_engine.temporal.performing import what_came
+from saga_engine.temporal.activity_calls import what_came
 from saga_engine.testing.faults import VARIABLE, Faults
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.polling import eventually

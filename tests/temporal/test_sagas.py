@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from saga_engine import Coordinator, ToolContext, ToolError, tool
+from saga_engine.analysis.replay_inputs import comparable, plain_record
 from saga_engine.core.codec import decode
 from saga_engine.core.messages import Message
-from saga_engine.core.recorded import comparable, plain_record
 from saga_engine.errors import (
     AmendRefused,
     CancelRefused,

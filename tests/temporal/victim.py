@@ -12,7 +12,7 @@ from pathlib import Path
 from temporalio import activity
 
 from saga_engine.api.temporal import serve
-from saga_engine.plan.tooling import ToolSpec
+from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.testing.faults import Faults
 from saga_engine.testing.ledger import OutsideLedger
 from saga_engine.tools.registry import ToolRegistry

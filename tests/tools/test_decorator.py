@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
+from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.decorator import Tool, tool
 from saga_engine.tools.registry import ToolRegistry

@@ -9,7 +9,7 @@ import pytest
 from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
 from saga_engine.plan.checks import check_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.plan.tooling import BreakerPolicy, RetryPolicy
+from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.decorator import tool
 from saga_engine.tools.overrides import OverriddenTools, apply_overrides
 from saga_engine.tools.registry import ToolRegistry

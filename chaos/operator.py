@@ -1,0 +1,122 @@
+"""A simulated person: looks at what is asked, looks into the world, and answers truthfully. Now and then it cancels.
+
+It is a process like a worker, and is killed like one. What it answers follows from the run's seed and from the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from random import Random
+from typing import Any, NamedTuple
+
+from chaos.tools import make_tools
+from chaos.worker import become
+from chaos.world import Outside
+from saga_engine import Coordinator, Outcome, SagaError
+from saga_engine.core import transitions as t
+
+_log = logging.getLogger("chaos.operator")
+_IDLE_S = 0.2
+_AT_ONCE = 32
+_CANCELS_PERCENT = 5
+#: How often the same call is asked about before the person has enough of it.
+_ENOUGH = 3
+
+
+class Duties(NamedTuple):
+    """What the person is told."""
+
+    url: str
+    world: str
+    log: str
+    seed: int
+    lease_s: float
+
+
+def main(duties: Duties) -> None:
+    """The process; it ends by being killed."""
+    become(duties.log, duties.world)
+    asyncio.run(_main(duties))
+
+
+async def _main(duties: Duties) -> None:
+    while True:
+        try:
+            async with Coordinator.open(duties.url, make_tools(), lease_s=duties.lease_s) as coordinator:
+                await _Desk(coordinator, duties.seed).serve()
+        except SagaError as error:
+            _log.warning("not now: %s", error)
+            await asyncio.sleep(_IDLE_S)
+
+
+class _Desk:
+    """What the person is at. One saga that takes long must not keep the others waiting."""
+
+    def __init__(self, coordinator: Coordinator, seed: int) -> None:
+        self._coordinator = coordinator
+        self._seed = seed
+        self._at: dict[str, asyncio.Task[None]] = {}
+        self._cancelled: set[str] = set()
+
+    async def serve(self) -> None:
+        """Answer what is asked, and cancel whose turn it is, until the store is away for too long."""
+        coordinator = self._coordinator
+        while True:
+            for head in await coordinator.list(t.ESCALATED, limit=500):
+                if not head.inbox:
+                    self._take(head.saga_id, _answer_saga(coordinator, head.saga_id, self._seed))
+            for head in await coordinator.list(t.RUNNING, limit=200):
+                dice = Random(f"{self._seed}:cancel:{head.saga_id}")
+                if head.saga_id not in self._cancelled and dice.random() * 100 < _CANCELS_PERCENT:
+                    self._cancelled.add(head.saga_id)
+                    self._take(head.saga_id, coordinator.cancel(head.saga_id, by="ada"))
+            await asyncio.sleep(_IDLE_S)
+
+    def _take(self, saga_id: str, work: Coroutine[Any, Any, Any]) -> None:
+        if saga_id in self._at or len(self._at) >= _AT_ONCE:
+            work.close()
+            return
+        self._at[saga_id] = asyncio.create_task(self._see_through(saga_id, work))
+
+    async def _see_through(self, saga_id: str, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await work
+        except (SagaError, OSError) as error:
+            _log.info("saga %s: it came to nothing: %s", saga_id, error)
+        finally:
+            del self._at[saga_id]
+
+
+async def _answer_saga(coordinator: Coordinator, saga_id: str, seed: int) -> None:
+    outcome = await coordinator.show(saga_id, full=True)
+    for question in outcome.body["questions"]:
+        decision, output = await _look(outcome, question, Random(f"{seed}:{saga_id}:{question['question_id']}"))
+        await coordinator.decide(saga_id, question["step_id"], decision, output=output, by="ada")
+        return  # the others when the saga has gone on
+
+
+async def _look(outcome: Outcome, question: dict[str, Any], dice: Random) -> tuple[str, Any]:
+    """The truthful answer: what happened, happened; what did not is closed first, so that it never will."""
+    saga_id, step_id, direction = outcome.saga_id, str(question["step_id"]), question["direction"]
+    step = next(each for each in outcome.body["steps"] if str(each["step_id"]) == step_id)
+    forward = direction == "forward"
+    attempts = step["attempts"] if forward else step["compensation"]["attempts"]
+    key = question["idempotency_key"]
+    settle = {"op": "settle", "saga_id": saga_id, "key": key, "epoch": 0, "attempt": attempts}
+    found = await Outside.ask(settle)
+    options, again = question["options"], int(question["question_id"].rpartition(":")[2])
+    if "output" in found:
+        if "happened" in options:
+            return "happened", found["output"] if forward else None
+        return "undone", None  # it was the last of several attempts, and told nobody
+    if "undone" in options and (again >= _ENOUGH or dice.random() < 0.3):
+        if dice.random() < 0.2:
+            return "leave", None
+        await Outside.ask({"op": "by-hand", "saga_id": saga_id, "step_id": step_id})
+        return "undone", None
+    if again >= _ENOUGH:
+        return ("not-happened" if "not-happened" in options else "leave"), None
+    likely = ["retry", "retry", "retry"] + ["not-happened"] * ("not-happened" in options)
+    return dice.choice(likely), None

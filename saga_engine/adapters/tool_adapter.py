@@ -1,0 +1,73 @@
+"""What both frameworks need: which of the coordinator's tools an agent is offered, and what its model may be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolMissing, ValueNotJson
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+from saga_engine.runtime.session_calls import name_of
+from saga_engine.tools.decorator import AnyTool, FailedCheck, Tool
+
+#: What a model can do something about: a call that was not done, and params that make no sense. All else ends its run.
+FOR_THE_MODEL: Final = (CallFailed, PlanInvalid, ValueNotJson)
+
+
+#: Tells which results are errors: for all tools, or by name.
+FailedChecks = FailedCheck | Mapping[str, FailedCheck] | None
+
+
+def specs(catalog: ToolCatalog, tools: Iterable[Any]) -> list[ToolSpec]:
+    """The declarations of ``tools``: names, functions, or the framework's tools. Raises ``ToolMissing``."""
+    found = []
+    for tool in tools:
+        name = name_of(tool)
+        spec = catalog.spec(name)
+        if spec is None:
+            raise ToolMissing(
+                f"the coordinator has no tool {name!r}",
+                hint="sagas call their tools without the agent: open the coordinator with register(...)",
+                tool=name,
+            )
+        found.append(spec)
+    return found
+
+
+def words(error: SagaError) -> str | None:
+    """What a model is told of an error; None if it can do nothing about it."""
+    if not isinstance(error, FOR_THE_MODEL):
+        return None
+    if isinstance(error, PlanInvalid):
+        if any(problem.code != "params-invalid" for problem in error.problems):
+            return None  # a tool without an undo is its author's fault
+        return "; ".join(f"{problem.path}: {problem.message}" for problem in error.problems)
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def declared(  # noqa: PLR0917 - one call for each tool of a framework
+    function: Any,
+    name: str,
+    description: str,
+    schema: dict[str, Any],
+    undo: Mapping[str, Any],
+    reads: Iterable[str],
+    options: Mapping[str, Mapping[str, Any]],
+    failed: FailedChecks = None,
+) -> AnyTool:
+    """A framework's tool as one of ours; options as of ``tool``. Raises ``ToolInvalid``."""
+    given: dict[str, Any] = {"effect": "read"} if name in set(reads) else {}
+    if name in undo:
+        given["undo"] = name_of(undo[name])
+    check = failed.get(name) if isinstance(failed, Mapping) else failed
+    if check is not None:
+        given["failed"] = check
+    given |= options.get(name, {})
+    return Tool(function, name=name, description=description, input_schema=schema, **given)
+
+
+def require_known(names: Iterable[str], *mentioned: Iterable[str]) -> None:
+    """Raises ``SettingInvalid`` for a name that no tool has: a misspelt undo would leave a tool without one."""
+    known = set(names)
+    for name in {name for names in mentioned for name in names} - known:
+        raise SettingInvalid(f"{name!r} is none of the tools", hint=f"they are {', '.join(sorted(known))}")

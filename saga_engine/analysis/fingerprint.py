@@ -1,0 +1,108 @@
+"""What a call depends on, in one hash: the tool, its declaration, the params, and the calls it came after.
+
+The fingerprint of a step's forward call is the SHA-256, in hex, of the canonical JSON (``plan.values.canonical``) of
+
+    ["saga-fingerprint/1", TOOL, VERSION, PARAMS, [UPSTREAM, …]]
+
+``TOOL`` is the name of the tool that is called: the fallback's, if one was taken. ``VERSION`` is the digest of its
+declaration as it was journalled on the day (``SagaStarted.tools`` and its likes; it covers the schemas, the effect and
+the declared version), or an empty text if none was. ``PARAMS`` are the params of the call as the journal has them:
+bindings filled in, secrets as their markers. ``UPSTREAM`` are the fingerprints of the steps in ``CompiledStep.deps``,
+sorted. A step that comes after one without a fingerprint has none.
+
+So a change anywhere upstream changes all fingerprints downstream, and those of independent branches stay. docs/trace.md
+tells the same to readers in other languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from saga_engine.core import records as r
+from saga_engine.core.codec import abridge, refs_of
+from saga_engine.core.effects import FORWARD
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import JournalUnreadable
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.values import canonical
+
+FORMAT: Final = "saga-fingerprint/1"
+
+
+def fingerprint(tool: str, version: str, params: Any, upstream: Iterable[str] = ()) -> str:
+    """The fingerprint of one call; see the module's docstring. Raises ``ValueNotJson``."""
+    # Put together from its parts: the whole nests one level deeper than params may.
+    parts = (FORMAT, tool, version, params, sorted(upstream))
+    return sha256(b"[" + b",".join(canonical(part) for part in parts) + b"]").hexdigest()
+
+
+class Fingerprints:
+    """The fingerprints of one saga's steps, by index, as its journal is folded.
+
+    A step has one from its first forward intent on, or from the moment it is taken over.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[int, str] = {}
+
+    def note(self, state: State, record: r.AnyRecord) -> None:
+        """Take in a record; ``state`` is the one before it, or after it. Records that are no calls change nothing."""
+        if isinstance(record, r.StepTakenOver):
+            self._found[state.plan.by_key[record.step]] = record.fingerprint
+        elif isinstance(record, r.StepIntended) and record.direction == FORWARD:
+            index = state.plan.by_key[record.step]
+            made = None if "params" in refs_of(record) else self.of_call(state, index, intended_params(state, record))
+            if made is None:
+                self._found.pop(index, None)
+            else:
+                self._found[index] = made
+
+    def of_call(self, state: State, index: int, params: Any) -> str | None:
+        """The fingerprint that a step's forward call would have with these params; None: its deps have none."""
+        upstream = [self._found.get(other) for other in state.plan.steps[index].deps]
+        if None in upstream:
+            return None
+        tool = state.acting(index).tool
+        return fingerprint(tool, state.tools.get(tool, ""), params, [each for each in upstream if each is not None])
+
+    def get(self, index: int) -> str | None:
+        """The fingerprint of a step; None if it has none."""
+        return self._found.get(index)
+
+    def by_key(self, state: State) -> dict[str, str]:
+        """All of them, by the steps' keys."""
+        return {state.plan.steps[index].key: made for index, made in self._found.items()}
+
+
+def intended_params(state: State, record: r.StepIntended) -> Any:
+    """The params of the call that an intent orders. Without any of its own, it has those of its template."""
+    if record.params is not None:
+        return record.params
+    index = state.plan.by_key[record.step]
+    serving = state.acting(index) if record.direction == FORWARD else state.rollback(index)
+    return serving.params.resolve(StateScope(state))
+
+
+def folded(
+    records: Iterable[r.AnyRecord], plan: CompiledPlan, growth: Growth | None = None
+) -> tuple[State, Mapping[str, str]]:
+    """The state that a journal adds up to, and the fingerprints of its steps by key.
+
+    The records need their params whole; outputs may be references. Raises ``JournalUnreadable``.
+    """
+    iterator: Iterator[r.AnyRecord] = iter(records)
+    started = next(iterator, None)
+    if not isinstance(started, r.SagaStarted):
+        raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+    state = begin(started, plan, growth)
+    found = Fingerprints()
+    for record in iterator:
+        evolve(state, abridge(record))
+        found.note(state, record)
+    return state, found.by_key(state)

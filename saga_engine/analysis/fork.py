@@ -1,0 +1,141 @@
+"""Forks: a new saga that reuses what another one did, as far as nothing that it depends on has changed.
+
+A step is taken over when its fingerprint (``fingerprint``) is that of a step of the other saga which happened and still
+stands. The first step that is new, changed or failed, and everything that depends on it, runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from saga_engine.analysis.fingerprint import Fingerprints
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import FORWARD
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan import graph
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep
+
+#: How a step may be known to have happened without its effect being the saga's own.
+_NOT_OWN = frozenset({"shared", "cache"})
+
+
+@dataclass(slots=True)
+class ForkPlan:
+    """What a fork would do.
+
+    ``taken``: the steps that it takes over, as they are journalled. ``runs``: those that it runs, by key. ``left``: the
+    keys of the other saga's steps that stand and stay with it, ``left_ids`` their ids.
+    """
+
+    taken: list[r.StepTakenOver] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    left_ids: list[int | str] = field(default_factory=list)
+
+    def to_dict(self, plan: CompiledPlan) -> dict[str, Any]:
+        """Everything as one JSON object, steps by the ids that their plans give them; ``plan`` is the fork's."""
+        ids = {step.key: step.step_id for step in plan.steps}
+        return {
+            "taken_over": [
+                {"step_id": ids[each.step], "from": each.source, "fingerprint": each.fingerprint} for each in self.taken
+            ],
+            "runs": [ids[key] for key in self.runs],
+            "left": list(self.left_ids),
+        }
+
+
+def choose(
+    old: State,
+    fingerprints: Mapping[str, str],
+    started: r.SagaStarted,
+    plan: CompiledPlan,
+    growth: Growth,
+    *,
+    run_from: str | None = None,
+    elsewhere: Collection[str] = (),
+) -> ForkPlan:
+    """What a fork of ``old`` takes over; ``fingerprints`` are those of its steps, by key.
+
+    ``run_from`` is the key of a step that is run, with all that depends on it, although nothing has changed.
+    ``elsewhere`` are the keys of steps that another fork has taken over.
+    """
+    standing = _standing(old, fingerprints, started.saga_id, elsewhere)
+    state = begin(started, plan, growth)
+    prints = Fingerprints()
+    made = ForkPlan()
+    taken: set[int] = set()
+    order = graph.sort([step.deps for step in plan.steps])
+    # What has kept its id is served first: of identical steps each gets its own effect, as does what followed it.
+    for own_only in (True, False):
+        for index in order:
+            step = plan.steps[index]
+            if index in taken or step.key == run_from or not taken.issuperset(step.deps):
+                continue
+            record = _match(state, prints, index, standing, old, own_only=own_only)
+            if record is not None:
+                evolve(state, record)
+                prints.note(state, record)
+                made.taken.append(record)
+                taken.add(index)
+    made.runs = [plan.steps[index].key for index in order if index not in taken]
+    made.left = [key for keys in standing.values() for key in keys if _writes(old, key)]
+    made.left_ids = [old.plan.steps[old.plan.by_key[key]].step_id for key in made.left]
+    return made
+
+
+def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: Collection[str]) -> dict[str, list[str]]:
+    """The steps that happened, are the saga's own and stand, by fingerprint, in the order of the plan."""
+    found: dict[str, list[str]] = {}
+    turned = old.failing is not None and old.status not in t.SAGA_FINAL
+    for compiled, step in zip(old.plan.steps, old.steps, strict=True):
+        own = step.via and step.via not in _NOT_OWN and step.handed_to in ("", to)
+        if turned and step.handed_to != to:
+            continue  # it is about to be undone
+        if compiled.remedies is not None:
+            continue  # it belongs to what it makes up for
+        stands = step.status == t.SUCCEEDED and compiled.key not in elsewhere
+        if own and stands and compiled.key in fingerprints:
+            found.setdefault(fingerprints[compiled.key], []).append(compiled.key)
+    return found
+
+
+def _match(
+    state: State, prints: Fingerprints, index: int, standing: Mapping[str, list[str]], old: State, *, own_only: bool
+) -> r.StepTakenOver | None:
+    step = state.plan.steps[index]
+    ways: tuple[CompiledStep | CompiledFallback, ...] = (step, *step.fallbacks)
+    for using, serving in enumerate(ways):
+        if isinstance(serving, CompiledFallback) and serving.way != "tool":
+            continue
+        state.steps[index].using = using
+        try:
+            print_ = prints.of_call(state, index, serving.params.resolve(StateScope(state)))
+        except BindingUnresolved:
+            print_ = None
+        state.steps[index].using = 0
+        keys = standing.get(print_ or "")
+        if print_ is None or not keys or (own_only and step.key not in keys):
+            continue
+        key = step.key if own_only else keys[0]
+        keys.remove(key)  # two identical steps are two effects: each is taken over once
+        at = old.plan.by_key[key]
+        return r.StepTakenOver(
+            at=state.started_at,
+            step=step.key,
+            source=f"{old.saga_id}/{key}",
+            fingerprint=print_,
+            output=old.steps[at].output,
+            key=old.key(at, FORWARD),
+            fallback=using,
+        )
+    return None
+
+
+def _writes(old: State, key: str) -> bool:
+    return old.plan.steps[old.plan.by_key[key]].kind != "read"

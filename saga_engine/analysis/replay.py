@@ -1,0 +1,465 @@
+"""A trace run again: today's engine is given what came from outside, and must decide what was decided.
+
+A journal holds two sorts of records. Some were *given*: the answers of tools, of hooks and of a model, messages, and
+what a session's agent asked for. The others were *decided*. The pure engine folds the journal; wherever something was
+decided it is asked at the recorded time, and wherever an outcome was judged, whether it could have judged so.
+No tool is called, no clock is read. The first difference ends the replay: what comes after it did not happen.
+
+What a journal does not tell is left open, and only what no choice of it explains is a difference:
+
+* which outcomes were looked at together before the next decision (those at most ``TOGETHER_MS`` apart may have been);
+* the tool's very answer: that a record *can* be made of some answer with this error is enough;
+* whether the process had hooks and a planner: what it decided tells (``Means``), anew for each owner;
+* how the waits were spread: ``delay_ms`` is not compared, but for whether there is another try at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from saga_engine.analysis.fingerprint import intended_params
+from saga_engine.analysis.replay_inputs import (
+    ReplayedGrowth,
+    Sort,
+    Templates,
+    alike,
+    answers,
+    comparable,
+    plain_record,
+    sorts,
+    told,
+)
+from saga_engine.analysis.trace import declared, plan_of, serving_of, state_at_start
+from saga_engine.analysis.trace_file import Entry, Trace
+from saga_engine.core import decide as deciding
+from saga_engine.core import evolve as evolving
+from saga_engine.core import interpret as judging
+from saga_engine.core import messages
+from saga_engine.core import records as r
+from saga_engine.core.codec import abridge
+from saga_engine.core.decide import Means
+from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Probe
+from saga_engine.core.messages import Message
+from saga_engine.core.state import State
+from saga_engine.errors import JournalUnreadable, SagaError, SettingInvalid, ToolMissing
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.model import load_plan
+from saga_engine.plan.preview import brief
+from saga_engine.plan.tool_spec import ToolCatalog
+
+#: Outcomes that are not further apart than this may have been looked at together.
+TOGETHER_MS: Final = 1000
+_MEANS: Final = tuple(
+    Means(alerting, planner, semantic)
+    for alerting in (True, False)
+    for planner in (False, True)
+    for semantic in ("approve", "auto", "never")
+)
+
+
+class Moment(NamedTuple):
+    """A record that today's engine agrees with: the line of the trace it stands in, and where it comes from."""
+
+    line: int
+    sort: Sort
+    record: r.AnyRecord
+    body: Mapping[str, Any]
+
+
+class Divergence(NamedTuple):
+    """Where today's engine goes another way. ``recorded`` and ``today`` are records as plain JSON, cut to be shown.
+
+    An intent shows its tool and its params, also where the journal has none because nothing in them binds.
+    ``recorded`` is empty where nothing was decided, ``today`` where nothing would be.
+    """
+
+    line: int
+    at: int
+    what: str
+    recorded: list[dict[str, Any]]
+    today: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return self._asdict()
+
+
+class _Differs(Exception):
+    """Today's engine goes another way."""
+
+    def __init__(self, what: str, today: Iterable[r.AnyRecord], *, recorded: bool = True) -> None:
+        super().__init__(what)
+        self.what = what
+        self.today = list(today)
+        self.recorded = recorded
+
+
+class Replay:
+    """One trace, run again with ``catalog``, the tools of today, and with ``plan`` in the place of its own if given.
+
+    Raises ``PlanInvalid`` (a new plan is checked in full), ``ToolMissing``, ``JournalUnreadable``.
+    """
+
+    def __init__(self, trace: Trace, catalog: ToolCatalog, plan: Any = None, *, together_ms: int = TOGETHER_MS) -> None:
+        self.divergence: Divergence | None = None
+        self._trace = trace
+        self._entries = [entry._replace(record=abridge(entry.record)) for entry in trace.entries]
+        self._catalog = catalog
+        self._together_ms = together_ms
+        self._means: Sequence[Means] = _MEANS
+        if plan is None:  # else compiling the new plan tells
+            self._require_tools()
+        self._state = _begun(trace, self._entries, catalog, plan)
+        self._sorts: list[Sort] = list(sorts(entry.record for entry in self._entries))
+        self._last_decided = [False] * (len(self._entries) + 1)
+        for at in range(len(self._entries) - 1, -1, -1):
+            later = self._last_decided[at + 1] and self._sorts[at] != "owner"
+            self._last_decided[at] = later or self._sorts[at] == "decided"
+
+    @property
+    def state(self) -> State:
+        """The saga as far as it was run again."""
+        return self._state
+
+    @property
+    def records(self) -> list[r.AnyRecord]:
+        """The trace's records; values that it does not have whole are ``codec.Stored``."""
+        return [entry.record for entry in self._entries]
+
+    def run(self) -> Iterator[Moment]:
+        """Every record that today's engine agrees with, in order; afterwards ``divergence`` says why it ended early."""
+        at = 1
+        while at < len(self._entries):
+            sort = self._sorts[at]
+            try:
+                count = self._decided(at) if sort == "decided" else self._given(at, sort)
+            except _Differs as differs:
+                self._diverge(at, differs)
+                return
+            except (SagaError, LookupError, AssertionError) as error:
+                self._diverge(at, _Differs(f"today's engine cannot take it: {type(error).__name__}: {error}", ()))
+                return
+            for entry in self._entries[at : at + count]:
+                yield Moment(entry.line, sort, entry.record, entry.body)
+            at += count
+
+    def _diverge(self, at: int, differs: _Differs) -> None:
+        at = min(at, len(self._entries) - 1)
+        entry = self._entries[at]
+        self.divergence = Divergence(
+            line=entry.line,
+            at=entry.record.at,
+            what=differs.what,
+            recorded=[self._recorded(each) for each in self._round(at)] if differs.recorded else [],
+            today=[self._today(record) for record in differs.today],
+        )
+
+    def _round(self, at: int) -> list[Entry]:
+        """What was recorded at this point: all that one round decided, or the one record that was given."""
+        first = self._entries[at]
+        if self._sorts[at] != "decided":
+            return [first]
+        rest = zip(self._entries[at:], self._sorts[at:], strict=True)
+        return [
+            entry
+            for entry, _ in takewhile(lambda pair: pair[1] == "decided" and pair[0].record.at == first.record.at, rest)
+        ]
+
+    def _recorded(self, entry: Entry) -> dict[str, Any]:
+        shown = told(entry.record)
+        if not isinstance(entry.record, r.StepIntended):
+            return shown
+        call = {name: brief(entry.body[name]) for name in ("tool", "params", "params_ref") if name in entry.body}
+        return shown | call
+
+    def _today(self, record: r.AnyRecord) -> dict[str, Any]:
+        shown = told(record)
+        if not isinstance(record, r.StepIntended) or record.step not in self._state.plan.by_key:
+            return shown
+        tool = serving_of(self._state, self._state.plan.by_key[record.step], record.direction).tool
+        return shown | {"tool": tool, "params": brief(plain_record(intended_params(self._state, record)))}
+
+    # --- what was decided ------------------------------------------------------------------------------------------
+
+    def _decided(self, at: int) -> int:
+        """One round of decisions; returns how many records it has."""
+        now = self._entries[at].record.at
+        self._require_asked_before(at, now)
+        agreed: dict[int, list[Means]] = {}
+        rounds = self._asked(now)
+        for means, found in rounds:
+            if found and self._matches(at, found):
+                agreed.setdefault(len(found), []).append(means)
+        if not agreed:
+            what = "today's engine decides otherwise" if rounds[0][1] else "today's engine decides nothing here"
+            raise _Differs(what, rounds[0][1])
+        count = max(agreed)
+        self._means = agreed[count]
+        for entry in self._entries[at : at + count]:
+            evolving.evolve(self._state, entry.record)
+        after = at + count
+        more = after < len(self._entries) and self._sorts[after] == "decided" and self._entries[after].record.at == now
+        if not more:
+            self._require_silence(now, "today's engine decides more at this point", after)
+        return count
+
+    def _asked(self, now: int) -> list[tuple[Means, Sequence[r.AnyRecord]]]:
+        """What today's engine decides now, with each of the means that the process may have had."""
+        state = self._state
+        asks = state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
+        if not asks:  # then it makes no difference
+            found = deciding.decide(state, now, self._means[0])
+            return [(means, found) for means in self._means]
+        return [(means, deciding.decide(state, now, means)) for means in self._means]
+
+    def _matches(self, at: int, found: Sequence[r.AnyRecord]) -> bool:
+        entries = self._entries[at : at + len(found)]
+        if len(entries) < len(found) or any(sort != "decided" for sort in self._sorts[at : at + len(found)]):
+            return False
+        return all(self._same(entry, record) for entry, record in zip(entries, found, strict=True))
+
+    def _require_silence(self, now: int, what: str, at: int) -> None:
+        """Decide was asked here, and nothing was decided."""
+        rounds = self._asked(now)
+        silent = [means for means, found in rounds if not found]
+        if not silent:
+            ended = at >= len(self._entries)
+            raise _Differs(f"{what}{', where the trace ends' if ended else ''}", rounds[0][1], recorded=not ended)
+        self._means = silent
+
+    def _require_asked_before(self, at: int, now: int) -> None:
+        """If so much time has passed since the last outcome or message, decide was asked right after that."""
+        before = self._entries[at - 1].record.at
+        if self._sorts[at - 1] in ("outcome", "message") and at > 1 and now - before > self._together_ms:
+            self._require_silence(before, f"today's engine decides {now - before} ms earlier", at)
+
+    # --- what was given --------------------------------------------------------------------------------------------
+
+    def _given(self, at: int, sort: Sort) -> int:
+        entry = self._entries[at]
+        if sort == "owner":
+            self._means = _MEANS
+        elif sort == "outcome":
+            before = self._sorts[at - 1]
+            # (A process that was stopping decided nothing any more.)
+            if self._last_decided[at] and before == "message" and at > 1:
+                self._require_silence(self._entries[at - 1].record.at, "today's engine decides before this", at)
+            elif self._last_decided[at] and before == "outcome":
+                self._require_asked_before(at, entry.record.at)
+            self._judge(entry)
+        elif sort == "message":
+            self._answer(entry)
+        evolving.evolve(self._state, entry.record)
+        return 1
+
+    def _judge(self, entry: Entry) -> None:
+        record = entry.record
+        if isinstance(record, r.AlertSent | r.AlertFailed):
+            error = record.error if isinstance(record, r.AlertFailed) else None
+            today = judging.judge_alert(self._state, record.question, error, record.at, 0.5, record.again_ms)
+            self._require_same(entry, [today])
+        elif isinstance(record, r.StepsAdded | r.RemedyProposed | r.PlannerGaveUp):
+            self._judge_advice(entry, record)
+        else:
+            self._require_same(entry, self._judgements(record))
+
+    def _judgements(self, record: Any) -> list[r.AnyRecord]:
+        """All that today's engine could make of answers like the one that was recorded."""
+        state = self._state
+        index = state.plan.by_key[record.step]
+        direction = getattr(record, "direction", FORWARD)
+        call = state.steps[index].call(direction)
+        kind = Probe if call.phase == "probing" else CallTool
+        effect = kind(index, direction, call.attempt)
+        return [
+            judging.judge(state, effect, outcome, record.at, 0.5) for outcome in answers(record, probe=kind is Probe)
+        ]
+
+    def _judge_advice(self, entry: Entry, record: r.StepsAdded | r.RemedyProposed | r.PlannerGaveUp) -> None:
+        if self._trace.redacted or isinstance(record, r.PlannerGaveUp):
+            return  # what the model wrote is not all there
+        purpose: Literal["compensate", "replan"] = "replan" if isinstance(record, r.StepsAdded) else "compensate"
+        step = self._state.to_replan if isinstance(record, r.StepsAdded) else self._state.plan.by_key[record.step]
+        effect = AskPlanner(-1 if step is None else step, purpose)
+        assert record.written is not None or isinstance(record, r.RemedyProposed)
+        advice = judging.Advice(record.steps, record.written or r.Written(""))
+        rounds = [
+            (means, judging.judge_advice(self._state, effect, advice, self._catalog, means, record.at))
+            for means in self._means
+        ]
+        agreed = [means for means, today in rounds if self._same(entry, today)]
+        if not agreed:
+            raise _Differs("today's engine judges the model's steps otherwise", [rounds[0][1]])
+        self._means = agreed
+
+    def _answer(self, entry: Entry) -> None:
+        """A message is judged again, as far as the journal has what it said."""
+        record = entry.record
+        if isinstance(record, r.CancelRequested):
+            message = Message(id=record.message, kind="cancel", by=record.by, note=record.note)
+        elif isinstance(record, r.DecisionMade):
+            message = Message(
+                id=record.message,
+                kind="decide",
+                by=record.by,
+                note=record.note,
+                step=record.step,
+                decision=record.decision,
+                output=record.output,
+                question=record.question,
+            )
+            if "output" in record.refs or self._trace.redacted:
+                return
+        elif isinstance(record, r.HandedOver):
+            message = Message(id=record.message, kind="hand_over", steps=list(record.steps), to=record.to)
+        elif isinstance(record, r.StepsAdded) and not self._trace.redacted:
+            steps = list(record.steps)
+            message = Message(id=record.message, kind="amend", by=record.by, note=record.note, steps=steps)
+        else:
+            return  # of a refused message only the refusal is there; a session's agent is always heard
+        self._require_same(entry, [messages.answer(self._state, message, record.at)])
+
+    # --- comparing -------------------------------------------------------------------------------------------------
+
+    def _require_same(self, entry: Entry, today: Sequence[r.AnyRecord]) -> None:
+        if not any(self._same(entry, each) for each in today):
+            raise _Differs("today's engine settles it otherwise", _distinct(today))
+
+    def _same(self, entry: Entry, today: r.AnyRecord) -> bool:
+        if type(entry.record) is not type(today):
+            return False
+        if isinstance(today, r.StepIntended) and not self._same_call(entry, today):
+            return False
+        recorded, now = comparable(entry.record), comparable(today)
+        if recorded == now:
+            return True
+        return self._trace.redacted and alike(plain_record(recorded), plain_record(now))
+
+    def _same_call(self, entry: Entry, today: r.StepIntended) -> bool:
+        """The tool and the params, also where the journal has none because nothing in them binds."""
+        state = self._state
+        index = state.plan.by_key.get(today.step)
+        if index is None or serving_of(state, index, today.direction).tool != entry.body.get("tool"):
+            return False
+        recorded, params = entry.body.get("params"), intended_params(state, today)
+        if "params_ref" in entry.body or recorded == params:
+            return True
+        return self._trace.redacted and alike(recorded, params)
+
+    def _require_tools(self) -> None:
+        """Raises ``ToolMissing`` for a tool that the saga may need and the catalog has not."""
+        missing = sorted(name for name in tools_of(self._trace) if self._catalog.spec(name) is None)
+        if missing:
+            raise ToolMissing(
+                f"the trace of saga {self._trace.saga_id} does not declare the tools {', '.join(missing)}",
+                hint="give the tools with --tools, here or when it is exported; none of them is called",
+                saga_id=self._trace.saga_id,
+                tools=missing,
+            )
+
+
+def tools_of(trace: Trace) -> set[str]:
+    """The names of all tools that the trace's saga may call, with whatever was added to it."""
+    state = state_at_start(_started(trace), None)
+    names: set[str] = set()
+    for call in state.plan.calls():
+        names.add(call.tool)
+        if call.rollback is not None:
+            names.add(call.rollback.tool)
+    for entry in trace.entries:
+        record = entry.record
+        if isinstance(record, r.CallAdded):
+            names |= {record.tool} | ({record.undo} if record.undo is not None else set())
+        elif isinstance(record, r.StepsAdded | r.RemedyProposed):
+            names.update(record.tools, record.undos.values())
+            for step in record.steps:
+                names |= _tools_of_step(step)
+    return names
+
+
+class Changed(NamedTuple):
+    """A tool whose declaration is another one than on the day.
+
+    ``facts`` names what differs from what the trace declares; digests are empty where none is known.
+    """
+
+    tool: str
+    recorded: str
+    today: str
+    facts: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return self._asdict()
+
+
+def changed_tools(trace: Trace, catalog: ToolCatalog) -> list[Changed]:
+    """The tools of a trace whose declarations have changed since it was recorded or exported."""
+    digests: dict[str, str] = {}
+    for entry in trace.entries:
+        if isinstance(entry.record, r.SagaStarted | r.StepsAdded | r.RemedyProposed):
+            digests |= entry.record.tools
+        elif isinstance(entry.record, r.CallAdded) and entry.record.tool_digest:
+            digests[entry.record.tool] = entry.record.tool_digest
+    said = trace.header.get("declared")
+    found: list[Changed] = []
+    for name in sorted(tools_of(trace)):
+        spec = catalog.spec(name)
+        if spec is None:
+            continue
+        recorded = digests.get(name, "")
+        before = said.get(name) if isinstance(said, dict) else None
+        now = declared({name: ""}, catalog)[name]
+        facts = [fact for fact, value in now.items() if isinstance(before, dict) and before.get(fact) != value]
+        if facts or (recorded and recorded != spec.digest):
+            found.append(Changed(name, recorded, spec.digest, facts))
+    return found
+
+
+def _tools_of_step(step: Any) -> set[str]:
+    if not isinstance(step, dict):
+        return set()
+    fallback = step.get("fallback", ())
+    below = [step.get("rollback"), *(fallback if isinstance(fallback, list) else [fallback])]
+    found = {step["tool"]} if isinstance(step.get("tool"), str) else set()
+    return found.union(*map(_tools_of_step, below))
+
+
+def _started(trace: Trace) -> r.SagaStarted:
+    record = trace.entries[0].record
+    if not isinstance(record, r.SagaStarted):
+        raise JournalUnreadable("a trace must begin with SagaStarted", hint="export it again")
+    return record
+
+
+def _begun(trace: Trace, entries: Sequence[Entry], catalog: ToolCatalog, plan: Any) -> State:
+    """The state after the first record, with the trace's plan or with another one, and with the replay's templates."""
+    started = _started(trace)
+    if plan is None:
+        loaded = load_plan(plan_of(started), session=started.session)
+        reads = frozenset(started.reads)
+        compiled = compile_plan(loaded, catalog, input=started.input, undos=started.undos, reads=reads)
+    else:
+        if started.session:
+            raise SettingInvalid(
+                f"saga {started.saga_id} is a session: it has no plan to change", hint="leave --plan out"
+            )
+        loaded = load_plan(plan)
+        compiled = compile_plan(loaded, catalog, input=started.input)
+        started = msgspec.structs.replace(started, undos=compiled.undos, reads=sorted(compiled.reads))
+    templates = Templates(entries, redacted=trace.redacted)
+    templates.wrap(compiled.steps)
+    return evolving.begin(started, compiled, ReplayedGrowth(started, catalog, loaded, templates))
+
+
+def _distinct(records: Sequence[r.AnyRecord]) -> list[r.AnyRecord]:
+    """Each once: many answers may come to the same."""
+    found: list[r.AnyRecord] = []
+    for record in records:
+        if comparable(record) not in map(comparable, found):
+            found.append(record)
+    return found

@@ -1,0 +1,262 @@
+"""What a replay takes from the trace instead of from the world: answers, and params whose values are not all there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+import msgspec
+
+from saga_engine.analysis.trace_file import Entry
+from saga_engine.core import records as r
+from saga_engine.core.codec import Stored
+from saga_engine.core.effects import FORWARD, Ask, Blocked, Direction, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.plan_growth import Added, Growth
+from saga_engine.core.redaction import REDACTED
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep, Params, Scope
+from saga_engine.plan.model import Plan
+from saga_engine.plan.preview import brief
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+
+#: Where a record comes from. ``owner``: another process took over. ``message``: from the inbox, or a session's agent.
+#: ``guard``: a call waits, or waits no more.
+Sort = Literal["decided", "outcome", "message", "owner", "guard"]
+
+_SETTLING: Final = (
+    r.StepSucceeded,
+    r.StepRetryScheduled,
+    r.StepFailed,
+    r.StepBlocked,
+    r.StepInDoubt,
+    r.StepEscalated,
+    r.FallbackChosen,
+    r.StepParked,
+    r.ProbeFailed,
+)
+_MESSAGES: Final = (
+    r.CancelRequested,
+    r.DecisionMade,
+    r.MessageRefused,
+    r.CallAdded,
+    r.RolledBack,
+    r.SessionClosed,
+    r.StepTakenOver,
+    r.HandedOver,
+)
+
+
+def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
+    """Where each record comes from; the first, which begins the saga, counts as its owner's.
+
+    Some kinds are made both by a decision and of an answer: they are answers where something is in flight.
+    """
+    in_flight: set[tuple[str, Direction]] = set()
+    asking: set[str] = set()
+    alerting: set[str] = set()
+    for record in records:
+        sort: Sort = "decided"
+        if isinstance(record, r.SagaStarted | r.SagaResumed):
+            sort = "owner"
+            in_flight.clear()
+            asking.clear()
+            alerting.clear()
+        elif isinstance(record, _MESSAGES) or (isinstance(record, r.StepsAdded) and record.written is None):
+            sort = "message"
+        elif isinstance(record, r.StepQueued | r.StepBegun):
+            sort = "guard"
+        elif isinstance(record, r.AlertIntended):
+            alerting.add(record.question)
+        elif isinstance(record, r.AlertSent | r.AlertFailed) and record.question in alerting:
+            sort = "outcome"
+            alerting.discard(record.question)
+        elif isinstance(record, r.StepIntended | r.ProbeIntended):
+            in_flight.add((record.step, record.direction))
+        elif isinstance(record, r.PlannerAsked):
+            asking.add(record.step)
+        elif isinstance(record, r.StepsAdded):
+            sort = "outcome"
+            asking.clear()
+        elif isinstance(record, r.PlannerGaveUp | r.RemedyProposed) and record.step in asking:
+            sort = "outcome"
+            asking.discard(record.step)
+        elif isinstance(record, _SETTLING):
+            place = (record.step, getattr(record, "direction", FORWARD))
+            if place in in_flight:
+                sort = "outcome"
+                in_flight.discard(place)
+        yield sort
+
+
+def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
+    """Every answer of which a record like this one can have been made."""
+    if isinstance(record, r.StepSucceeded):
+        yield Done(record.output, record.via, record.source, record.age_ms)
+        return
+    error = record.error or ErrorInfo("", "")
+    yield Unknown(error)
+    yield Unknown(error, sent=False)
+    yield Unknown(error, at_work=True)
+    yield NotDone(error, retryable=True, counted=False)
+    for retryable in (None, True, False):
+        for definite in (False, True):
+            yield NotDone(error, retryable, definite)
+    yield NotDone(error, once=True)
+    if not probe:
+        rule = getattr(record, "rule", "")
+        yield Blocked(error, rule)
+        expires_ms = getattr(record, "expires_ms", None)
+        yield Ask(error, getattr(record, "call", ""), ((expires_ms or record.at) - record.at) / 1000, rule)
+
+
+# --- params ----------------------------------------------------------------------------------------------------------
+
+
+class _FromTrace(dict[str, Any]):
+    """Params as the trace has them. They passed the tool's check on the day, and may be cut or redacted since."""
+
+
+class Templates:
+    """The templates of a saga that is run again; where a value that they need is not whole, recorded params count."""
+
+    __slots__ = ("_recorded", "_redacted")
+
+    def __init__(self, entries: Sequence[Entry], *, redacted: bool) -> None:
+        self._redacted = redacted
+        self._recorded: dict[tuple[str, Direction, int], dict[str, Any]] = {}
+        for entry in entries:
+            record, params = entry.record, entry.body.get("params")
+            if isinstance(record, r.StepIntended) and isinstance(params, dict):
+                self._recorded.setdefault((record.step, record.direction, record.fallback), params)
+
+    def wrap(self, steps: Iterable[CompiledStep]) -> None:
+        """Put these templates in the place of the plan's."""
+        for step in steps:
+            step.params = self._wrapped(step.params, step.key, FORWARD, 0)
+            step.spec = _trusting(step.spec)
+            # The fallbacks that are no call of another tool share the step's own undo.
+            ways: list[CompiledStep | CompiledFallback] = [step, *step.fallbacks]
+            for number, serving in enumerate(ways):
+                if serving is not step:
+                    serving.params = self._wrapped(serving.params, step.key, FORWARD, number)
+                    serving.spec = _trusting(serving.spec)
+                undo = serving.rollback
+                if undo is not None:
+                    undo.params = self._wrapped(undo.params, step.key, "compensate", 0)
+                    undo.spec = _trusting(undo.spec)
+
+    def _wrapped(self, template: Params, key: str, direction: Direction, fallback: int) -> Params:
+        if isinstance(template, _Template):
+            return template
+        recorded = self._recorded.get((key, direction, fallback))
+        own = key if direction != FORWARD else ""
+        return _Template(template, recorded, own, redacted=self._redacted)
+
+
+class _Template:
+    """One template (:class:`saga_engine.plan.compiled.Params`)."""
+
+    __slots__ = ("_needs", "_recorded", "_redacted", "_template", "bound", "outputs", "raw", "secret_params", "secrets")
+
+    def __init__(self, template: Params, recorded: dict[str, Any] | None, own: str, *, redacted: bool) -> None:
+        self._template = template
+        self._recorded = recorded
+        self._redacted = redacted
+        self.bound, self.secrets, self.outputs, self.raw = (
+            template.bound,
+            template.secrets,
+            template.outputs,
+            template.raw,
+        )
+        self.secret_params = template.secret_params
+        # An undo may take from the output of its step what it does not need to.
+        self._needs = template.outputs | ({own} if own and template.bound else set())
+
+    def resolve(self, scope: Scope) -> dict[str, Any]:
+        """The params of a call. Raises ``BindingUnresolved``."""
+        partial = any(_partial(scope, key) for key in self._needs)
+        if self._recorded is not None and (partial or (self._redacted and self.bound)):
+            return _FromTrace(self._recorded)
+        # A call that was not made on the day, and of which not all params are known: that it is made is what counts.
+        return _FromTrace() if partial else self._template.resolve(scope)
+
+
+def _partial(scope: Scope, key: str) -> bool:
+    try:
+        return isinstance(scope.output(key), Stored)
+    except BindingUnresolved:
+        return False
+
+
+def _trusting(spec: ToolSpec | None) -> ToolSpec | None:
+    if spec is None:
+        return None
+    check = spec.check_params
+    return replace(spec, check_params=lambda params: () if isinstance(params, _FromTrace) else check(params))
+
+
+class ReplayedGrowth(Growth):
+    """A plan that grows as it did, with the templates of the replay."""
+
+    __slots__ = ("_templates",)
+
+    def __init__(self, started: r.SagaStarted, catalog: ToolCatalog, plan: Plan, templates: Templates) -> None:
+        super().__init__(started, catalog, plan)
+        self._templates = templates
+
+    def compile(self, added: Sequence[Added]) -> CompiledPlan:
+        """The plan with all that was added."""
+        made = super().compile(added)
+        self._templates.wrap(made.steps)
+        return made
+
+    def call(self, record: r.CallAdded, index: int, by_key: Any) -> CompiledStep:
+        """The step of a session's call."""
+        made = super().call(record, index, by_key)
+        self._templates.wrap([made])
+        return made
+
+
+# --- comparing -------------------------------------------------------------------------------------------------------
+
+
+def comparable(record: r.AnyRecord) -> r.AnyRecord:
+    """A record without what may differ: how the waits were spread, and digests of tools (they are told apart)."""
+    changes: dict[str, Any] = {}
+    for name in record.__struct_fields__:
+        if name == "delay_ms":
+            changes[name] = min(getattr(record, name), 0)
+        elif name in ("refs", "tools"):
+            changes[name] = {}
+    if isinstance(record, r.StepIntended):
+        changes["params"] = None  # compared as the call has them, bound or not
+    return msgspec.structs.replace(record, **changes)
+
+
+def plain_record(record: Any) -> Any:
+    """A record as plain JSON; what is not at hand in its cut form."""
+    return msgspec.to_builtins(record, enc_hook=_cut)
+
+
+def told(record: r.AnyRecord) -> dict[str, Any]:
+    """A record as it is shown."""
+    fields = plain_record(msgspec.structs.replace(record, refs={}) if hasattr(record, "refs") else record)
+    return {name: brief(value) for name, value in fields.items()}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, Stored):
+        return value.cut
+    raise TypeError(f"{type(value).__name__} is no part of a record")
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same as far as they can be seen; what was redacted may have been anything."""
+    if (isinstance(one, str) and REDACTED in one) or (isinstance(other, str) and REDACTED in other):
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(alike(*pair) for pair in zip(one, other, strict=True))
+    return bool(one == other)

@@ -1,0 +1,325 @@
+"""What would become of a plan if any one thing went wrong: the pure engine, over every single failure point.
+
+Nothing is called. Each scenario is one run with played tools (``playing``) that stops where the saga ends or a person
+is needed; nobody is asked and no model helps. A person reads the result before an agent spends money, so it says in
+words what fails, how the saga ends, what then stands in the world, and what would be asked of whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from saga_engine.analysis.simulator import Fault, FaultKind, Played, play
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
+from saga_engine.core.report import asked_tool, failure
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+from saga_engine.plan.sample_outputs import rehearsable
+
+#: How many failure points are played at most.
+MAX_POINTS: Final = 2_000
+#: How many failure points times steps: it bounds the time, because one scenario runs through all steps.
+MAX_WORK: Final = 250_000
+
+Verdict = Literal["clean", "asks", "left"]
+#: What each verdict says.
+VERDICTS: Final[dict[Verdict, str]] = {
+    "clean": "completed, or undone with nothing left",
+    "asks": "it stops and a person decides; what stands meanwhile is listed",
+    "left": "something stands that was not meant to, and nothing can undo it",
+}
+
+_WORDS: Final[dict[FaultKind, str]] = {
+    "refused": "its tool says no for good",
+    "refused-all": "its tool and all its fallbacks say no for good",
+    "unavailable": "its tool cannot be reached until its tries are used up",
+    "blocked": "the policy refuses the call",
+    "lost-happened": "it happens, and the answer is lost, or the tool breaks over it (a KeyError, a decode error)",
+    "lost-not-happened": "it does not happen, and no answer comes",
+    "silent": "it happens, and no answer ever comes, however often it is asked",
+    "crash-happened": "the process dies after it happened, before that is journalled",
+    "crash-not-happened": "the process dies before it happens",
+    "cancel": "somebody cancels right after it",
+    "deadline": "the deadline passes right after it",
+}
+_UNDO_WORDS: Final[dict[FaultKind, str]] = {
+    "refused": "the undo of step {} fails for good",
+    "lost-happened": "the undo of step {} happens, and the answer is lost, or its tool breaks over it",
+    "lost-not-happened": "the undo of step {} does not happen, and no answer comes",
+    "crash-happened": "the process dies after the undo of step {} happened",
+    "crash-not-happened": "the process dies before the undo of step {} happens",
+}
+#: Questions about a step that is known not to have been done.
+_NOT_DONE: Final = frozenset({"step-failed", "tool-changed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that a person would get; ``options`` are the legal answers."""
+
+    step_id: int | str
+    tool: str
+    direction: Direction
+    kind: str
+    options: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "step_id": self.step_id,
+            "tool": self.tool,
+            "direction": self.direction,
+            "kind": self.kind,
+            "options": list(self.options),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One failure point and what comes of it.
+
+    ``fault`` is the kind of ``playing.Fault``, empty where all goes well; ``direction`` tells a step's call from its
+    undo; ``what`` is both in words. ``status``: where the saga rests. ``reason``: why it turned around, as
+    ``State.failing``. ``standing``: ids of steps whose effect stands although the saga did not complete; ``twice``:
+    of those whose effect stood twice, which would be a defect. ``calls`` of tools and probes.
+    """
+
+    fault: FaultKind | Literal[""]
+    step_id: int | str | None
+    step_name: str
+    direction: Direction
+    what: str
+    status: str
+    reason: str
+    verdict: Verdict
+    standing: tuple[int | str, ...]
+    twice: tuple[int | str, ...]
+    asked: tuple[Asked, ...]
+    calls: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "fault": self.fault,
+            "step_id": self.step_id,
+            "step_name": self.step_name,
+            "direction": self.direction,
+            "what": self.what,
+            "status": self.status,
+            "reason": self.reason,
+            "verdict": self.verdict,
+            "standing": list(self.standing),
+            "twice": list(self.twice),
+            "asked": [asked.to_dict() for asked in self.asked],
+            "calls": self.calls,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """All scenarios of a plan. ``goes_well`` is the run without a fault; it is no failure point and is not counted.
+
+    A large plan is rehearsed at ``steps_played`` of its ``steps``, spread evenly; ``left_out`` failure points were not
+    played.
+    """
+
+    goes_well: Scenario
+    scenarios: tuple[Scenario, ...]
+    steps: int
+    steps_played: int
+    left_out: int
+
+    def count(self, verdict: Verdict) -> int:
+        """How many scenarios have this verdict."""
+        return sum(scenario.verdict == verdict for scenario in self.scenarios)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the plan completes when all goes well, and nothing is left whatever single thing goes wrong.
+
+        A person may have to be asked.
+        """
+        return self.goes_well.status == t.COMPLETED and not self.count("left")
+
+    def summary(self) -> str:
+        """The counts in one line."""
+        total, asks, left = len(self.scenarios), self.count("asks"), self.count("left")
+        line = (
+            f"{total} failure point{_s(total)}: {self.count('clean')} clean, {asks} ask{'s' if asks == 1 else ''} a "
+            f"person, {left} leave{'s' if left == 1 else ''} something"
+        )
+        if self.left_out:
+            line += (
+                f"; {self.left_out} more were left out: {self.steps_played} of {self.steps} steps were played, the "
+                "first, the last and others spread evenly"
+            )
+        return line
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "clean": self.clean,
+            "summary": {
+                "points": len(self.scenarios),
+                "left_out": self.left_out,
+                "steps": self.steps,
+                "steps_played": self.steps_played,
+                **{verdict: self.count(verdict) for verdict in VERDICTS},
+            },
+            "goes_well": self.goes_well.to_dict(),
+            "scenarios": [scenario.to_dict() for scenario in self.scenarios],
+        }
+
+
+def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int = MAX_WORK) -> Rehearsal:
+    """Play every single failure point of a plan that was compiled with its tools.
+
+    ``max_points``: scenarios at most; ``max_work``: scenarios times steps at most. At least the first step, the last
+    one and the pivot are always played.
+    """
+    stage = _Stage(plan)
+    points = {step.index: list(stage.points(step)) for step in stage.plan.steps}
+    chosen = _chosen([len(found) for found in points.values()], plan.pivot, min(max_points, max_work // len(points)))
+    played = [point for index in chosen for point in points[index]]
+    return Rehearsal(
+        goes_well=_scenario(stage.plan, None, stage.well),
+        scenarios=tuple(_scenario(stage.plan, point, stage.play(*point.faults)) for point in played),
+        steps=len(points),
+        steps_played=len(chosen),
+        left_out=sum(len(found) for found in points.values()) - len(played),
+    )
+
+
+def _chosen(counts: Sequence[int], pivot: int | None, most: int) -> Sequence[int]:
+    """The steps whose failure points are played: all, or as many as there is room for, spread evenly."""
+    steps = len(counts)
+    if sum(counts) <= most:
+        return range(steps)
+    always = {0, steps - 1} | (set() if pivot is None else {pivot})
+    others = max(most // max(counts) - len(always), 0)
+    return sorted(always | {at * (steps - 1) // (others + 1) for at in range(1, others + 1)})
+
+
+# --- the failure points --------------------------------------------------------------------------------------------
+
+
+class _Point(NamedTuple):
+    """What goes wrong; before the undo of a step can fail, something must turn the saga around (``first``)."""
+
+    fault: Fault
+    first: Fault | None = None
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        return (self.fault,) if self.first is None else (self.first, self.fault)
+
+
+class _Stage:
+    """A plan that is rehearsed, and what is known of it from the runs without a fault in an undo."""
+
+    def __init__(self, plan: CompiledPlan) -> None:
+        self.plan, self._outputs = rehearsable(plan)
+        self.well = self.play()
+        self._reached = frozenset(self.well.order)
+        #: The steps whose undo is called, and what turns the saga around so late that it is; None: nothing has to.
+        self._undos: dict[int, Fault | None] = {}
+        for first in self._turns():
+            run = self.well if first is None else self.play(first)
+            for index in run.undone:
+                self._undos.setdefault(index, first)
+
+    def play(self, *faults: Fault) -> Played:
+        """One run."""
+        return play(self.plan, self._outputs, faults)
+
+    def _turns(self) -> Iterator[Fault | None]:
+        """What may turn the saga around when as much as possible stands."""
+        order, pivot = self.well.order, self.plan.pivot
+        if self.well.state.status != t.COMPLETED:
+            yield None  # it comes to nothing even if all goes well
+            return
+        last = order[-1] if pivot is None else pivot
+        yield Fault("refused-all", last)
+        before = order[: order.index(last) + (pivot is None)]
+        if before:
+            yield Fault("cancel", before[-1])
+
+    def points(self, step: CompiledStep) -> Iterator[_Point]:
+        """The failure points of one step; none if its turn never comes."""
+        index = step.index
+        if index not in self._reached:
+            return
+        kinds: list[FaultKind] = ["refused", "refused-all"] if step.fallbacks else ["refused"]
+        kinds += ["unavailable", "blocked", "lost-not-happened", "crash-not-happened"]
+        if step.kind != "read":  # whether a read happened makes no difference
+            kinds += ["lost-happened", "silent", "crash-happened"]
+        kinds.append("cancel")
+        if self.plan.deadline_s is not None and index != self.well.order[-1]:
+            kinds.append("deadline")
+        for kind in kinds:
+            yield _Point(Fault(kind, index))
+        if index in self._undos:
+            for kind in _UNDO_WORDS:
+                yield _Point(Fault(kind, index, COMPENSATE), self._undos[index])
+
+
+# --- what comes of them --------------------------------------------------------------------------------------------
+
+
+def _scenario(plan: CompiledPlan, point: _Point | None, run: Played) -> Scenario:
+    state = run.state
+    step = None if point is None else plan.steps[point.fault.step]
+    completed = state.status == t.COMPLETED
+    return Scenario(
+        fault="" if point is None else point.fault.kind,
+        step_id=None if step is None else step.step_id,
+        step_name="" if step is None else step.name,
+        direction=FORWARD if point is None else point.fault.direction,
+        what=_what(plan, point),
+        status=state.status,
+        reason=str((failure(state) or {}).get("code", "")),
+        verdict=_verdict(run),
+        standing=() if completed else tuple(plan.steps[index].step_id for index in run.standing),
+        twice=tuple(plan.steps[index].step_id for index in run.twice),
+        asked=tuple(
+            Asked(
+                step_id=plan.steps[question.step].step_id,
+                tool=asked_tool(state, question.step, question.direction),
+                direction=question.direction,
+                kind=question.kind,
+                options=question.options,
+            )
+            for question in state.questions.values()
+        ),
+        calls=run.calls,
+    )
+
+
+def _verdict(run: Played) -> Verdict:
+    state = run.state
+    if run.twice or not run.rested:
+        return "left"
+    if state.status == t.ESCALATED:
+        # A step that was not done, past the pivot: it can be tried again, but what stands before it stays in any case.
+        stuck = state.past_pivot and any(question.kind in _NOT_DONE for question in state.questions.values())
+        return "left" if stuck and run.standing else "asks"
+    return "left" if run.standing and state.status != t.COMPLETED else "clean"
+
+
+def _what(plan: CompiledPlan, point: _Point | None) -> str:
+    if point is None:
+        return "all goes well"
+    fault, first = point
+    if fault.direction == FORWARD:
+        return _WORDS[fault.kind]
+    words = _UNDO_WORDS[fault.kind].format(plan.steps[fault.step].step_id)
+    if first is None:
+        return words
+    turn = plan.steps[first.step].step_id
+    return f"somebody cancels after step {turn}, {words}" if first.kind == "cancel" else f"step {turn} fails, {words}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,292 @@
+"""One run of a saga through the pure engine, with played tools and chosen faults: no clock, no dice, no I/O.
+
+The played tools do what their declarations say. A keyed tool that is called again with its key has one effect; a probe
+tells the truth; a read changes nothing; an undo takes the effect of its step away. Time passes only where the saga
+waits, where an answer is waited for in vain, and while a process is down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Literal, NamedTuple
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.decide import Means, decide, effects_of, facts
+from saga_engine.core.effects import (
+    COMPENSATE,
+    FORWARD,
+    Blocked,
+    CallTool,
+    Direction,
+    Done,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    Probe,
+    Unknown,
+)
+from saga_engine.core.evolve import begin, evolve, fold
+from saga_engine.core.interpret import judge
+from saga_engine.core.messages import Message, answer
+from saga_engine.core.state import State
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
+from saga_engine.plan.sample_outputs import Outputs
+from saga_engine.plan.tool_spec import ToolSpec
+
+FaultKind = Literal[
+    "refused",
+    "refused-all",
+    "unavailable",
+    "blocked",
+    "lost-happened",
+    "lost-not-happened",
+    "silent",
+    "crash-happened",
+    "crash-not-happened",
+    "cancel",
+    "deadline",
+]
+#: How long it takes until another process takes over from one that died: a lease, by default.
+DOWNTIME_MS: Final = 15_000
+#: More calls than this, and as many for each step, no saga makes that comes to rest.
+_MAX_CALLS: Final = 20_000
+_MOST_PARKED: Final = 2
+_MAX_CALLS_PER_STEP: Final = 50
+_START_MS: Final = 1_000_000
+#: Nobody is told, no model is asked: whatever is stuck becomes a question.
+_ALONE: Final = Means(alerting=False)
+_CODE: Final = "rehearsed"
+
+
+class Fault(NamedTuple):
+    """What goes wrong, at which step's call in which direction.
+
+    ``refused``: its own tool says no for good; ``refused-all``: its fallbacks, too. ``unavailable``: not done, worth
+    another try, until the tries are used up. ``blocked``: the policy says no. ``lost-…``: it happened or not, and the
+    answer is lost, once; ``silent``: it happened, and neither tool nor probe ever answers. ``crash-…``: the process
+    dies before the answer is journalled. ``cancel``, ``deadline``: right after the step happened.
+    """
+
+    kind: FaultKind
+    step: int
+    direction: Direction = FORWARD
+
+
+class Played(NamedTuple):
+    """Where a saga came to rest: its state, and what the world looks like.
+
+    ``standing`` are steps whose effect stands, ``twice`` those whose effect stood twice at some time. ``order``: the
+    steps in the order in which they happened; ``undone``: those whose undo was called. ``calls`` counts calls of tools
+    and probes. ``rested`` is False if the saga did not come to rest, which is a defect of the engine.
+    """
+
+    state: State
+    standing: tuple[int, ...]
+    twice: tuple[int, ...]
+    order: tuple[int, ...]
+    undone: frozenset[int]
+    calls: int
+    rested: bool
+
+
+def play(plan: CompiledPlan, outputs: Outputs, faults: tuple[Fault, ...]) -> Played:
+    """Run a plan (as ``plan.samples`` made it) until it ends or a person is needed. Questions are not answered."""
+    return _Run(plan, outputs, faults).to_rest()
+
+
+class _World:
+    """What stands outside, by step; and what each call's other side remembers, by key."""
+
+    def __init__(self) -> None:
+        self.standing: dict[int, int] = {}
+        self.twice: dict[int, None] = {}
+        self._applied: dict[str, int] = {}
+
+    def happened(self, key: str) -> bool:
+        return key in self._applied
+
+    def apply(self, effect: CallTool, spec: ToolSpec, key: str, now: int) -> bool:
+        """A call arrives; returns whether it is done."""
+        if spec.effect == "read" or self._remembers(spec, key, now):
+            return True
+        step = effect.step
+        if effect.direction == FORWARD:
+            self.standing[step] = self.standing.get(step, 0) + 1
+            if self.standing[step] > 1:
+                self.twice[step] = None
+        elif self.standing.get(step):
+            self.standing[step] -= 1
+        elif not spec.tolerates_absence:
+            return False
+        self._applied[key] = now
+        return True
+
+    def _remembers(self, spec: ToolSpec, key: str, now: int) -> bool:
+        if not spec.keyed or key not in self._applied:
+            return False
+        return spec.key_ttl_s is None or now - self._applied[key] < spec.key_ttl_s * 1000
+
+
+class _Run:
+    """One saga, from its start to its rest."""
+
+    def __init__(self, plan: CompiledPlan, outputs: Outputs, faults: tuple[Fault, ...]) -> None:
+        self._plan = plan
+        self._outputs = outputs
+        self._faults = {(fault.step, fault.direction): fault for fault in faults if fault.kind not in _AFTERWARDS}
+        self._after = {fault.step: fault.kind for fault in faults if fault.kind in _AFTERWARDS}
+        self._fired: dict[Fault, int] = {}
+        self._now = _START_MS
+        self._world = _World()
+        started = r.SagaStarted(
+            at=self._now, saga_id="rehearsal", plan=None, digest="", seed="0", tools=plan.tool_digests
+        )
+        self._records: list[r.AnyRecord] = [started]
+        self._state = begin(started, plan)
+        self._queue: deque[CallTool | Probe] = deque()
+        self._order: dict[int, None] = {}
+        self._undone: set[int] = set()
+        self._calls = 0
+
+    def to_rest(self) -> Played:
+        most = _MAX_CALLS + _MAX_CALLS_PER_STEP * len(self._plan.steps)
+        rested = False
+        while self._calls < most:
+            self._decide()
+            if self._state.status in t.SAGA_FINAL or self._state.status == t.ESCALATED:
+                rested = True
+                break
+            if self._queue:
+                self._perform(self._queue.popleft())
+                continue
+            due = self._state.next_due(self._now)
+            if due is None:
+                break
+            self._now = due
+        world = self._world
+        return Played(
+            state=self._state,
+            standing=tuple(sorted(step for step, count in world.standing.items() if count)),
+            twice=tuple(world.twice),
+            order=tuple(self._order),
+            undone=frozenset(self._undone),
+            calls=self._calls,
+            rested=rested,
+        )
+
+    def _settle(self, record: r.AnyRecord) -> None:
+        evolve(self._state, record)
+        self._records.append(record)
+
+    def _decide(self) -> None:
+        first = len(self._records)
+        while found := decide(self._state, self._now, _ALONE):
+            for record in found:
+                self._settle(record)
+        for record in self._records[first:]:
+            effect = effects_of(self._state, record)
+            if isinstance(effect, CallTool | Probe):
+                self._queue.append(effect)
+
+    # --- effects ---------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: CallTool | Probe) -> None:
+        fault = self._fault(effect)
+        if fault is not None and fault.kind in ("crash-happened", "crash-not-happened"):
+            self._crash(effect, happened=fault.kind == "crash-happened")
+            return
+        outcome = self._probe(effect, fault) if isinstance(effect, Probe) else self._call(effect, fault)
+        if type(outcome) is Unknown:
+            backward = effect.direction == COMPENSATE
+            serving = self._state.rollback(effect.step) if backward else self._state.acting(effect.step)
+            self._now += round(serving.timeout_s * 1000)
+        record = judge(self._state, effect, outcome, self._now, 0.5)
+        self._settle(record)
+        if type(record) is r.StepSucceeded and effect.direction == FORWARD:
+            self._order[effect.step] = None
+            self._afterwards(effect.step)
+
+    def _fault(self, effect: CallTool | Probe) -> Fault | None:
+        """The fault that strikes this call, if one does."""
+        fault = self._faults.get((effect.step, effect.direction))
+        if fault is None:
+            return None
+        fired = self._fired.get(fault, 0)
+        _, policy = facts(self._state, effect.step, effect.direction)
+        own = effect.direction == COMPENSATE or not self._state.steps[effect.step].using
+        strikes = {
+            "refused": own,
+            "refused-all": True,
+            "unavailable": own and fired < policy.max_attempts,
+            "blocked": True,
+            # A parked step is not given up: it waits until there is an answer, however long that takes.
+            "silent": own and self._state.steps[effect.step].parked < _MOST_PARKED,
+        }.get(fault.kind, fired == 0)
+        if not strikes:
+            return None
+        self._fired[fault] = fired + 1
+        return fault
+
+    def _call(self, effect: CallTool, fault: Fault | None) -> Outcome:
+        kind = fault.kind if fault is not None else ""
+        if kind == "blocked":
+            return Blocked(ErrorInfo(_CODE, "the policy refuses it"), rule=_CODE)
+        serving = self._state.acting(effect.step)
+        if effect.direction == COMPENSATE:
+            self._undone.add(effect.step)
+        elif type(serving) is CompiledFallback and serving.way == "cached" and not kind:
+            return Done(self._output(effect), "cache", "", 0)
+        self._calls += 1
+        if kind in ("refused", "refused-all"):
+            return NotDone(ErrorInfo(_CODE, "the tool says no"), retryable=False, definite=True)
+        if kind == "unavailable":
+            return NotDone(ErrorInfo(_CODE, "it cannot be reached"), retryable=True)
+        happens = kind != "lost-not-happened"
+        if happens and not self._apply(effect):
+            return NotDone(ErrorInfo(_CODE, "there is nothing to undo"), retryable=False, definite=True)
+        if kind:
+            return Unknown(ErrorInfo(_CODE, "no answer came"))
+        return Done(self._output(effect))
+
+    def _probe(self, effect: Probe, fault: Fault | None) -> Outcome:
+        self._calls += 1
+        spec, _ = facts(self._state, effect.step, effect.direction)
+        # Without a probe it is the engine's own memory that is asked, and it never got the answer.
+        if fault is not None or spec.probe is None:
+            return Unknown(ErrorInfo(_CODE, "it cannot be told"))
+        if self._world.happened(self._state.key(effect.step, effect.direction)):
+            return Done(self._output(effect))
+        return NotDone(ErrorInfo(_CODE, "it did not happen"), retryable=True, definite=True)
+
+    def _apply(self, effect: CallTool) -> bool:
+        spec, _ = facts(self._state, effect.step, effect.direction)
+        return self._world.apply(effect, spec, self._state.key(effect.step, effect.direction), self._now)
+
+    def _output(self, effect: CallTool | Probe) -> object:
+        if effect.direction == COMPENSATE:
+            return {"ok": True}
+        return self._outputs[effect.step, self._state.steps[effect.step].using]
+
+    # --- what comes from outside -------------------------------------------------------------------------------------
+
+    def _crash(self, effect: CallTool | Probe, *, happened: bool) -> None:
+        """The process dies with calls in flight: all of them happened, or none. Another one folds the journal."""
+        for lost in (effect, *self._queue) if happened else ():
+            self._calls += 1
+            if type(lost) is CallTool:
+                self._apply(lost)
+        self._queue.clear()
+        self._now += DOWNTIME_MS
+        self._state = fold(self._records, self._plan)
+        self._settle(r.SagaResumed(at=self._now, owner="another", epoch=self._state.epoch + 1))
+
+    def _afterwards(self, step: int) -> None:
+        kind = self._after.get(step)
+        if kind == "cancel":
+            self._settle(answer(self._state, Message(id="cancel", kind="cancel"), self._now))
+        elif kind == "deadline":
+            self._now = max(self._now, self._state.deadline_ms or 0)
+
+
+_AFTERWARDS: Final = frozenset({"cancel", "deadline"})

@@ -1,0 +1,478 @@
+"""A saga's run as lines of JSON that need no store: to look at, to audit elsewhere, and to replay (``replay``).
+
+One line is one fact: the header (the saga, its plan and its tools), one for each record of the journal with what a
+reader wants to know beside it, one at the saga's end, and one at the file's. Each carries the hash of the line before.
+Same journal, same rules, same tools: the same bytes. docs/trace.md is the format's page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from saga_engine.analysis.fingerprint import Fingerprints, intended_params
+from saga_engine.analysis.trace_file import FORMAT, RENAMED, Chain
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.codec import abridge, inflate, refs_of, stored_form
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.masking import is_sensitive, masked_records
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.redaction import REDACTED, Redaction
+from saga_engine.core.report import failure, report
+from saga_engine.core.state import Place, State
+from saga_engine.errors import JournalUnreadable
+from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.tool_spec import Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
+
+if TYPE_CHECKING:
+    from saga_engine.analysis.trace_signature import TraceKey
+
+#: What a record that settles a call says of the attempt.
+_STATUSES: Final[dict[type, str]] = {
+    r.StepSucceeded: "succeeded",
+    r.StepRetryScheduled: "retried",
+    r.StepFailed: "failed",
+    r.StepBlocked: "blocked",
+    r.StepInDoubt: "in_doubt",
+    r.ProbeFailed: "in_doubt",
+    r.StepEscalated: "asked",
+    r.FallbackChosen: "failed",
+    r.StepParked: "parked",
+}
+#: The facts of a declaration that decisions depend on.
+DECLARED: Final = (
+    *("effect", "keyed", "key_ttl_s", "undo", "probe", "timeout_s", "compensates", "tolerates_absence", "remembers"),
+    *("last_good_s", "semantic", "on_doubt", "input_schema", "output_schema", "digest"),
+)
+
+
+class Export:
+    """One file: sagas, one after the other, and its end.
+
+    ``full``: values over 31 KiB whole; else in their cut form, with digest and size. Values that ``redaction`` touches
+    are gone before anything is cut or hashed. ``key`` signs the last line.
+    """
+
+    __slots__ = ("_chain", "_complete", "_full", "_key", "_redaction", "_sagas")
+
+    def __init__(self, redaction: Redaction | None = None, *, full: bool = False, key: TraceKey | None = None) -> None:
+        self._key = key
+        self._redaction = redaction or Redaction()
+        self._full = full
+        self._chain = Chain()
+        self._sagas = 0
+        self._complete = True
+
+    @property
+    def sagas(self) -> int:
+        """How many sagas have been written."""
+        return self._sagas
+
+    @property
+    def lines(self) -> int:
+        """How many lines have been made."""
+        return self._chain.lines
+
+    @property
+    def last(self) -> str:
+        """The hash of the last line."""
+        return self._chain.last
+
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether large outputs have to be at hand: to be shown whole, or to be redacted before they are cut."""
+        return self._full or bool(self._redaction)
+
+    def saga(self, records: Sequence[r.AnyRecord], catalog: ToolCatalog | None = None) -> list[str]:
+        """The lines of one saga; all of them, or none if it cannot be told.
+
+        ``records`` have all their large values in place, but for outputs where ``needs_outputs`` is False. ``catalog``:
+        the tools whose declarations the header takes along, so that the trace can be replayed without them. Raises
+        ``JournalUnreadable``.
+        """
+        masked = is_sensitive(records)
+        shown = masked_records(records) if masked else records
+        walk = _Walk(shown, self._redaction, full=self._full, masked=masked)
+        bodies = [walk.header(catalog), *map(walk.line, shown[1:]), walk.end(len(records))]
+        self._sagas += 1
+        self._complete = self._complete and bodies[-1]["complete"]
+        return [self._chain.line(body) for body in bodies]
+
+    def end(self) -> str:
+        """The last line of the file; without it the file was cut short."""
+        lines = self._chain.lines + 1
+        end = {"type": "end", "sagas": self._sagas, "lines": lines, "complete": self._complete}
+        return self._chain.line(end, self._key)
+
+
+def fill(record: r.AnyRecord, values: Mapping[str, bytes], *, outputs: bool) -> r.AnyRecord:
+    """The record with its large values in place; without ``outputs``, a large output stays a reference."""
+    refs = refs_of(record)
+    if outputs or "output" not in refs:
+        return inflate(record, values)
+    others = {name: ref for name, ref in refs.items() if name != "output"}
+    made = inflate(msgspec.structs.replace(record, refs=others), values) if others else record
+    return msgspec.structs.replace(made, refs={"output": refs["output"]})
+
+
+class _Attempt(NamedTuple):
+    """A call or probe in flight: what its line will say when it is settled."""
+
+    at: int
+    said: dict[str, Any]
+
+
+class _Walk:
+    """One saga's records on their way to lines; the state is always that before the record in hand."""
+
+    def __init__(self, records: Sequence[r.AnyRecord], redaction: Redaction, *, full: bool, masked: bool) -> None:
+        started = records[0] if records else None
+        if not isinstance(started, r.SagaStarted):
+            raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+        self._started = started
+        self._records = records
+        self._redaction = redaction
+        self._masked = masked
+        self._full = full
+        self._state = state_at_start(started, None)
+        self._fingerprints = Fingerprints()
+        self._tainted: set[int] = set()
+        self._open: dict[Place, _Attempt] = {}
+
+    # --- the lines -------------------------------------------------------------------------------------------------
+
+    def header(self, catalog: ToolCatalog | None) -> dict[str, Any]:
+        started, redaction = self._started, self._redaction
+        plan = redaction.plan(plan_of(started))
+        given = started.input
+        shown = None if given is None else redaction.fields("input", given)
+        changed = bool(redaction) and (plan != plan_of(started) or shown != given)
+        fields: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(started, plan=None, input=None, refs={}))
+        for name in ("k", "refs"):
+            fields.pop(name, None)
+        return {
+            "type": "saga",
+            "format": FORMAT,
+            "record": "SagaStarted",
+            "saga_id": started.saga_id,
+            "goal": plan.get("goal", ""),
+            "started_ms": started.at,
+            **fields,
+            "digest": REDACTED if changed else started.digest,
+            "plan": plan,
+            "input": shown,
+            "tools": started.tools,
+            "declared": declared(self._tools(), catalog),
+            "full": self._full,
+            "redacted": list(redaction.rules),
+            **({"masked": True} if self._masked else {}),
+        }
+
+    def line(self, record: r.AnyRecord) -> dict[str, Any]:
+        state = self._state
+        # The fingerprint is that of the state before: nothing that it is made of changes with the intent.
+        self._fingerprints.note(state, record)
+        fields = self._fields(record)
+        body: dict[str, Any] = {
+            "type": "fact",
+            "saga_id": state.saga_id,
+            "record": type(record).__name__,
+            "at": record.at,
+        }
+        if "step" in fields:
+            body |= {"step": fields["step"], "direction": fields.get("direction", FORWARD)}
+        if isinstance(record, r.StepIntended):
+            body |= {"type": "intent", **fields, **self._intended(record)}
+        elif isinstance(record, r.ProbeIntended):
+            body |= {"type": "intent", **fields, **self._probing(record)}
+        elif (place := self._place(record)) in self._open and type(record) in _STATUSES:
+            body |= {"type": "probe" if self._is_probe(place) else "call", **fields, **self._settled(place, record)}
+        else:
+            body |= fields
+        if isinstance(record, r.SagaResumed):
+            body["lost"] = [
+                {"step": state.plan.steps[place[0]].key, **self._lost(place)}
+                for place in self._open
+                if not self._is_queued(place)
+            ]
+            self._open.clear()
+        evolve(state, abridge(record))
+        return body
+
+    def end(self, count: int) -> dict[str, Any]:
+        state = self._state
+        failed = failure(state)
+        if failed is not None and "message" in failed:
+            texts = {name: failed[name] for name in ("message", "suggestion") if name in failed}
+            failed = {**failed, **self._redaction.error(texts)}
+        return {
+            "type": "saga-end",
+            "saga_id": state.saga_id,
+            "complete": state.status in t.SAGA_FINAL,
+            "status": state.status,
+            "ended_ms": state.ended_at or None,
+            "records": count,
+            "report": report(state),
+            "error": failed,
+        }
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    def _place(self, record: r.AnyRecord) -> Place:
+        index = self._state.plan.by_key.get(getattr(record, "step", ""), -1)
+        return index, getattr(record, "direction", FORWARD)
+
+    def _is_probe(self, place: Place) -> bool:
+        return self._state.steps[place[0]].call(place[1]).phase == "probing"
+
+    def _is_queued(self, place: Place) -> bool:
+        return self._state.steps[place[0]].call(place[1]).phase == "queued"
+
+    def _intended(self, record: r.StepIntended) -> dict[str, Any]:
+        state = self._state
+        place = index, direction = self._place(record)
+        params = intended_params(state, record)
+        shown = self._redaction.fields("params", params)
+        steps = state.plan.steps
+        if direction == FORWARD:
+            if shown is not params or _is_masked(params) or any(other in self._tainted for other in steps[index].deps):
+                self._tainted.add(index)  # a hash of what was left out would give it away
+            else:
+                self._tainted.discard(index)
+        said = {**self._call(place), "attempt": record.attempt, **self._large("params", shown)}
+        if direction == FORWARD:
+            said["fallback"] = record.fallback
+            said["fingerprint"] = None if index in self._tainted else self._fingerprints.get(index)
+        self._open[place] = _Attempt(record.at, said)
+        return {**said, "bound": True} if record.params is not None else said
+
+    def _probing(self, record: r.ProbeIntended) -> dict[str, Any]:
+        place = self._place(record)
+        said = {**self._call(place), "attempt": record.attempt}
+        self._open[place] = _Attempt(record.at, said)
+        return said
+
+    def _call(self, place: Place) -> dict[str, Any]:
+        index, direction = place
+        serving = serving_of(self._state, index, direction)
+        return {
+            "name": self._state.plan.steps[index].name,
+            "tool": serving.tool,
+            "idempotency_key": self._state.key(index, direction),
+        }
+
+    def _settled(self, place: Place, record: r.AnyRecord) -> dict[str, Any]:
+        attempt = self._open.pop(place)
+        status = _STATUSES[type(record)]
+        if status == "succeeded" and place[1] == COMPENSATE:
+            status = "compensated"
+        return {
+            **attempt.said,
+            "status": status,
+            "started_ms": attempt.at,
+            "ended_ms": record.at,
+            "duration_ms": record.at - attempt.at,
+        }
+
+    def _lost(self, place: Place) -> dict[str, Any]:
+        said = self._open[place].said
+        return {
+            "direction": place[1],
+            "tool": said["tool"],
+            "attempt": said["attempt"],
+            "idempotency_key": said["idempotency_key"],
+        }
+
+    # --- fields ----------------------------------------------------------------------------------------------------
+
+    def _fields(self, record: r.AnyRecord) -> dict[str, Any]:
+        """The record's own fields as the line has them: redacted, cut, and under their names there."""
+        kind = type(record).__name__
+        fields: dict[str, Any] = msgspec.to_builtins(record)
+        for name in ("k", "at", "refs"):
+            fields.pop(name, None)
+        if isinstance(record, r.StepIntended):
+            fields.pop("params", None)  # they stand among what the line says of the call
+        redaction = self._redaction
+        if redaction:
+            _redact(record, fields, redaction)
+        for name, ref in refs_of(record).items():
+            shown = ref.summary if ref.brief is None else ref.brief
+            fields |= {name: shown, f"{name}_ref": {"digest": ref.digest, "bytes": ref.bytes}}
+        if "output" in fields and "output_ref" not in fields:
+            fields |= self._large("output", fields["output"])
+        if isinstance(record, r.StepSucceeded):
+            fields |= {"output": fields.get("output"), "via": record.via}
+        for (of, name), other in RENAMED.items():
+            if of == kind:
+                fields[other] = fields.pop(name)
+        return fields
+
+    def _large(self, name: str, value: Any) -> dict[str, Any]:
+        """A value, or its cut form with what it is the cut form of."""
+        stored = None if self._full else stored_form(value)
+        if stored is None:
+            return {name: value}
+        return {name: stored.cut, f"{name}_ref": {"digest": stored.ref.digest, "bytes": stored.ref.bytes}}
+
+    def _tools(self) -> dict[str, str]:
+        found = dict(self._started.tools)
+        for record in self._records:
+            if isinstance(record, r.StepsAdded | r.RemedyProposed):
+                found |= record.tools
+            elif isinstance(record, r.CallAdded):
+                found[record.tool] = record.tool_digest
+                if record.undo is not None:
+                    found.setdefault(record.undo, "")
+        for call in self._state.plan.calls():
+            found.setdefault(call.tool, "")
+            if call.rollback is not None:
+                found.setdefault(call.rollback.tool, "")
+        return found
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether a value in params was taken out before."""
+    if isinstance(value, dict):
+        return any(map(_is_masked, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_masked, value))
+    return isinstance(value, str) and REDACTED in value
+
+
+def _redact(record: r.AnyRecord, fields: dict[str, Any], redaction: Redaction) -> None:
+    for name in ("note", "by", "reason", "owner", "output"):
+        # (Other reasons are codes.)
+        if name in fields and (name != "reason" or isinstance(record, r.MessageRefused)):
+            fields[name] = redaction.value(name, fields[name])
+    if "error" in fields:
+        fields["error"] = redaction.error(fields["error"])
+    if "steps" in fields and not isinstance(record, r.RolledBack):
+        fields["steps"] = redaction.steps(fields["steps"])
+    if isinstance(record, r.CallAdded):
+        fields["params"] = redaction.fields("params", fields["params"])
+        if fields.get("undo_params"):
+            fields["undo_params"] = redaction.template(fields["undo_params"])
+    if fields.get("call"):
+        fields["call"] = REDACTED  # the digest of a call, of which all but a few digits may be known
+    if "fingerprint" in fields:
+        fields["fingerprint"] = REDACTED  # of another saga's call, of which it is not known what was in it
+
+
+# --- what export and replay share ---------------------------------------------------------------------------------
+
+
+def plan_of(started: r.SagaStarted) -> dict[str, Any]:
+    """The plan as plain JSON."""
+    plan = started.plan
+    body = msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else msgspec.to_builtins(plan)
+    if not isinstance(body, dict):
+        raise JournalUnreadable("the journal's plan is none", hint="the store was changed by hand")
+    return body
+
+
+def state_at_start(started: r.SagaStarted, catalog: ToolCatalog | None) -> State:
+    """The state after ``SagaStarted``. Raises ``PlanInvalid`` for a plan that this engine cannot read."""
+    from saga_engine.plan.model import load_plan
+
+    plan = load_plan(plan_of(started), session=started.session)
+    compiled = compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
+    return begin(started, compiled, Growth(started, catalog, plan))
+
+
+def serving_of(state: State, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
+    """What is called for a step in one direction."""
+    return state.acting(index) if direction == FORWARD else state.rollback(index)
+
+
+def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str, Any]:
+    """What tools say of themselves, by name, as far as decisions depend on it."""
+    found: dict[str, Any] = {}
+    for name in names:
+        spec = catalog.spec(name) if catalog is not None else None
+        if spec is not None:
+            policy = spec.retry
+            retry = {"max_attempts": policy.max_attempts, "base_s": policy.base_s, "max_s": policy.max_s}
+            said = {fact: getattr(spec, fact) for fact in DECLARED}
+            if spec.on_doubt == "ask":  # as it nearly always is
+                del said["on_doubt"]
+            found[name] = said | {"retry": {**retry, "jitter": policy.jitter}}
+    return found
+
+
+def _declaration(
+    name: str, said: Mapping[str, Any], check: Callable[[str, dict[str, Any]], ParamsCheck] | None
+) -> ToolSpec:
+    try:
+        made = msgspec.convert({**{fact: said[fact] for fact in DECLARED if fact in said}, "name": name}, _Said)
+        retry = msgspec.convert(said.get("retry", {}), RetryPolicy)
+    except msgspec.ValidationError as error:
+        raise JournalUnreadable(
+            f"what the trace declares of the tool {name[:80]!r} cannot be read: {error}",
+            hint="give the tools with --tools",
+        ) from error
+    spec = ToolSpec(**msgspec.structs.asdict(made), retry=retry)
+    return spec if check is None else replace(spec, check_params=check(name, spec.input_schema))
+
+
+class DeclaredTools:
+    """The tools of a replay: today's, and for those that are not at hand, what the trace says of them.
+
+    ``check`` makes the judge of params from a tool's name and schema; without it any params will do. Raises
+    ``JournalUnreadable`` for a declaration that is none.
+    """
+
+    __slots__ = ("_specs", "_today")
+
+    def __init__(
+        self,
+        header: Mapping[str, Any],
+        today: ToolCatalog | None = None,
+        check: Callable[[str, dict[str, Any]], ParamsCheck] | None = None,
+    ) -> None:
+        self._today = today
+        self._specs: dict[str, ToolSpec] = {}
+        said = header.get("declared")
+        for name, facts in said.items() if isinstance(said, dict) else ():
+            if isinstance(facts, dict) and (today is None or today.spec(name) is None):
+                self._specs[name] = _declaration(name, facts, check)
+
+    def spec(self, name: str) -> ToolSpec | None:
+        """The declaration of a tool; None if neither side has one."""
+        found = self._today.spec(name) if self._today is not None else None
+        return found or self._specs.get(name)
+
+    def names(self) -> list[str]:
+        """All names, today's first."""
+        return [*(self._today.names() if self._today is not None else ()), *self._specs]
+
+    def as_declared(self) -> list[str]:
+        """The names of those that are only as the trace declares them."""
+        return list(self._specs)
+
+
+class _Said(msgspec.Struct):
+    """The types of ``DECLARED``."""
+
+    name: str
+    effect: Effect = "write"
+    keyed: bool = False
+    key_ttl_s: float | None = None
+    undo: str | None = None
+    probe: str | None = None
+    timeout_s: float = 30.0
+    compensates: bool = False
+    tolerates_absence: bool = False
+    remembers: bool = False
+    last_good_s: float | None = None
+    semantic: Semantic | None = None
+    on_doubt: OnDoubt = "ask"
+    input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
+    output_schema: dict[str, Any] | None = None
+    digest: str = ""

@@ -1,0 +1,234 @@
+"""Driving sagas from the command line: the coordinator, Ctrl-C, and what is printed at the end.
+
+The first Ctrl-C (or SIGTERM) stops the waiting, not the work that is under way: nothing new starts, the calls in flight
+are awaited and journalled, the lease is given back. The second one ends the process at once; the journal then holds the
+intents of the calls in flight, and whoever resumes settles them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.hints import resume_line, show_line
+from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
+from saga_engine.errors import Interrupted, SagaError, SagaOwned
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.cli.progress import Progress
+    from saga_engine.runtime.result import Outcome
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
+
+_T = TypeVar("_T")
+
+
+class Driven:
+    """A saga as a command leaves it.
+
+    That is its outcome, whether another live process goes on with it, and whether it was told what nobody has read yet.
+    """
+
+    __slots__ = ("elsewhere", "outcome", "unread")
+
+    def __init__(self, outcome: Outcome, *, elsewhere: bool, unread: bool = False) -> None:
+        self.outcome = outcome
+        self.elsewhere = elsewhere
+        self.unread = unread
+
+    @property
+    def exit_code(self) -> int:
+        """8 while somebody else drives it or is to drive it, else by its status."""
+        waits = self.elsewhere or self.unread
+        return exit_codes.STILL_RUNNING if waits else exit_codes.of_status(self.outcome.status)
+
+
+async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome], *, full: bool = False) -> Driven:
+    """The end of ``work``; for a saga that a live process drives elsewhere, what ``show`` says of it now."""
+    try:
+        outcome = await work
+    except SagaOwned:
+        outcome = await coordinator.show(saga_id, full=full)
+    if outcome.ended:
+        return Driven(outcome, elsewhere=False)
+    # What was driven here has been released; an owner that is still alive is somebody else.
+    head = await coordinator.store.head(saga_id)
+    return Driven(outcome, elsewhere=head.owner_ttl_ms > 0, unread=head.inbox > 0)
+
+
+def drive(
+    settings: Settings,
+    tools: ToolRegistry,
+    work: Callable[[Coordinator], Awaitable[_T]],
+    progress: Progress,
+    *,
+    lasting: bool = False,
+) -> _T:
+    """Run ``work`` with a coordinator, to its end or to Ctrl-C.
+
+    ``lasting``: it is there to drive many sagas, not to show one. ``progress`` is not told of records, uvloop runs
+    where it is installed, and what has been loaded by now is no matter for the garbage collector.
+
+    Raises what ``work`` raises, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for what is set up of
+    policy, people and planner: without what was asked for, nothing is begun.
+    """
+    guards = configured(settings)
+    if not lasting:
+        # Whoever runs the command reads the question at its end; only a worker has nothing but its log.
+        guards.setdefault("on_escalation", ())
+    with stdout_kept_clean(), progress.reported_logs():
+        job = _drive(settings, tools, work, progress, guards, observed=not lasting)
+        return _run_lasting(job) if lasting else asyncio.run(job)
+
+
+def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
+    import gc
+    import importlib.util
+
+    gc.collect()
+    gc.freeze()
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.run(job)
+    import uvloop
+
+    return uvloop.run(job)
+
+
+def configured(settings: Settings) -> dict[str, Any]:
+    """What the tables of ``saga.toml`` set up for the coordinator; a table that is not there sets up nothing."""
+    found: dict[str, Any] = {}
+    if settings.holding("policy"):
+        from saga_engine.cli.options import policy_of
+
+        found["policy"] = policy_of(settings)
+    if settings.escalation:
+        from saga_engine.hooks.config import hooks_from
+
+        found["on_escalation"] = hooks_from(settings.escalation, source=settings.origin("escalation")[1])
+    if settings.planner or os.environ.get("SAGA_MODEL"):
+        from saga_engine.planner.settings import planner_settings
+
+        found["planner"] = planner_settings(settings.planner, base=settings.origin("planner")[0])
+    return found
+
+
+async def _drive(
+    settings: Settings,
+    tools: ToolRegistry,
+    work: Callable[[Coordinator], Awaitable[_T]],
+    progress: Progress,
+    guards: dict[str, Any],
+    *,
+    observed: bool,
+) -> _T:
+    from saga_engine.api import Coordinator
+    from saga_engine.cli.read_only import silence_told
+
+    opened: list[Coordinator] = []
+
+    async def opened_and_done() -> _T:
+        with silence_told(settings) as silent:
+            return await in_the_open(silent)
+
+    async def in_the_open(silent: asyncio.TimerHandle) -> _T:
+        async with Coordinator.open(
+            settings.store,
+            tools,
+            durability=settings.durability,
+            lease_s=settings.lease_s,
+            patience_s=settings.patience_s,
+            keep_finished_s=settings.keep_finished_s,
+            queue_limit=settings.queue_limit,
+            max_output_bytes=settings.max_output_bytes,
+            observers=[progress.observe] if observed else [],
+            on_wait=progress.waiting_for_owner,
+            **guards,
+        ) as coordinator:
+            silent.cancel()
+            opened.append(coordinator)
+            return await work(coordinator)
+
+    stopped = asyncio.get_running_loop().create_future()
+    _on_signals(stopped, progress, settings)
+    async with progress.displayed():
+        job = asyncio.create_task(opened_and_done(), name="saga-command")
+        await asyncio.wait([job, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            if opened:
+                await opened[0].close()
+            else:
+                job.cancel()  # it still waits for the store
+        try:
+            return await job
+        except asyncio.CancelledError:
+            raise Interrupted("interrupted before the store was reached; nothing was begun") from None
+        except SagaError as error:
+            if not stopped.done() or isinstance(error, Interrupted):
+                raise
+            progress.say(shown(str(error)))
+            raise Interrupted("interrupted", **error.context) from error
+
+
+def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Settings) -> None:
+    def on_signal() -> None:
+        if stopped.done():
+            progress.leave()
+            if progress.saga_id:
+                note(f"resume with: {resume_line(progress.saga_id, settings, session=progress.session)}")
+            sys.stderr.flush()
+            # At once: not even threads that still run a tool are waited for. The journal has their intents.
+            os._exit(exit_codes.INTERRUPTED)
+        stopped.set_result(None)
+        progress.say("stopping: calls in flight are awaited and journalled, nothing new starts (again to end at once)")
+
+    on_stop_signals(on_signal)
+
+
+def on_stop_signals(callback: Callable[[], None]) -> None:
+    """Have ``callback`` called in the running loop at Ctrl-C and at SIGTERM, each time."""
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(name, callback)
+        except NotImplementedError:  # an event loop of Windows
+            signal.signal(name, lambda *_: loop.call_soon_threadsafe(callback))
+
+
+def stands(error: Interrupted, settings: Settings, *, session: bool = False) -> Interrupted:
+    """What an interrupted command says about its saga, if it had one already."""
+    saga_id = error.context.get("saga_id")
+    if saga_id is None:
+        return error
+    return Interrupted(
+        f"interrupted; what saga {saga_id} has done is journalled",
+        hint=f"resume with: {resume_line(saga_id, settings, session=session)}",
+        saga_id=saga_id,
+    )
+
+
+def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None, full: bool = False) -> int:
+    """Print where the saga stands, as ``show`` prints it; returns the exit code."""
+    from saga_engine.cli.render import summary_lines
+    from saga_engine.cli.render_calls import has_traceback
+
+    body: dict[str, Any] = found.outcome.to_dict(full=full)
+    saga_id = found.outcome.saga_id
+    if as_json:
+        document(body)
+    else:
+        unread = found.unread and not found.elsewhere
+        data("\n".join(summary_lines(body, settings, unread=unread)))
+        if found.elsewhere:
+            note("hint: another live process drives this saga; where it stands: " + show_line(saga_id, settings))
+        elif unread:
+            go_on = resume_line(saga_id, settings, session="session" in body)
+            note(f"hint: it is recorded; a worker acts on it, or: {go_on}")
+        if has_traceback(body):
+            note(f"hint: a tool raised an unforeseen exception; where: {show_line(saga_id, settings)} --debug")
+    return found.exit_code if code is None else code

@@ -1,0 +1,45 @@
+"""``saga show --follow``: a saga's records as they become durable, whoever drives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from saga_engine.settings import Settings
+
+#: With these a saga rests or has ended: what comes next is somebody's answer, or nothing.
+_RESTS: Final = frozenset({"SagaCompleted", "SagaCompensated", "SagaAbandoned", "SagaEscalated"})
+
+
+def follow_saga(settings: Settings, saga_id: str) -> None:
+    """Print a line for each record until the saga has ended or rests. Raises ``SagaNotFound``."""
+    import asyncio
+
+    from saga_engine.cli.temporal import ask_there
+
+    if settings.engine:
+        ask_there(settings, None, lambda coordinator: _follow(coordinator, saga_id))
+    else:
+        asyncio.run(_there(settings, saga_id))
+
+
+async def _there(settings: Settings, saga_id: str) -> None:
+    from saga_engine.cli.read_only import looking
+
+    async with looking(settings, saga_id) as coordinator:
+        await _follow(coordinator, saga_id)
+
+
+async def _follow(coordinator: Any, saga_id: str) -> None:
+    from saga_engine.cli.history import row_of
+    from saga_engine.cli.output import note, shown
+
+    length = len(await coordinator.history(saga_id)) - 1
+    async for record in coordinator.follow(saga_id):
+        seq, at, kind, step, details = row_of(record)
+        about = f" step {step}" if step else ""
+        note(shown(f"{seq:>4}  {at}  {kind}{about}  {details}".rstrip(), 300))
+        if record["seq"] < length:
+            continue  # what came before is told as it was, also where the saga rested
+        if kind in _RESTS or (record["seq"] == length and (await coordinator.show(saga_id)).status == "ESCALATED"):
+            return

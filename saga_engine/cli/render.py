@@ -1,0 +1,268 @@
+"""One saga as people read it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.cli import times
+from saga_engine.cli.hints import options_line
+from saga_engine.cli.output import fits, paint, shown, table
+from saga_engine.cli.render_calls import call_lines, calls_of, waiting_lines
+from saga_engine.hooks.messages import answer_line, asks
+
+if TYPE_CHECKING:
+    from saga_engine.settings import Settings
+
+_LISTS = (
+    ("compensated", "compensated"),
+    ("failed", "undo failed"),
+    ("unresolved", "unresolved"),
+    ("left_in_place", "left in place"),
+    ("semantic", "not undone by their own undo, but made up for"),
+)
+_MAX_LISTED = 40
+_OUTPUT_CHARS = 160
+
+
+def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = False) -> list[str]:
+    """All that ``show`` knows: the header, the steps, their outputs, the report, the open questions.
+
+    With ``full`` no output is left out or cut; the body must have been made so.
+    """
+    lines = _header(body)
+    lines += ["", *_steps(body)]
+    lines += _circumstances(body)
+    lines += call_lines(body, full=full)
+    lines += _outputs(body, full=full)
+    report = _report(body)
+    return [*lines, *([""] if report else []), *report, *_questions(body, settings)]
+
+
+def summary_lines(body: Mapping[str, Any], settings: Settings, *, unread: bool = False) -> list[str]:
+    """What a command that drove a saga says at its end: all but the steps.
+
+    With ``unread`` a message was recorded and nobody has read it yet: nobody is asked again what it may answer.
+    """
+    return [*_header(body), *_report(body), *([] if unread else _questions(body, settings))]
+
+
+def _header(body: Mapping[str, Any]) -> list[str]:
+    status = shown(body["status"])
+    lines = [f"saga {shown(body['saga_id'])}: {paint(status)}"]
+    if body["goal"]:
+        lines.append(f"goal: {shown(body['goal'], 300)}")
+    took = times.between(body["started_ms"], body["ended_ms"])
+    ended = f", ended {times.local(body['ended_ms'])} ({took})" if body["ended_ms"] else ""
+    lines.append(f"started {times.local(body['started_ms'])}{ended}; {_standing(body)}")
+    error = body["error"]
+    if error:
+        about = f" (step {shown(error['step_id'])})" if "step_id" in error else ""
+        said = ": ".join(shown(error[name], 500) for name in ("error_code", "message") if error.get(name))
+        lines.append(f"reason: {shown(error['code'])}{about}{': ' if said else ''}{said}")
+        if error.get("suggestion"):
+            lines.append(f"suggestion: {shown(error['suggestion'], 500)}")
+    return lines
+
+
+def _standing(body: Mapping[str, Any]) -> str:
+    """How many steps stand in the world, whatever became of their undo; and of how many that is not known."""
+    report, steps = body["report"], body["steps"]
+    left = {str(step_id) for name in ("failed", "left_in_place") for step_id in report[name]}
+    doubtful = {str(step_id) for step_id in report["unresolved"]}
+    stands = {str(step["step_id"]) for step in steps if step["status"] == "SUCCEEDED"} | left
+    may = len(doubtful - stands)
+    return f"{len(stands)} of {len(steps)} steps stand" + (f", {may} may stand" if may else "")
+
+
+_STEP_TITLES = ("STEP", "NAME", "TOOL", "STATUS", "TRIES", "TOOK", "ERROR")
+
+
+def _steps(body: Mapping[str, Any]) -> list[str]:
+    """The table of the steps; errors stand below it where it would be too wide for the terminal."""
+    rows = [row for step in body["steps"] for row in _step_rows(step)]
+    if fits(_STEP_TITLES, rows):
+        return [table(_STEP_TITLES, rows)]
+    lines = [table(_STEP_TITLES[:-1], [row[:-1] for row in rows])]
+    found = [(name, call["error"]) for name, call in calls_of(body) if call["error"]]
+    lines += ["", "errors:"] if found else []
+    lines += [
+        f"  {shown(name)}: {shown(error['error_code'], 100)}: {shown(error['message'], 500)}"
+        for name, error in found[:_MAX_LISTED]
+    ]
+    return lines + ([f"  and {len(found) - _MAX_LISTED} more; --json has them all"] if len(found) > _MAX_LISTED else [])
+
+
+def _step_rows(step: Mapping[str, Any]) -> list[list[Any]]:
+    rows = [_row(step, str(step["step_id"]))]
+    if step["compensation"] is not None:
+        rows.append(_row(step["compensation"], "  undo"))
+    return rows
+
+
+def _row(call: Mapping[str, Any], name: str) -> list[Any]:
+    error = call["error"]
+    said = f"{error['error_code']}: {error['message']}" if error else ""
+    took = "-" if call["took_ms"] is None else times.duration(call["took_ms"])
+    return [name, call["name"], call["tool"], call["status"], str(call["attempts"]), took, said]
+
+
+def _circumstances(body: Mapping[str, Any]) -> list[str]:
+    """One line for whatever was out of the ordinary about a step and is not in the table."""
+    made_up: dict[Any, list[Any]] = {}
+    for step in body["steps"]:
+        if "remedies" in step:
+            made_up.setdefault(step["remedies"], []).append(step["step_id"])
+    found = [
+        f"  step {shown(step['step_id'])}: {words}"
+        for step in body["steps"]
+        for words in _remarks(step, made_up.get(step["step_id"], ()))
+    ]
+    more = [f"  and {len(found) - _MAX_LISTED} more; --json has them all"] if len(found) > _MAX_LISTED else []
+    notes = [*found[:_MAX_LISTED], *more, *waiting_lines(body)]
+    return ["", "notes:", *notes] if notes else []
+
+
+def _remarks(step: Mapping[str, Any], remedies: Sequence[Any]) -> Iterator[str]:
+    if "fallback" in step:
+        yield f"its fallback {step['fallback']['number']} was taken: {shown(step['fallback']['tool'], 80)}"
+    if "parked" in step:
+        often = "once" if step["parked"] == 1 else f"{step['parked']} times"
+        yield f"parked {often}, because its tool could not be reached"
+    if step["status"] == "BLOCKED":
+        yield "blocked, which is not failed: nothing was called"
+    if "via" in step:
+        yield known_by(step["via"], step.get("source", ""), step.get("age_ms"))
+    if "handed_to" in step:
+        yield f"what it did belongs to saga {shown(step['handed_to'], 128)}"
+    if "remedies" in step:
+        yield f"added to make up for step {shown(step['remedies'])}"
+    if remedies:
+        outcome = "made up for" if step.get("remedied") else "to be made up for"
+        yield f"{outcome} by step {', '.join(shown(other) for other in remedies[:_MAX_LISTED])}"
+
+
+def known_by(via: str, source: str, age_ms: int | None) -> str:
+    """How a result is known that is not the answer to the step's own call."""
+    age = "" if age_ms is None else f", {times.duration(age_ms)} old"
+    if via == "shared":
+        # The key of the call that had the effect begins with its saga and its step.
+        saga_id, _, rest = source.partition(":")
+        step = rest.partition(":")[0]
+        return f"the result of an identical call by saga {shown(saga_id, 128)}, step {shown(step, 64)}{age}"
+    if via == "fork":
+        return f"taken over from {shown(source, 200)}: what it did belongs to this saga"
+    if via == "cache":
+        return f"the last good result{age}"
+    if via == "decision":
+        return "happened, as a person says"
+    return f"happened, as its {shown(via, 20)} says"
+
+
+def _outputs(body: Mapping[str, Any], *, full: bool) -> list[str]:
+    """One line for each output, as JSON."""
+    found = [(name, call) for name, call in calls_of(body) if call["output"] is not None]
+    listed = found if full else found[:_MAX_LISTED]
+    lines = ["", "outputs:"] if found else []
+    for name, call in listed:
+        text = json.dumps(call["output"], ensure_ascii=False, separators=(",", ":"))
+        ref = call.get("output_ref")
+        size = f" ({size_words(ref['bytes'])}; --full shows the whole)" if ref else ""
+        lines.append(f"  {shown(name)}: {shown(text, sys.maxsize if full else _OUTPUT_CHARS)}{size}")
+    if len(found) > len(listed):
+        lines.append(f"  and {len(found) - len(listed)} more; --full or --json has them all")
+    return lines
+
+
+def size_words(size_bytes: int) -> str:
+    """A size as people read it."""
+    if size_bytes < 1_000_000:
+        return f"{size_bytes / 1000:.1f} kB"
+    return f"{size_bytes / 1_000_000:.1f} MB"
+
+
+def _report(body: Mapping[str, Any]) -> list[str]:
+    report = body["report"]
+    if body["status"] in ("PENDING", "RUNNING", "ESCALATED") and report["clean"]:
+        return []  # it has not ended, and there is nothing to be clean of yet
+    lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
+    for name, words in _LISTS:
+        steps = report.get(name)
+        if steps:
+            more = f" and {len(steps) - _MAX_LISTED} more" if len(steps) > _MAX_LISTED else ""
+            lines.append(f"  {words}: {', '.join(shown(step) for step in steps[:_MAX_LISTED])}{more}")
+    return lines
+
+
+def _questions(body: Mapping[str, Any], settings: Settings) -> list[str]:
+    questions = body["questions"]
+    lines: list[str] = []
+    for question in questions[:_MAX_LISTED]:
+        lines += ["", *question_lines(body["saga_id"], question, settings, session="session" in body)]
+    if len(questions) > _MAX_LISTED:
+        lines += ["", f"and {len(questions) - _MAX_LISTED} more questions; --json has them all"]
+    return lines
+
+
+def question_lines(
+    saga_id: str,
+    question: Mapping[str, Any],
+    settings: Settings,
+    *,
+    session: bool = False,
+    more: Sequence[str] = (),
+) -> list[str]:
+    """An open question with what is known and the command lines that answer it; ``more`` stands before those."""
+    step = shown(question["step_id"])
+    direction = "undo of step" if question["direction"] == "compensate" else "step"
+    subject = f"{direction} {step} ({shown(question['tool'])})"
+    kind = question["kind"]
+    lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {asks(kind)}"]
+    if question["error"]:
+        lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
+    if kind == "approval":
+        lines += _asked(question)
+    if kind == "remedy":
+        lines += _proposed(question)
+    lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
+    lines += [*more, "  answer with one of:"]
+    return [
+        *lines,
+        *(f"    {answer_of(saga_id, question, option, settings, session=session)}" for option in question["options"]),
+    ]
+
+
+def _asked(question: Mapping[str, Any]) -> list[str]:
+    """The exact call that a person is asked to approve."""
+    params = question["params"]
+    said = "cannot be shown now" if params is None else shown(json.dumps(params, ensure_ascii=False))
+    lines = [f"  params of the call: {said}", f"  digest of the call: {shown(question['call'])}"]
+    if question["rule"]:
+        lines.append(f"  asked by the rule: {shown(question['rule'], 300)}")
+    return [*lines, *_expiry(question)]
+
+
+def _proposed(question: Mapping[str, Any]) -> list[str]:
+    """The exact steps that a person is asked to approve."""
+    steps = question["steps"] or []
+    lines = ["  the proposed steps:" if steps else "  the proposed steps cannot be shown now"]
+    for step in steps:
+        params = json.dumps(step.get("params", {}), ensure_ascii=False)
+        lines.append(f"    step {shown(step.get('step_id', ''))} {shown(step.get('tool', ''))}: {shown(params)}")
+    return [*lines, f"  digest of the steps: {shown(question['call'])}", *_expiry(question)]
+
+
+def _expiry(question: Mapping[str, Any]) -> list[str]:
+    if not question["expires_ms"]:
+        return []
+    return [f"  denied unless answered before {times.local(question['expires_ms'])}"]
+
+
+def answer_of(
+    saga_id: str, question: Mapping[str, Any], option: str, settings: Settings, *, session: bool = False
+) -> str:
+    """The command line to type; the tools of a session are its agent's, which goes on with the answer."""
+    given = options_line(settings, tools=settings.names_tools or not session)
+    return answer_line(saga_id, str(question["step_id"]), question["direction"], option, given)

@@ -1,0 +1,94 @@
+"""A fork as people see it: what it would take over, run and leave, and how two sagas go on at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.cli import times
+from saga_engine.cli.output import shown, table
+from saga_engine.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from saga_engine.core.records import Record
+    from saga_engine.runtime.fork import Fork
+
+_SHORT: Final = 12
+_MAX_LISTED: Final = 40
+_FATE: Final = {
+    "none": "that saga has ended: they stand",
+    "due": "that saga undoes them",
+    "done": "that saga undoes them",
+}
+
+
+def fork_lines(fork: Fork) -> list[str]:
+    """What is taken over, from where, what runs, and what stays behind."""
+    about = f"saga {shown(fork.saga_id)}: a fork of saga {shown(fork.of)}"
+    lines = [f"{about}, begun already: it goes on" if fork.begun else about]
+    names = {step.key: step.name for step in fork.compiled.steps}
+    tools = {step.key: step.tool for step in fork.compiled.steps}
+    rows = [
+        [
+            each.step,
+            names[each.step],
+            tools[each.step],
+            "taken over",
+            each.source,
+            each.fingerprint[:_SHORT],
+        ]
+        for each in fork.plan.taken[:_MAX_LISTED]
+    ]
+    rows += [[key, names[key], tools[key], "runs", "", ""] for key in fork.plan.runs[:_MAX_LISTED]]
+    lines.append(table(["STEP", "NAME", "TOOL", "WHAT", "FROM", "FINGERPRINT"], rows, limit_chars=100))
+    lines += list(_more(fork))
+    if fork.plan.left:
+        fate = _FATE[fork.handover]
+        lines.append(f"stay with saga {shown(fork.of)}: {_listed('step', fork.plan.left)} ({fate})")
+    return lines
+
+
+def _more(fork: Fork) -> Iterator[str]:
+    for what, steps in (("taken over", fork.plan.taken), ("run", fork.plan.runs)):
+        if len(steps) > _MAX_LISTED:
+            yield f"and {len(steps) - _MAX_LISTED} more that are {what}; --json has them all"
+
+
+def _listed(noun: str, keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _MAX_LISTED} more" if len(keys) > _MAX_LISTED else ""
+    return f"{noun}{'' if len(keys) == 1 else 's'} {', '.join(shown(key, 64) for key in keys[:_MAX_LISTED])}{more}"
+
+
+class ForkProgress(Progress):
+    """Live progress of a fork. What the other saga does meanwhile is told in lines of its own.
+
+    ``fork_id`` is the new saga's id from the moment on when it is chosen, before that an empty text.
+    """
+
+    def __init__(self, of: str) -> None:
+        super().__init__(f"fork of saga {of}", {})
+        self.fork_id = ""
+        self._of = Progress.of_many()
+
+    def chosen(self, fork: Fork) -> None:
+        """Show what is going to happen; nothing has run yet."""
+        self.fork_id = fork.saga_id
+        steps = [{"step_id": step.key, "name": step.name, "status": "PENDING"} for step in fork.compiled.steps]
+        self.start_from({"steps": steps})
+        for line in fork_lines(fork):
+            self.say(line)
+
+    def observe(self, saga_id: str, record: Record) -> None:
+        """Take note of a record of either saga."""
+        if saga_id == self.fork_id:
+            super().observe(saga_id, record)
+        else:
+            self._other(saga_id, record)
+
+    def _other(self, saga_id: str, record: Any) -> None:
+        kind = type(record).__name__
+        undone = kind == "StepSucceeded" and record.direction != "forward"
+        if undone:
+            self.say(f"{times.clock(record.at)}  saga {shown(saga_id)}: step {shown(record.step, 64)} undone")
+        else:
+            self._of.observe(saga_id, record)

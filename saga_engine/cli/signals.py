@@ -1,0 +1,50 @@
+"""What ``cancel``, ``resolve`` and ``amend`` share: a message is recorded first, and then the saga goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saga_engine.api import Coordinator
+    from saga_engine.cli.drive import Driven
+    from saga_engine.runtime.result import Outcome
+    from saga_engine.settings import Settings
+
+
+def answer(
+    saga_id: str,
+    post: Callable[[Coordinator], Awaitable[Outcome]],
+    settings: Settings,
+    *,
+    what: str,
+    as_json: bool,
+) -> int:
+    """Post the message and drive the saga on, which needs its tools; returns the exit code.
+
+    Raises ``Interrupted``, and ``ToolMissing`` or ``SecretMissing``: the message is recorded, but it cannot go on here.
+    """
+    from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.hints import resume_line
+    from saga_engine.cli.options import registry_for
+    from saga_engine.cli.progress import Progress
+    from saga_engine.errors import Interrupted, SecretMissing, ToolMissing
+
+    registry = registry_for(settings)
+    progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
+
+    async def work(coordinator: Coordinator) -> Driven:
+        progress.start_from((await coordinator.show(saga_id)).body)
+        return await driven(coordinator, saga_id, post(coordinator))
+
+    try:
+        found = drive(settings, registry, work, progress)
+    except Interrupted as error:
+        raise stands(error, settings, session=progress.session) from error
+    except (ToolMissing, SecretMissing) as error:
+        raise type(error)(
+            f"{what} is recorded, but the saga cannot go on here: {error.message}",
+            hint=f"go on with: {resume_line(saga_id, settings, session=progress.session)}",
+            **error.context,
+        ) from error
+    return finish(found, settings, as_json=as_json)

@@ -1,0 +1,159 @@
+"""``evolve(state, record) -> state``: what a fact changes.
+
+No clock, no dice, no I/O: the same records always give the same state. The state is changed in place and returned;
+whoever folds a journal owns its state (a copy for each record would make a saga of N steps cost N²). Each kind of
+record has one handler; a pair of state and trigger that the tables do not have raises ``JournalUnreadable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, ErrorInfo
+from saga_engine.core.evolve import amendments, calls, compensation, escalation
+from saga_engine.core.evolve.transition import move, turn_saga
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.state import State
+from saga_engine.errors import JournalUnreadable
+from saga_engine.plan.compiled import CompiledPlan
+
+
+def begin(started: r.SagaStarted, plan: CompiledPlan, growth: Growth | None = None) -> State:
+    """The state after the first record; without ``growth`` nothing can be added to the plan."""
+    return State(started, plan, growth)
+
+
+def fold(records: Iterable[r.AnyRecord], plan: CompiledPlan, growth: Growth | None = None) -> State:
+    """The state after all records; the first must be ``SagaStarted``."""
+    iterator = iter(records)
+    started = next(iterator, None)
+    if not isinstance(started, r.SagaStarted):
+        raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+    state = begin(started, plan, growth)
+    for record in iterator:
+        evolve(state, record)
+    return state
+
+
+def evolve(state: State, record: r.AnyRecord) -> State:
+    """The state after ``record``. Raises ``JournalUnreadable`` if the record cannot follow."""
+    state.at = record.at
+    try:
+        _HANDLERS[type(record)](state, record)
+    except KeyError as error:
+        raise JournalUnreadable(
+            f"{type(record).__name__} cannot follow in saga {state.saga_id} ({state.status}): {error}",
+            hint="the journal was written by another engine or changed by hand",
+        ) from error
+    return state
+
+
+_ANSWER_LOST = "the process that made the call ended, or lost its lease, before the answer was recorded"
+
+
+def _resumed(state: State, record: r.SagaResumed) -> None:
+    state.epoch = record.epoch
+    for index, direction in list(state.in_flight):
+        call = state.steps[index].call(direction)
+        if call.phase == "queued":
+            calls.never_made(state, index, direction, record.at)
+            continue
+        call.crashes += 1  # a probe that nobody heard counts as one, too: it may be what ended the process
+        if call.phase == "probing":
+            call.probes -= 1  # it is not one that could not tell
+        else:
+            call.sent = call.lost = True
+            call.called_at = 0  # when it ended, nobody knows
+        calls.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)
+    for question, alert in list(state.alerts.items()):
+        crashes = alert.crashes + alert.in_flight
+        state.alerts[question] = alert._replace(due=record.at, in_flight=False, crashes=crashes)
+    for index, kind in list(state.asking.items()):  # whatever was answered is lost: ask again
+        del state.asking[index]
+        state.ask_crashes[index] = state.ask_crashes.get(index, 0) + 1
+        if kind != "replan":
+            state.to_escalate[index, COMPENSATE] = kind
+
+
+def _stopping(reason: str) -> Callable[[State, Any], None]:
+    def handler(state: State, _: Any) -> None:
+        state.failing = reason
+        state.to_replan = None
+        if state.status == t.ESCALATED:
+            turn_saga(state, "answer_forward")
+
+    return handler
+
+
+def _session_closed(state: State, record: r.SessionClosed) -> None:
+    state.open = False
+    if record.reason and state.failing is None:
+        state.failing = record.reason
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+
+
+def _turning(trigger: str) -> Callable[[State, Any], None]:
+    def handler(state: State, record: Any) -> None:
+        turn_saga(state, trigger)
+        if state.status in t.SAGA_FINAL:
+            state.ended_at = record.at
+            state.ready.clear()
+            for open_things in (state.questions, state.alerts, state.notices, state.expiring, state.reminders):
+                open_things.clear()
+            # A step that never ran has been skipped; the walk over all steps happens once, at the end.
+            for step in state.steps:
+                if step.status == t.PENDING:
+                    move(step, "skip")
+
+    return handler
+
+
+def _nothing(_state: State, _record: Any) -> None:
+    """The record is for readers; it changes nothing."""
+
+
+_HANDLERS: dict[type, Callable[[State, Any], None]] = {
+    r.StepIntended: calls.intended,
+    r.StepQueued: calls.queued,
+    r.StepBegun: calls.begun,
+    r.StepSucceeded: calls.succeeded,
+    r.StepRetryScheduled: calls.retry_scheduled,
+    r.StepFailed: calls.failed,
+    r.StepBlocked: calls.blocked,
+    r.FallbackChosen: calls.fallback_chosen,
+    r.StepParked: calls.parked,
+    r.StepInDoubt: calls.in_doubt,
+    r.ProbeIntended: calls.probe_intended,
+    r.ProbeFailed: calls.probe_failed,
+    r.CompensationRequested: calls.compensation_requested,
+    r.CompensationStarted: compensation.compensation_started,
+    r.CompensationRefused: compensation.compensation_refused,
+    r.StepEscalated: escalation.escalated,
+    r.DecisionMade: escalation.decided,
+    r.ApprovalExpired: escalation.approval_expired,
+    r.StepsAdded: amendments.steps_added,
+    r.CallAdded: amendments.call_added,
+    r.RolledBack: compensation.rolled_back,
+    r.SessionClosed: _session_closed,
+    r.StepTakenOver: calls.taken_over,
+    r.HandedOver: escalation.handed_over,
+    r.PlannerAsked: amendments.planner_asked,
+    r.PlannerGaveUp: amendments.planner_gave_up,
+    r.RemedyProposed: amendments.remedy_proposed,
+    r.CancelRequested: escalation.cancel_requested,
+    r.MessageRefused: _nothing,
+    r.DeadlinePassed: _stopping("deadline"),
+    r.CallLimitReached: _stopping("call-limit"),
+    r.SagaResumed: _resumed,
+    r.AlertIntended: escalation.alert_intended,
+    r.AlertSent: escalation.alert_sent,
+    r.AlertFailed: escalation.alert_failed,
+    r.SagaCompleted: _turning("complete"),
+    r.SagaCompensated: _turning("compensated"),
+    r.SagaEscalated: _turning("escalate"),
+    r.SagaAbandoned: _turning("abandon"),
+}

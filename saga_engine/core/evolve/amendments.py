@@ -1,0 +1,181 @@
+"""Plans that grow: steps that are added, and steps that make up for one that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD
+from saga_engine.core.evolve import compensation
+from saga_engine.core.evolve.transition import index_of, move, turn_saga
+from saga_engine.core.plan_growth import Added
+from saga_engine.core.state import Proposal, State, StepState
+from saga_engine.errors import JournalUnreadable
+from saga_engine.plan.amendments import Addition
+from saga_engine.plan.values import digest
+
+
+def steps_added(state: State, record: r.StepsAdded) -> None:
+    """Somebody, or a model that was asked for another way, added steps."""
+    addition = Addition(record.steps, tuple(record.dropped))
+    if state.to_replan is not None and record.written is not None:
+        state.asking.pop(state.to_replan, None)
+        state.to_replan = None
+        state.replans += 1
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_forward")  # it waited for a person, and now has something to do besides
+    _mark(state, record.sensitive)
+    _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
+
+
+def call_added(state: State, record: r.CallAdded) -> None:
+    """An agent makes a call: its step waits for nothing. The plan of a session is its own, so it grows in place."""
+    if state.growth is None:
+        raise JournalUnreadable("a call was added to this saga, and nobody said how its plan grows")
+    plan = state.plan
+    compiled = state.growth.call(record, len(plan.steps), plan.by_key)
+    plan.steps.append(compiled)
+    plan.by_key[compiled.key] = compiled.index
+    # What it came after does not list it in ``dependents``: in a session no step waits for another.
+    state.steps.append(StepState(0))
+    state.remaining += 1
+    state.ready[compiled.index] = None
+    if record.tool_digest and state.tools.get(record.tool) != record.tool_digest:
+        state.tools = {**state.tools, record.tool: record.tool_digest}
+    _mark(state, record.sensitive)
+    if state.status == t.PENDING:
+        turn_saga(state, "go")
+
+
+def _mark(state: State, sensitive: Mapping[str, list[str]]) -> None:
+    """More params are sensitive; none stops being so, whatever its tool says later."""
+    for tool, names in sensitive.items():
+        known = state.sensitive.get(tool, ())
+        if not set(names) <= set(known):
+            state.sensitive = {**state.sensitive, tool: sorted({*known, *names})}
+
+
+def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
+    """Add steps to the plan; returns how many."""
+    if state.growth is None:
+        raise JournalUnreadable("steps were added to this saga, and nobody said how its plan grows")
+    state.added.append(added)
+    state.plan = state.growth.compile(state.added)
+    state.tools = {**state.tools, **tools}
+    for key in added.addition.dropped:
+        _drop(state, state.plan.by_key[key])
+    first = len(state.steps)
+    new = state.plan.steps[first:]
+    state.steps.extend(StepState(0) for _ in new)
+    for compiled in new:
+        step = state.steps[compiled.index]
+        step.waits = sum(1 for other in compiled.deps if state.steps[other].status != t.SUCCEEDED)
+        if compiled.remedies is None:
+            state.remaining += 1
+        if not step.waits:
+            state.ready[compiled.index] = None
+    return len(new)
+
+
+def _drop(state: State, index: int) -> None:
+    """The step is not wanted any more; one that has begun cannot be dropped, so its record would not have been made."""
+    step = state.steps[index]
+    state.remaining -= 1
+    if step.status == t.PENDING:
+        move(step, "skip")
+        state.ready.pop(index, None)
+        state.waiting.pop((index, FORWARD), None)
+    elif index in state.failed:
+        state.failed.remove(index)
+
+
+def planner_asked(state: State, record: r.PlannerAsked) -> None:
+    """A model is being asked; until it answers, nobody else is."""
+    index = index_of(state, record)
+    if record.purpose == "replan":
+        state.asking[index] = "replan"
+        state.replan_saw = len(state.steps)
+        return
+    state.asking[index] = state.to_escalate.pop((index, COMPENSATE))
+
+
+def overtaken(state: State) -> bool:
+    """Whether steps were added while a model was asked for another way: it does not know of them."""
+    return len(state.steps) > state.replan_saw
+
+
+def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
+    """No steps came of it: a person is asked, or the saga turns around."""
+    index = index_of(state, record)
+    kind = state.asking.pop(index, "")
+    state.ask_crashes.pop(index, None)
+    if record.purpose == "compensate":
+        state.steps[index].settled_ask = True
+        state.to_escalate[index, COMPENSATE] = kind
+        return
+    if state.to_replan is not None and not (kind and overtaken(state)):  # else it is asked anew
+        state.to_replan = None
+        if state.failing is None:
+            state.failing = "step-failed"
+
+
+def remedy_proposed(state: State, record: r.RemedyProposed) -> None:
+    """Steps are proposed: they are taken up, or a person is asked first."""
+    index = index_of(state, record)
+    kind = state.asking.pop(index, "")
+    state.ask_crashes.pop(index, None)
+    step = state.steps[index]
+    step.settled_ask = True
+    addition = Addition(record.steps, (), record.step)
+    added = Added(addition, record.undos, frozenset(record.reads))
+    _mark(state, record.sensitive)
+    state.proposals[index] = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
+    if record.auto:
+        _take_up(state, index)
+    else:
+        state.to_escalate[index, COMPENSATE] = "remedy"
+
+
+def _take_up(state: State, index: int) -> None:
+    proposal = state.proposals.pop(index)
+    state.steps[index].open_remedies = _grow(state, proposal.added, proposal.tools)
+
+
+def remedy_judged(state: State, index: int, *, approved: bool) -> None:
+    """A person approved or denied the proposed steps, or nobody did in time."""
+    move(state.steps[index], "undo_failed")
+    if approved:
+        _take_up(state, index)
+    else:
+        state.to_escalate[index, COMPENSATE] = state.proposals.pop(index).kind
+
+
+def remedy_happened(state: State, stuck: int) -> None:
+    """One of the steps that make up for ``stuck`` has happened; with the last of them, ``stuck`` is compensated."""
+    step = state.steps[stuck]
+    if not step.open_remedies:  # another of its remedies has failed, and a person is or was asked about it
+        if not step.returning:
+            compensation.ask_about_remedies(state, stuck)
+        return
+    step.open_remedies -= 1
+    if not step.open_remedies:
+        move(step, "remedied")
+        step.remedied = True
+        compensation.end_undo(state, stuck)
+
+
+def remedy_failed(state: State, stuck: int) -> None:
+    """What was to make up for a step came to nothing. No model is asked again: a person is."""
+    step = state.steps[stuck]
+    if not step.open_remedies:
+        return
+    step.open_remedies = 0
+    for compiled in state.plan.steps:
+        if compiled.remedies != stuck:
+            continue
+        compensation.close_call(state, compiled.index)
+        if state.steps[compiled.index].status == t.PENDING:
+            move(state.steps[compiled.index], "skip")
+            state.ready.pop(compiled.index, None)
+    state.to_escalate[stuck, COMPENSATE] = "undo-failed" if state.undoing(stuck) is not None else "undo-missing"

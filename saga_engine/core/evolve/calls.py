@@ -1,0 +1,331 @@
+"""What the records of calls change: intended, done, not done, refused, in doubt, or served by another call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.evolve import amendments, compensation
+from saga_engine.core.evolve.transition import index_of, move, settle, turn_saga
+from saga_engine.core.state import Alerting, CallState, Notice, State, StepState
+from saga_engine.plan.compiled import CompiledStep
+
+
+def intended(state: State, record: r.StepIntended) -> None:
+    """A call is about to be made."""
+    index = state.plan.by_key[record.step]
+    direction = record.direction
+    step = state.steps[index]
+    place = (index, direction)
+    if direction == FORWARD:
+        call = step.forward
+        move(step, "intend")
+        state.ready.pop(index, None)
+        state.calls += 1
+        if state.status == t.PENDING:
+            turn_saga(state, "go")
+    else:
+        call = step.call(COMPENSATE)
+        call.params = record.params
+        move(step, "undo")
+        state.undo_ready.pop(index, None)
+        if state.doubts or state.waiting:
+            # An undo of a step in doubt settles the doubt by making its absence certain.
+            state.doubts.pop((index, FORWARD), None)
+            state.waiting.pop((index, FORWARD), None)
+    call.attempt = record.attempt
+    call.tries += 1
+    call.approved = call.lost = False
+    call.phase = "in_flight"
+    call.called_at = record.at
+    if not call.first_at:
+        call.first_at = record.at
+    if state.doubts or state.waiting:
+        state.waiting.pop(place, None)
+        state.doubts.pop(place, None)
+    state.in_flight[place] = None
+
+
+def queued(state: State, record: r.StepQueued) -> None:
+    """A call that was intended waits, and has not been made."""
+    _in_flight(state, record, "in_flight").phase = "queued"
+
+
+def begun(state: State, record: r.StepBegun) -> None:
+    """A call that waited is about to be made."""
+    _in_flight(state, record, "queued").phase = "in_flight"
+
+
+def _in_flight(state: State, record: r.StepQueued | r.StepBegun, phase: str) -> CallState:
+    """The call that is under way and stands in this phase; raises ``KeyError``."""
+    call = state.steps[index_of(state, record)].call(record.direction)
+    if call.phase != phase:
+        raise KeyError(f"the call of step {record.step} is {call.phase}")
+    return call
+
+
+def never_made(state: State, index: int, direction: Direction, at: int) -> None:
+    """The process ended while the call waited: it was not made, and its attempt was none."""
+    call = state.steps[index].call(direction)
+    _take_back(state, call, direction)
+    if call.doubtful:  # an earlier attempt may have happened all the same
+        call.lost = True
+        doubt(state, index, direction, None, None)
+        return
+    state.in_flight.pop((index, direction))
+    call.phase = "waiting"
+    state.waiting[index, direction] = at
+
+
+def succeeded(state: State, record: r.StepSucceeded) -> None:
+    """A call happened."""
+    index = state.plan.by_key[record.step]
+    step = state.steps[index]
+    settle(state, step, index, record.direction, record.at)
+    if record.direction == FORWARD:
+        move(step, "succeed")
+        step.source = record.source
+        step.age_ms = record.age_ms
+        happened(state, index, step, record.output, record.via)
+    else:
+        move(step, "undone")
+        step.undo_output = record.output
+        compensation.end_undo(state, index)
+
+
+def happened(state: State, index: int, step: StepState, output: Any, via: str) -> None:
+    """A forward call happened: what waited for it can go on."""
+    step.output = output
+    step.via = via
+    state.happened += 1
+    step.happened_nth = state.happened
+    compiled = state.plan.steps[index]
+    if compiled.remedies is not None:
+        _release_dependents(state, compiled)
+        amendments.remedy_happened(state, compiled.remedies)
+        return
+    state.remaining -= 1
+    if state.backward:
+        compensation.undo_turn(state, index)
+        return
+    _release_dependents(state, compiled)
+
+
+def _release_dependents(state: State, compiled: CompiledStep) -> None:
+    steps = state.steps
+    for dependent in compiled.dependents:
+        waiter = steps[dependent]
+        waiter.waits -= 1
+        if not waiter.waits and waiter.status == t.PENDING:
+            state.ready[dependent] = None
+
+
+def taken_over(state: State, record: r.StepTakenOver) -> None:
+    """The step happened in another saga, which has handed its effect over."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    state.ready.pop(index, None)
+    move(step, "take_over")
+    step.source = record.source
+    step.taken_key = record.key
+    step.using = record.fallback
+    step.forward.ended_at = record.at
+    happened(state, index, step, record.output, "fork")
+
+
+def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
+    """A call was not done and is made again later."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    call = step.call(record.direction)
+    if not record.counted:
+        call.called_at = 0
+    if call.phase == "probing":
+        call.probes = 0  # it could tell: only those that cannot are counted
+    settle(state, step, index, record.direction, record.at)
+    if step.status == t.IN_DOUBT and record.direction == FORWARD:
+        move(step, "intend")  # a probe said that it did not happen: no doubt is left
+    call.error = record.error
+    call.phase = "waiting"
+    call.crashes = 0
+    if not record.counted:
+        _take_back(state, call, record.direction)
+    state.waiting[index, record.direction] = record.at + record.delay_ms
+
+
+def _take_back(state: State, call: CallState, direction: Direction) -> None:
+    """What was intended was no attempt: it uses up nothing."""
+    call.tries -= 1
+    call.called_nothing()
+    if direction == FORWARD:
+        state.calls -= 1
+
+
+def failed(state: State, record: r.StepFailed) -> None:
+    """A call was not done, for good."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    for queue in (state.ready, state.undo_ready, state.denied):
+        queue.pop(index, None)
+    settle(state, step, index, record.direction, record.at)
+    step.call(record.direction).error = record.error
+    if record.direction == COMPENSATE:
+        move(step, "undo_failed")
+        state.to_escalate[index, COMPENSATE] = "undo-failed"
+        return
+    move(step, "fail")
+    not_done(state, index, ask=state.plan.on_failure == "pause")
+
+
+def blocked(state: State, record: r.StepBlocked) -> None:
+    """A call was not let through."""
+    index = index_of(state, record)
+    if record.direction == FORWARD:
+        state.calls -= 1  # nothing was called
+    state.steps[index].call(record.direction).called_nothing()
+    refused(state, index, record.direction, record.error)
+
+
+def refused(state: State, index: int, direction: Direction, error: ErrorInfo) -> None:
+    """A call was not let through. An earlier attempt that is in doubt stays in doubt: only a person can go on."""
+    step = state.steps[index]
+    call = step.call(direction)
+    if call.doubtful:
+        if direction == COMPENSATE and step.status == t.ESCALATED:
+            move(step, "undo")
+        doubt(state, index, direction, error, None)
+        state.to_escalate[index, direction] = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        return
+    settle(state, step, index, direction, state.at)
+    call.error = error
+    if direction == COMPENSATE:
+        move(step, "undo_failed")
+        state.to_escalate[index, COMPENSATE] = "undo-blocked"
+        return
+    move(step, "block")
+    not_done(state, index, ask=state.plan.on_failure == "pause", reason="blocked")
+
+
+def fallback_chosen(state: State, record: r.FallbackChosen) -> None:
+    """The step is served by another call from here on."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    if not step.using:
+        step.unavailable = record.unavailable
+    _begin_anew(state, index, step, record.error, record.at)
+    step.using = record.fallback
+
+
+def parked(state: State, record: r.StepParked) -> None:
+    """The step waits for better times; people are told the first time."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    if record.in_doubt:  # the same call is repeated under its key, so it stays what it was
+        step.forward.tries = step.forward.probes = 0
+        doubt(state, index, FORWARD, record.error, record.at + record.delay_ms)
+        state.doubts.pop((index, FORWARD), None)
+    else:
+        _begin_anew(state, index, step, record.error, record.at + record.delay_ms)
+        step.using = 0
+    step.parked += 1
+    if record.notice:
+        state.notices[record.notice] = Notice(index, "parked", record.error)
+        state.alerts[record.notice] = Alerting(attempt=0, due=record.at, in_flight=False)
+
+
+def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due: int) -> None:
+    """The step is served by another call from here on: nothing of the last one counts any more but its error."""
+    state.ready.pop(index, None)
+    state.denied.pop(index, None)
+    settle(state, step, index, FORWARD, state.at)
+    if step.status == t.IN_DOUBT:
+        move(step, "intend")
+    call = step.forward
+    call.tries = call.probes = call.crashes = call.first_at = 0
+    call.approval = ""
+    call.error = error
+    call.phase = "waiting"
+    state.waiting[index, FORWARD] = due
+
+
+def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
+    """A forward step is known not to have happened, for good: turn around, or ask."""
+    stuck = state.plan.steps[index].remedies
+    if stuck is not None:
+        amendments.remedy_failed(state, stuck)
+        return
+    if state.session and not state.backward and state.failing is None:
+        state.remaining -= 1  # the agent hears of it, and decides what it means
+        return
+    state.failed.append(index)
+    if state.backward:
+        compensation.undo_turn(state, index)
+    elif state.plan.on_failure == "replan" and state.failing is None and not state.past_pivot and reason != "blocked":
+        state.to_replan = index if state.to_replan is None else state.to_replan
+    elif state.past_pivot or (ask and state.failing is None):
+        state.to_escalate[index, FORWARD] = "step-failed"
+    elif state.failing is None:
+        state.failing = reason
+
+
+def in_doubt(state: State, record: r.StepInDoubt) -> None:
+    """It is not known whether a call happened."""
+    index = index_of(state, record)
+    call = state.steps[index].call(record.direction)
+    call.crashes = 0
+    if not record.counted:
+        _take_back(state, call, record.direction)
+    call.sent = call.sent or record.sent
+    if record.at_work:
+        doubt(state, index, record.direction, record.error, None)
+        del state.doubts[index, record.direction]
+        state.to_escalate[index, record.direction] = "in-doubt" if record.direction == FORWARD else "undo-in-doubt"
+        return
+    doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)
+
+
+def compensation_requested(state: State, _: r.CompensationRequested) -> None:
+    """A call in doubt is to be settled by its undo: the saga turns around."""
+    if state.failing is None:
+        state.failing = "in-doubt"
+
+
+def doubt(state: State, index: int, direction: Direction, error: ErrorInfo | None, due: int | None) -> None:
+    """Leave a call in doubt; the next way to settle it is due at ``due`` (Unix ms), or now."""
+    step = state.steps[index]
+    place = (index, direction)
+    state.in_flight.pop(place, None)
+    call = step.call(direction)
+    call.over(state.at)
+    call.doubtful = True
+    call.error = error or call.error
+    if direction == FORWARD:
+        move(step, "doubt")
+    if due is None:
+        call.phase = "doubt"
+        state.doubts[place] = None
+    else:
+        call.phase = "waiting"
+        state.waiting[place] = due
+
+
+def probe_intended(state: State, record: r.ProbeIntended) -> None:
+    """The other side is about to be asked whether a call happened."""
+    place = (index_of(state, record), record.direction)
+    call = state.steps[place[0]].call(record.direction)
+    call.phase = "probing"
+    call.probes += 1
+    if record.direction == FORWARD:
+        state.calls += 1
+    state.doubts.pop(place, None)
+    state.waiting.pop(place, None)
+    state.in_flight[place] = None
+
+
+def probe_failed(state: State, record: r.ProbeFailed) -> None:
+    """The other side could not tell."""
+    index = index_of(state, record)
+    state.steps[index].call(record.direction).crashes = 0
+    doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)

@@ -1,0 +1,195 @@
+"""The way back: whose turn it is to be undone, and when the undo of a step has ended.
+
+A step is *returning* from the moment its undo is wanted until that has ended; ``undo_open`` counts these steps. Its
+undo ends when nothing is left to do for the step itself **and** the undos of all that come before it on the way back
+have ended. So an undo that failed, waits for its next attempt or is in doubt holds back every step that it follows: in
+a plan these are the steps that it depends on, in a session those that had happened before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
+from saga_engine.core.evolve.transition import move, turn_saga
+from saga_engine.core.state import State
+
+_NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED, t.COMPENSATED})
+
+
+def compensation_started(state: State, record: r.CompensationStarted) -> None:
+    """The saga turns around: what happened is undone, last things first. An undo that is under way goes on."""
+    turn_saga(state, "compensate")
+    state.backward = True
+    state.open = False
+    state.failing = record.reason
+    state.ready.clear()
+    state.undo_ready.clear()
+    _close_forward(state)
+    started: list[int] = []
+    for index, step in enumerate(state.steps):
+        if step.status == t.PENDING:
+            move(step, "skip")
+        elif step.status != t.SKIPPED:  # one that was dropped has been skipped before
+            started.append(index)
+    _send_back(state, started)
+
+
+def rolled_back(state: State, record: r.RolledBack) -> None:
+    """A part of a session is undone, last things first, and the session goes on."""
+    _send_back(state, [state.plan.by_key[key] for key in record.steps])
+
+
+def _send_back(state: State, chosen: Sequence[int]) -> None:
+    """The undos of these steps are wanted, which are all that is returning; settle who waits for whom."""
+    steps = state.steps
+    for index in chosen:
+        steps[index].returning = True
+    state.undo_open = len(chosen)
+    if state.session:
+        _in_reverse(state, chosen)
+    else:
+        for index in chosen:
+            dependents = state.plan.steps[index].dependents
+            steps[index].undo_waits = sum(1 for other in dependents if steps[other].returning)
+    # Those that nothing comes before begin; the rest follow as the undos that they wait for end.
+    for index in [index for index in reversed(chosen) if not steps[index].undo_waits]:
+        undo_turn(state, index)
+
+
+def _in_reverse(state: State, chosen: Sequence[int]) -> None:
+    """An agent's calls are undone one by one, last come first; what may have happened counts as the last of all.
+
+    Nobody said what an agent's calls have to do with each other: two of one turn may have written the same record.
+    """
+    after = -1
+    for index in sorted(chosen, key=lambda index: (state.steps[index].happened_nth or _NOT_KNOWN, index)):
+        step = state.steps[index]
+        step.undo_next, step.undo_waits = after, 1
+        after = index
+    if after >= 0:
+        state.steps[after].undo_waits = 0
+
+
+_NOT_KNOWN = 1 << 62
+
+
+def close_call(state: State, index: int) -> None:
+    """A forward call that did not happen is not wanted any more: no attempt follows, and no question."""
+    step = state.steps[index]
+    if step.forward.doubtful:
+        return
+    asked = [
+        question.id for question in state.questions.values() if (question.step, question.direction) == (index, FORWARD)
+    ]
+    for question in asked:
+        for about in (state.questions, state.alerts, state.expiring, state.reminders):
+            about.pop(question, None)
+    waits = state.waiting.pop((index, FORWARD), None) is not None
+    if waits:
+        step.forward.phase = "idle"
+    if waits or asked:
+        move(step, "fail")
+    if waits and state.plan.steps[index].remedies is None:
+        state.failed.append(index)
+
+
+def _close_forward(state: State) -> None:
+    """What was to be tried again is not; what was asked about steps that did not happen is moot."""
+    places = [place[0] for place in state.waiting if place[1] == FORWARD]
+    places += [question.step for question in state.questions.values() if question.direction == FORWARD]
+    for index in places:
+        close_call(state, index)
+
+
+def undo_turn(state: State, index: int) -> None:
+    """The step has just been settled, or nothing comes before it on the way back any more: go on with it."""
+    step = state.steps[index]
+    if step.undo_waits or not step.returning:
+        return
+    if step.status == t.SUCCEEDED and _has_undo(state, index):
+        _begin_undo(state, index)
+    elif step.status in _NOTHING_TO_UNDO:
+        end_undo(state, index)
+
+
+def _has_undo(state: State, index: int) -> bool:
+    if state.undoing(index) is not None:
+        return True
+    step = state.steps[index]
+    return state.plan.steps[index].semantic and step.via != "shared" and not step.handed_to
+
+
+def _begin_undo(state: State, index: int) -> None:
+    """It is the step's turn to be undone; one whose tool leaves that to a model has nothing to call."""
+    if state.undoing(index) is not None:
+        state.undo_ready[index] = None
+        return
+    step = state.steps[index]
+    step.call(COMPENSATE).error = ErrorInfo("no_undo", "its tool has no undo")
+    move(step, "undo_failed")
+    state.to_escalate[index, COMPENSATE] = "undo-missing"
+
+
+def end_undo(state: State, index: int) -> None:
+    """Nothing is left to do for the step itself; its undo ends, unless others still come before it.
+
+    Iterative: a chain may have thousands of steps.
+    """
+    stack = [index]
+    while stack:
+        at = stack.pop()
+        step = state.steps[at]
+        if not step.returning or step.undo_waits:
+            continue
+        step.returning = False
+        state.undo_open -= 1
+        if state.backward and state.plan.steps[at].kind == "retriable" and step.status == t.SUCCEEDED:
+            state.left_any = True  # an agent's call that cannot be undone, made with its eyes open
+        if step.settled_ask and not step.remedied:
+            ask_about_remedies(state, at)
+        for other in _let_go(state, at):
+            earlier = state.steps[other]
+            if earlier.status == t.SUCCEEDED and _has_undo(state, other):
+                _begin_undo(state, other)
+            elif earlier.status in _NOTHING_TO_UNDO:
+                stack.append(other)
+
+
+def _let_go(state: State, index: int) -> list[int]:
+    """Count the step's undo as ended for those that wait for it; returns those that now have nothing to wait for."""
+    if state.session:
+        behind: Sequence[int] = (state.steps[index].undo_next,) if state.steps[index].undo_next >= 0 else ()
+    else:
+        behind = state.plan.steps[index].deps
+    free: list[int] = []
+    for other in behind:
+        step = state.steps[other]
+        if not step.returning:
+            continue
+        step.undo_waits -= 1
+        if not step.undo_waits:
+            free.append(other)
+    return free
+
+
+def ask_about_remedies(state: State, stuck: int) -> None:
+    """Steps that were to make up for one that has ended without them stand for nothing: a person is told of each."""
+    for compiled in state.plan.steps:
+        step = state.steps[compiled.index]
+        if compiled.remedies == stuck and step.status == t.SUCCEEDED and compiled.key not in state.plan.reads:
+            step.call(COMPENSATE).error = ErrorInfo(
+                "not_needed", f"it was to make up for step {state.plan.steps[stuck].key}, which was settled without it"
+            )
+            move(step, "undo_failed")
+            state.to_escalate[compiled.index, COMPENSATE] = "undo-missing"
+
+
+def compensation_refused(state: State, _: r.CompensationRefused) -> None:
+    """There is no way back: the failed steps become questions."""
+    state.failing = None
+    for index in state.failed:
+        if state.steps[index].status in (t.FAILED, t.BLOCKED):
+            state.to_escalate[index, FORWARD] = "step-failed"

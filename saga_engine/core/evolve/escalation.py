@@ -1,0 +1,185 @@
+"""What people are asked, what they say, and whether they have been told."""
+
+from __future__ import annotations
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
+from saga_engine.core.evolve import amendments, calls, compensation
+from saga_engine.core.evolve.transition import index_of, move, turn_saga
+from saga_engine.core.state import Alerting, OpenQuestion, Reminder, State
+
+
+def escalated(state: State, record: r.StepEscalated) -> None:
+    """A person is asked about a step."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    place = (index, record.direction)
+    for queue in (state.to_escalate, state.doubts, state.waiting, state.in_flight):
+        queue.pop(place, None)
+    state.ready.pop(index, None)
+    state.undo_ready.pop(index, None)
+    move(step, "escalate")
+    call = step.call(record.direction)
+    call.phase = "idle"
+    call.asked += 1
+    asks_first = record.kind == "approval"
+    if asks_first:  # nothing was called
+        call.tries -= 1
+        call.called_nothing()
+        if record.direction == FORWARD:
+            state.calls -= 1
+    if record.expires_ms is not None:
+        state.expiring[record.question] = record.expires_ms
+    state.questions[record.question] = OpenQuestion(
+        id=record.question,
+        step=index,
+        direction=record.direction,
+        kind=record.kind,
+        options=tuple(record.options),
+        error=record.error,
+        at=record.at,
+        call=record.call,
+        expires=record.expires_ms,
+        rule=record.rule,
+    )
+    state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
+
+
+def decided(state: State, record: r.DecisionMade) -> None:
+    """A person answered."""
+    question = _close_question(state, record.question)
+    step = state.steps[question.step]
+    call = step.call(question.direction)
+    if question.kind == "remedy" and record.decision in ("approve", "deny"):
+        amendments.remedy_judged(state, question.step, approved=record.decision == "approve")
+        return
+    if record.decision == "approve":
+        call.approval = question.call
+        call.approval_until = question.expires or 0
+        call.approved = call.insisted or not call.doubtful
+        if not call.approved:  # whether its key is still known, so that it may be repeated at all, is asked anew
+            move(step, "doubt" if question.direction == FORWARD else "undo")
+        call.phase = "waiting"
+        state.waiting[question.step, question.direction] = record.at
+        return
+    if record.decision == "deny":
+        said = f"{record.by or 'a person'} denied the call{f': {record.note}' if record.note else ''}"
+        calls.refused(state, question.step, question.direction, ErrorInfo("approval_denied", said[:1000]))
+        return
+    if record.decision == "retry" or (record.decision == "not-happened" and question.direction == COMPENSATE):
+        call.tries = call.probes = call.crashes = 0
+        call.approval = ""
+        call.approved = call.insisted = True
+        call.phase = "waiting"
+        state.waiting[question.step, question.direction] = record.at
+        if question.step in state.failed:
+            state.failed.remove(question.step)
+        return
+    call.doubtful = False
+    call.ended_at = record.at
+    if record.decision == "leave":
+        move(step, "resolve")
+        step.left = state.left_any = True
+    stuck = state.plan.steps[question.step].remedies
+    if stuck is not None and record.decision == "leave":
+        amendments.remedy_failed(state, stuck)
+        return
+    if question.direction == COMPENSATE:
+        if record.decision != "leave":
+            move(step, "resolve")
+            step.by_hand = True
+        compensation.end_undo(state, question.step)
+    elif record.decision == "happened":
+        move(step, "succeed")
+        calls.happened(state, question.step, step, record.output, "decision")
+    elif record.decision == "not-happened" and _has_another_way(state, question):
+        move(step, "intend")
+        state.denied[question.step] = None
+    elif record.decision == "not-happened":
+        move(step, "fail")
+        calls.not_done(state, question.step, ask=False)
+    elif state.backward:
+        compensation.undo_turn(state, question.step)
+    elif not state.past_pivot and state.failing is None:
+        state.failing = "left"
+
+
+def _has_another_way(state: State, question: OpenQuestion) -> bool:
+    """Whether a call in doubt that did not happen leaves the step a fallback."""
+    if question.kind != "in-doubt" or state.backward or state.failing is not None:
+        return False
+    return bool(state.next_way(question.step, unavailable=True))
+
+
+def _close_question(state: State, name: str) -> OpenQuestion:
+    """A question is answered, one way or the other: the saga goes back on its way."""
+    question = state.questions.pop(name)
+    for about in (state.alerts, state.expiring, state.reminders):
+        about.pop(name, None)
+    turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+    return question
+
+
+def approval_expired(state: State, record: r.ApprovalExpired) -> None:
+    """Nobody answered in time, which denies the call or the steps."""
+    question = _close_question(state, record.question)
+    if question.kind == "remedy":
+        amendments.remedy_judged(state, question.step, approved=False)
+        return
+    error = ErrorInfo("approval_expired", "nobody approved the call in time")
+    calls.refused(state, question.step, question.direction, error)
+
+
+def handed_over(state: State, record: r.HandedOver) -> None:
+    """A fork has taken over what these steps did; the rest of the saga is not wanted any more."""
+    for key in record.steps:
+        state.steps[state.plan.by_key[key]].handed_to = record.to
+    state.to_replan = None
+    if state.failing is None:
+        state.failing = "handed-over"
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+
+
+def cancel_requested(state: State, _: r.CancelRequested) -> None:
+    """Somebody wants the saga undone."""
+    state.to_replan = None
+    if state.failing is None:
+        state.failing = "cancelled"
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_forward")
+
+
+def alert_intended(state: State, record: r.AlertIntended) -> None:
+    """People are about to be told."""
+    alert = state.alerts.get(record.question)
+    known = alert or state.reminders.pop(record.question, None)
+    if known is not None:
+        crashes = 0 if alert is None else alert.crashes
+        state.alerts[record.question] = Alerting(record.attempt, 0, in_flight=True, round=record.round, crashes=crashes)
+
+
+def alert_sent(state: State, record: r.AlertSent) -> None:
+    """People were told; if nobody answers they are told again."""
+    alert = state.alerts.pop(record.question, None)
+    state.notices.pop(record.question, None)
+    if alert is not None:
+        _remind(state, record.question, record.at, record.again_ms, alert)
+
+
+def alert_failed(state: State, record: r.AlertFailed) -> None:
+    """People could not be told; it is tried again, or given up until the next reminder."""
+    alert = state.alerts.pop(record.question, None)
+    if alert is not None and record.delay_ms >= 0:
+        due = record.at + record.delay_ms
+        state.alerts[record.question] = Alerting(alert.attempt, due, in_flight=False, round=alert.round)
+        return
+    state.notices.pop(record.question, None)
+    if alert is not None:
+        _remind(state, record.question, record.at, record.again_ms, alert)
+
+
+def _remind(state: State, question: str, at: int, again_ms: int, alert: Alerting) -> None:
+    if again_ms and question in state.questions:
+        state.reminders[question] = Reminder(at + again_ms, alert.round + 1)

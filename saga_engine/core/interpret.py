@@ -1,0 +1,248 @@
+"""``judge(state, effect, outcome) -> record``: what an outcome settles.
+
+An outcome has three values (``effects``). *Unknown* is never taken for *not done*; a *not done* of a later attempt says
+nothing about an earlier one that is in doubt, unless the tool itself says so for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.decide import Means, escalate, facts, give_up, moot
+from saga_engine.core.effects import (
+    COMPENSATE,
+    FORWARD,
+    Ask,
+    AskPlanner,
+    Blocked,
+    CallTool,
+    Direction,
+    Done,
+    ErrorInfo,
+    NotDone,
+    Outcome,
+    Probe,
+    Purpose,
+    Unknown,
+)
+from saga_engine.core.evolve.amendments import overtaken
+from saga_engine.core.state import State
+from saga_engine.errors import PlanInvalid
+from saga_engine.plan.amendments import Addition, Bounds
+from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog
+
+#: The waits between two alerts about one question.
+ALERT_RETRY: Final = RetryPolicy(max_attempts=5, base_s=1.0, max_s=60.0)
+#: How many steps a model may propose to make up for one, and to reach what is left of a goal.
+MAX_REMEDIES: Final = 5
+MAX_NEW_STEPS: Final = 20
+
+
+def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int, dice: float) -> r.AnyRecord:
+    """The record that settles what came of an effect; ``dice`` in [0, 1) spreads the waits."""
+    if type(effect) is Probe:
+        return _probed(state, effect, outcome, now_ms, dice)
+    key = state.plan.steps[effect.step].key
+    direction = effect.direction
+    if type(outcome) is Done:
+        return r.StepSucceeded(
+            at=now_ms,
+            step=key,
+            direction=direction,
+            output=outcome.output,
+            via=outcome.via,
+            source=outcome.source,
+            age_ms=outcome.age_ms,
+        )
+    if type(outcome) is Blocked:
+        return r.StepBlocked(at=now_ms, step=key, direction=direction, error=outcome.error, rule=outcome.rule)
+    if type(outcome) is Ask:
+        return _ask(state, effect.step, direction, outcome, now_ms)
+    spec, policy = facts(state, effect.step, direction)
+    call = state.steps[effect.step].call(direction)
+    budget = call.tries < policy.max_attempts
+    delay = policy.delay_ms(call.tries, dice)
+    if type(outcome) is Unknown:
+        if spec.effect != "read":
+            return r.StepInDoubt(
+                at=now_ms,
+                step=key,
+                direction=direction,
+                error=outcome.error,
+                delay_ms=delay,
+                sent=outcome.sent,
+                at_work=outcome.at_work,
+            )
+        again, error = True, outcome.error  # a read changes nothing: not to know is not to have
+    else:
+        assert isinstance(outcome, NotDone)
+        error = outcome.error
+        if not outcome.counted and not (moot(state, effect.step, direction) and not call.doubtful):
+            # It never got its turn, because its process closed: whoever goes on makes the same attempt.
+            if call.doubtful:
+                return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, counted=False)
+            return r.StepRetryScheduled(
+                at=now_ms, step=key, direction=direction, error=error, delay_ms=0, counted=False
+            )
+        if call.doubtful and not (outcome.definite and not outcome.retryable):
+            delay = _at_least(delay, outcome)
+            return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
+        # An undo is tried again unless the tool says that it is no use; a forward call only if the tool says it is.
+        again = outcome.retryable is True or (direction == COMPENSATE and outcome.retryable is None)
+        again = again and not outcome.once
+        delay = _at_least(delay, outcome)
+    if again and budget and not moot(state, effect.step, direction):
+        return r.StepRetryScheduled(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
+    return give_up(state, effect.step, direction, now_ms, error, unavailable=again)
+
+
+def _ask(state: State, index: int, direction: Direction, ask: Ask, now: int) -> r.AnyRecord:
+    if moot(state, index, direction) and not state.steps[index].call(direction).doubtful:
+        # The saga turns around: nobody needs to be asked about a call that is not wanted any more.
+        key = state.plan.steps[index].key
+        return r.StepBlocked(at=now, step=key, direction=direction, error=ask.error, rule=ask.rule)
+    return escalate(state, index, direction, "approval", now, ask.error, ask)
+
+
+def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float) -> r.AnyRecord:
+    key = state.plan.steps[effect.step].key
+    direction = effect.direction
+    _, policy = facts(state, effect.step, direction)
+    call = state.steps[effect.step].call(direction)
+    if type(outcome) is Done:
+        return r.StepSucceeded(at=now, step=key, direction=direction, output=outcome.output, via="probe")
+    if type(outcome) is not NotDone:
+        assert type(outcome) is Unknown, "a probe passes no policy"
+        delay = policy.delay_ms(call.probes, dice)
+        return r.ProbeFailed(at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay)
+    error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
+    # What the tool said before it was asked about counts: a refusal that the probe confirms is not tried again.
+    again = error.retryable is not False
+    if again and call.tries < policy.max_attempts and not moot(state, effect.step, direction):
+        return r.StepRetryScheduled(at=now, step=key, direction=direction, error=error, delay_ms=0)
+    return give_up(state, effect.step, direction, now, error, unavailable=again)
+
+
+def _at_least(delay_ms: int, outcome: NotDone) -> int:
+    wait_s = outcome.retry_after_s
+    if wait_s is None:
+        return delay_ms
+    return max(delay_ms, round(wait_s * 1000))
+
+
+def judge_alert(  # noqa: PLR0917
+    state: State, question: str, error: ErrorInfo | None, now_ms: int, dice: float, remind_ms: int = 0
+) -> r.AnyRecord:
+    """The record of an alert's delivery; it is tried again a bounded number of times.
+
+    ``remind_ms``: people who have been told and do not answer are told again after this time; 0: they are not.
+    """
+    again_ms = remind_ms if question in state.questions else 0
+    if error is None:
+        return r.AlertSent(at=now_ms, question=question, again_ms=again_ms)
+    alert = state.alerts.get(question)
+    attempt = alert.attempt if alert else ALERT_RETRY.max_attempts
+    if attempt < ALERT_RETRY.max_attempts:
+        delay = ALERT_RETRY.delay_ms(attempt, dice)
+        return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=delay)
+    # Nobody has heard of it. If people are ever to be reminded, they are, however long the line was down.
+    return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=-1, again_ms=again_ms)
+
+
+class Advice(NamedTuple):
+    """Steps that a model wrote when it was asked for them, not checked yet; or the ``error`` that came of it."""
+
+    steps: Sequence[Mapping[str, Any]]
+    written: r.Written | None
+    error: ErrorInfo | None = None
+
+
+def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, means: Means) -> Bounds:
+    """What a model's steps may use: for a compensation only tools that say so; never a secret that the plan has not."""
+    names: set[str] = set()
+    for name in catalog.names():
+        spec = catalog.spec(name)
+        if spec is None:
+            continue
+        if purpose == "replan" or (spec.compensates and (spec.semantic or means.semantic) != "never"):
+            names.add(name)
+    secrets: set[str] = set()
+    for call in state.plan.calls():
+        secrets |= call.params.secrets
+        if call.rollback is not None:
+            secrets |= call.rollback.params.secrets
+    return Bounds(frozenset(names), frozenset(secrets), MAX_REMEDIES if purpose == "compensate" else MAX_NEW_STEPS)
+
+
+def addition_of(state: State, effect: AskPlanner, steps: Sequence[Mapping[str, Any]]) -> Addition:
+    """What the steps that a model wrote would add to the saga as it stands now."""
+    key = state.plan.steps[effect.step].key
+    if effect.purpose == "compensate":
+        return Addition(list(steps), (), key)
+    # Every step that failed is given up with the one that is asked about: two may have failed side by side.
+    gone = [step.key for step in state.plan.steps if step.index in state.failed or _left(state, step.index)]
+    return Addition(list(steps), tuple(gone))
+
+
+def _left(state: State, index: int) -> bool:
+    """Whether a step has not begun and is still wanted."""
+    return state.steps[index].status == t.PENDING and (index, FORWARD) not in state.waiting
+
+
+def judge_advice(  # noqa: PLR0917
+    state: State, effect: AskPlanner, advice: Advice | ErrorInfo, catalog: ToolCatalog, means: Means, now_ms: int
+) -> r.AnyRecord:
+    """The record of what a model answered. Its steps are checked against the saga as it stands; it is not trusted."""
+    key = state.plan.steps[effect.step].key
+    if isinstance(advice, ErrorInfo):
+        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice)
+    written = advice.written
+    if advice.error is not None:
+        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice.error, written=written)
+
+    def gave_up(code: str, why: str) -> r.AnyRecord:
+        error = ErrorInfo(code, why[:1000])
+        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=error, written=written)
+
+    if effect.purpose == "replan" and state.to_replan != effect.step:
+        return gave_up("moot", "the saga turned around while the planner was asked")
+    if effect.purpose == "replan" and overtaken(state):
+        return gave_up("overtaken", "steps were added while the planner was asked: it is asked again")
+    if state.growth is None or not advice.steps:
+        return gave_up("no_steps", "the planner proposed no steps")
+    addition = addition_of(state, effect, advice.steps)
+    try:
+        undos, reads, tools, sensitive = state.growth.judge(
+            state.added, addition, bounds_of(state, effect.purpose, catalog, means)
+        )
+    except PlanInvalid as error:
+        return gave_up("steps_invalid", error.message)
+    listed = [dict(step) for step in addition.steps]
+    if effect.purpose == "replan":
+        return r.StepsAdded(
+            at=now_ms,
+            steps=listed,
+            dropped=list(addition.dropped),
+            undos=undos,
+            reads=reads,
+            tools=tools,
+            sensitive=sensitive,
+            by="planner",
+            written=written,
+        )
+    specs = [catalog.spec(str(step["tool"])) for step in listed]
+    auto = all(spec is not None and (spec.semantic or means.semantic) == "auto" for spec in specs)
+    return r.RemedyProposed(
+        at=now_ms,
+        step=key,
+        steps=listed,
+        auto=auto,
+        undos=undos,
+        reads=reads,
+        tools=tools,
+        sensitive=sensitive,
+        written=written,
+    )

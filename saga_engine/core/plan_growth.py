@@ -1,0 +1,112 @@
+"""How a saga's plan grows: what was added to it, and the judge of what is to be added.
+
+``Growth`` holds what a grown plan is compiled from. ``evolve`` needs the compiled plan the moment steps are added, and
+stays pure: compiling is a function of the plan, the tools' declarations and the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from saga_engine.core.records import CallAdded, SagaStarted
+from saga_engine.plan.amendments import Addition, Bounds, compile_grown
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+from saga_engine.plan.session_steps import compile_call
+from saga_engine.plan.tool_spec import ToolCatalog
+
+if TYPE_CHECKING:
+    from saga_engine.plan.model import Plan
+
+
+class Added(NamedTuple):
+    """An addition that was accepted, with what the tools' registrations said about it on that day."""
+
+    addition: Addition
+    undos: Mapping[str, str]
+    reads: frozenset[str]
+
+
+class Accepted(NamedTuple):
+    """What is journalled with an addition: undos and reads by key, digests and sensitive params by tool."""
+
+    undos: dict[str, str]
+    reads: list[str]
+    tools: dict[str, str]
+    sensitive: dict[str, list[str]]
+
+
+class Growth:
+    """The plan of one saga and the tools at hand. Without a catalog it is enough to look at a saga, not to judge."""
+
+    __slots__ = ("_catalog", "_plan", "_started")
+
+    def __init__(self, started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> None:
+        self._started = started
+        self._catalog = catalog
+        self._plan = plan
+
+    def compile(self, added: Sequence[Added]) -> CompiledPlan:
+        """The plan with all that was added."""
+        return self._compiled(added, fresh=False, bounds=None)
+
+    def judge(self, added: Sequence[Added], addition: Addition, bounds: Bounds | None = None) -> Accepted:
+        """What is to be journalled with one more addition; raises ``PlanInvalid`` if it does not fit."""
+        new = Added(addition, {}, frozenset())
+        whole = self._compiled([*added, new], fresh=True, bounds=bounds)
+        fresh = whole.steps[len(whole.steps) - len(addition.steps) :]
+        keys = {step.key for step in fresh}
+        return Accepted(
+            undos={slot: undo for slot, undo in whole.undos.items() if slot.partition("#")[0] in keys},
+            reads=sorted(whole.reads & keys),
+            tools=whole.tool_digests,
+            sensitive=whole.sensitive,
+        )
+
+    def call(self, record: CallAdded, index: int, by_key: Mapping[str, int]) -> CompiledStep:
+        """The step of a session's call."""
+        return self.call_of(record, index, by_key, self._catalog)
+
+    @staticmethod
+    def call_of(record: CallAdded, index: int, by_key: Mapping[str, int], catalog: ToolCatalog | None) -> CompiledStep:
+        """The step of a session's call. Its params are values: nothing in them binds. Raises ``PlanInvalid``."""
+        return compile_call(
+            index,
+            record.step,
+            record.tool,
+            record.params,
+            deps=tuple(sorted(by_key[key] for key in record.after)),
+            catalog=catalog,
+            undo=record.undo,
+            undo_params=record.undo_params,
+            kind="read" if record.read else "retriable" if record.irreversible else "compensatable",
+            timeout_s=record.timeout_s,
+        )
+
+    def _compiled(self, added: Sequence[Added], *, fresh: bool, bounds: Bounds | None) -> CompiledPlan:
+        undos = dict(self._started.undos)
+        reads = set(self._started.reads)
+        for each in added:
+            undos |= each.undos
+            reads |= each.reads
+        return compile_grown(
+            self._source(),
+            self._catalog,
+            [each.addition for each in added],
+            input=self._started.input,
+            undos=undos,
+            reads=frozenset(reads),
+            fresh=fresh,
+            bounds=bounds,
+        )
+
+    def _source(self) -> Plan:
+        if self._plan is None:
+            from saga_engine.plan.model import load_plan
+
+            plan = self._started.plan
+            body = msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else plan
+            self._plan = load_plan(body, session=self._started.session)
+        return self._plan

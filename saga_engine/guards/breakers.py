@@ -1,0 +1,209 @@
+"""Circuit breakers (M. Nygard, *Release It!*): a tool that keeps failing is given a rest, in all processes.
+
+The state is in the store; a process looks at it at most so often. Nothing here may fail a call: when the store cannot
+say how a breaker stands, the call is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from saga_engine.core.effects import COMPENSATE, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.ports import BreakerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from saga_engine.guards.waiting import Chores, Counts
+    from saga_engine.plan.tool_spec import BreakerPolicy
+    from saga_engine.ports import Call, GuardStore
+    from saga_engine.tools.invoke import Invocation
+
+R = TypeVar("R")
+
+#: How old the picture of all breakers may be.
+FRESH_S: Final = 0.5
+#: How long a call may be held up by the bookkeeping of breakers; then it goes on without.
+_PATIENCE_S: Final = 2.0
+#: A trial that has brought no outcome by its time-out and this much more never will.
+_TRIAL_EXTRA_S: Final = 5.0
+#: When to come again while somebody else makes the trial.
+_TRIAL_PAUSE_S: Final = 1.0
+#: Codes of calls that came to nothing before the tool was reached: they speak neither for nor against it.
+_NOT_REACHED: Final = frozenset({"no_time_left", "params_invalid", "request_invalid", "secret_missing", "host_refused"})
+
+
+def failed(outcome: Outcome) -> bool:
+    """Whether an outcome speaks against the tool.
+
+    Unknown does, and so does a failure that may pass or that nobody foresaw. A final 'no' is an answer.
+    """
+    if type(outcome) is NotDone:
+        return outcome.retryable is True or (outcome.retryable is None and not outcome.definite)
+    return type(outcome) is Unknown
+
+
+class Breakers:
+    """How this process sees the breakers of all its tools."""
+
+    __slots__ = (
+        "_chores", "_fresh_s", "_loop", "_names", "_opens_s", "_read_s", "_reading", "_reports", "_states", "_store",
+    )  # fmt: skip
+
+    def __init__(
+        self, store: GuardStore, names: Callable[[], Sequence[str]], chores: Chores, fresh_s: float = FRESH_S
+    ) -> None:
+        self._store = store
+        self._names = names
+        self._chores = chores
+        self._fresh_s = fresh_s
+        self._states: dict[str, BreakerState] = {}
+        self._opens_s: dict[str, float] = {}  # on the loop's clock
+        self._read_s = float("-inf")
+        self._loop: asyncio.AbstractEventLoop | None = None  # known once the breakers have been looked at
+        self._reading: asyncio.Task[None] | None = None
+        self._reports: dict[str, asyncio.Task[BreakerState]] = {}
+
+    async def refusal(self, name: str, policy: BreakerPolicy, call: Call, *, trial: bool) -> NotDone | None:
+        """Why the call must not be made now. ``trial``: it is made at once if it may, also as the one trial call."""
+        state = await self._state(name)
+        if not state.tripped or call.backward or call.direction == COMPENSATE:
+            return None
+        left_s = self._left_s(name)
+        if left_s > 0:
+            return _open(name, state, left_s)
+        if not trial:
+            return None
+        trial_ms = round((call.timeout_s + _TRIAL_EXTRA_S) * 1000)
+        won = await self._bounded(self._store.breaker_trial(name, trial_ms), "asking for a trial")
+        if won is not False:
+            return None
+        await self._read()
+        state = self._states.get(name, _CLOSED)
+        if not state.tripped:
+            return None  # the trial of another has closed it in the meantime
+        return _open(name, state, max(self._left_s(name), min(_TRIAL_PAUSE_S, policy.open_s)))
+
+    def is_closed(self, name: str) -> bool:
+        """Whether the tool is not resting, as a picture says that is fresh enough; False: it has to be asked about."""
+        if self._loop is None or name in self._reports or self._loop.time() - self._read_s >= self._fresh_s:
+            return False
+        return not self._states.get(name, _CLOSED).tripped
+
+    def has_news(self, name: str, outcome: Outcome) -> bool:
+        """Whether ``report`` has anything to do; for most successes it has not."""
+        if type(outcome) is not Done:
+            return True
+        state = self._states.get(name, _CLOSED)
+        return bool(state.failures) or state.tripped
+
+    async def report(self, name: str, policy: BreakerPolicy, outcome: Outcome) -> None:
+        """Count an outcome of the tool. A failure is written at once; a success only where it changes something."""
+        if type(outcome) is NotDone and not outcome.definite and outcome.error.error_code in _NOT_REACHED:
+            return
+        bad = failed(outcome)
+        state = self._states.get(name, _CLOSED)
+        if not bad and not state.failures and not state.tripped:
+            return
+        if not bad:
+            self._set(name, _CLOSED)
+        open_ms = round(policy.open_s * 1000)
+        write = self._write(name, failed=bad, failures=policy.failures, open_ms=open_ms)
+        task = self._reports[name] = self._chores.start(write, f"the breaker of {name}")
+        if bad:
+            # The next call must see it. A success waits for nothing: its result belongs into the journal.
+            await asyncio.wait({task}, timeout=_PATIENCE_S)
+
+    async def _write(self, name: str, **outcome: Any) -> BreakerState:
+        try:
+            state = await self._store.breaker_outcome(name, **outcome)
+            self._set(name, state)
+            return state
+        finally:
+            if self._reports.get(name) is asyncio.current_task():
+                del self._reports[name]
+
+    async def _state(self, name: str) -> BreakerState:
+        report = self._reports.get(name)
+        if report is not None:
+            await asyncio.wait({report}, timeout=_PATIENCE_S)
+        if asyncio.get_running_loop().time() - self._read_s >= self._fresh_s:
+            await self._read()
+        return self._states.get(name, _CLOSED)
+
+    async def _read(self) -> None:
+        """Look at all breakers; calls that need it at the same moment share one look."""
+        if self._reading is None or self._reading.done():
+            self._reading = self._chores.start(self._read_all(), "reading the breakers")
+        await asyncio.wait({self._reading}, timeout=_PATIENCE_S)
+
+    async def _read_all(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            for name, state in (await self._store.breakers(self._names())).items():
+                self._set(name, state)
+        finally:
+            self._read_s = began_s  # After a failure too: an outage is not asked about by every call.
+
+    def _set(self, name: str, state: BreakerState) -> None:
+        self._states[name] = state
+        self._opens_s[name] = asyncio.get_running_loop().time() + state.opens_ms / 1000
+
+    def _left_s(self, name: str) -> float:
+        return self._opens_s.get(name, 0.0) - asyncio.get_running_loop().time()
+
+    async def _bounded(self, work: Coroutine[Any, Any, R], what: str) -> R | None:
+        """The result of some bookkeeping; None if it failed or takes too long."""
+        task = self._chores.start(work, what)
+        await asyncio.wait({task}, timeout=_PATIENCE_S)
+        return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
+
+
+_CLOSED: Final = BreakerState()
+
+
+def _open(name: str, state: BreakerState, left_s: float) -> NotDone:
+    message = (
+        f"tool {name!r} is resting after {state.failures} failures in a row; nothing was called, "
+        f"and the next call may come in {left_s:.1f} s"
+    )
+    return NotDone(ErrorInfo("breaker_open", message, retryable=True), retryable=True, retry_after_s=left_s)
+
+
+class Peek:
+    """Turns a call away early, before it waits for a place or a rate; takes no trial."""
+
+    __slots__ = ("_breakers", "_counts", "_inner", "_name", "_policy")
+
+    def __init__(self, name: str, policy: BreakerPolicy, inner: Invocation, breakers: Breakers, counts: Counts) -> None:
+        self._name = name
+        self._policy = policy
+        self._inner = inner
+        self._breakers = breakers
+        self._counts = counts
+
+    async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make the call if the tool is not resting."""
+        refused = await self._breakers.refusal(self._name, self._policy, call, trial=False)
+        if refused is not None:
+            self._counts["rejected"] += 1
+            return refused
+        return await self._inner(params, call)
+
+
+class Breaker(Peek):
+    """The guard of one tool, next to the call itself: only its own outcomes count."""
+
+    __slots__ = ()
+
+    async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make the call if the tool is not resting, and count what came of it."""
+        refused = await self._breakers.refusal(self._name, self._policy, call, trial=True)
+        if refused is not None:
+            self._counts["rejected"] += 1
+            return refused
+        outcome = await self._inner(params, call)
+        await self._breakers.report(self._name, self._policy, outcome)
+        return outcome

@@ -1,0 +1,382 @@
+"""The engine's memory of calls, for tools that honour no key: an identical call of another saga gets the first result.
+
+Intent first: a call is claimed before it is made, and its result is remembered before anybody hears of it. A claim
+without a result is a call in doubt, and stays one until its owner has settled it or its time has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from saga_engine.core.effects import COMPENSATE, FORWARD, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.states import ABANDONED, COMPENSATED
+from saga_engine.errors import SagaError, ValueNotJson
+from saga_engine.guards.waiting import QUIET_S, Word, settle, still_waits, store_trouble, turned_away
+from saga_engine.plan.values import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saga_engine.guards.waiting import Chores, Counts, Turn, Waiting
+    from saga_engine.ports import Call, Claim, GuardStore, SagaLookup
+    from saga_engine.tools.decorator import AnyTool
+    from saga_engine.tools.invoke import Invocation
+    from saga_engine.tools.registry import ToolRegistry
+
+_log = logging.getLogger("saga_engine.guards")
+
+_MARKER: Final = re.compile(r"\{?\$secret\.[A-Za-z_][A-Za-z0-9_]*\}?")
+#: Rounds of asking who relies on a result; more can only mean that new ones keep coming.
+_ROUNDS: Final = 5
+_MAX_NAMED: Final = 5
+#: Pauses between two looks at an identical call that somebody is making, in seconds.
+_POLL_S: Final = 0.005
+_POLL_MAX_S: Final = 0.2
+
+
+def memory_of(tool: str, params: Mapping[str, Any], call: Call) -> str:
+    """What identical calls have in common. Secrets count by name, so that no digest of one is ever kept.
+
+    Raises ``ValueNotJson``.
+    """
+    return digest([tool, dict(params if call.masked is None else call.masked)])
+
+
+class Entry(NamedTuple):
+    """Where a call is remembered: its tool, what identical calls have in common, and for how long."""
+
+    tool: str
+    digest: str
+    ttl_ms: int
+
+
+class Memory:
+    """The guard of one tool. Forward it remembers; backward it lets nobody undo what another saga relies on."""
+
+    __slots__ = ("_counts", "_inner", "_memories", "_tool", "_ttl_ms", "_waiting")
+
+    def __init__(self, tool: AnyTool, inner: Invocation, memories: Memories, counts: Counts, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._tool = tool
+        self._inner = inner
+        self._memories = memories
+        self._counts = counts
+        self._ttl_ms = None if tool.dedupe_ttl_s is None else round(tool.dedupe_ttl_s * 1000)
+
+    async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make the call, unless it has been made (forward) or must not be undone (backward)."""
+        if call.direction == COMPENSATE:
+            refused = await self._memories.release(call)
+            return await self._inner(params, call) if refused is None else refused
+        if self._ttl_ms is None or call.direction != FORWARD:
+            return await self._inner(params, call)
+        try:
+            entry = Entry(self._tool.name, memory_of(self._tool.name, params, call), self._ttl_ms)
+        except ValueNotJson as error:
+            return NotDone(ErrorInfo("params_invalid", error.message, error.hint, retryable=False), retryable=False)
+        return await self._once(entry, params, call)
+
+    async def _once(self, entry: Entry, params: Mapping[str, Any], call: Call) -> Outcome:
+        name, owner = entry.tool, call.idempotency_key
+        try:
+            claim = await self._memories.claim(entry, owner)
+            if claim.verdict == "busy" and saga_of(claim.owner) != call.saga_id:
+                found = await self._in_turn(entry, call)
+                if isinstance(found, Word):
+                    return turned_away(found, "the answer of an identical call")
+                claim = found
+        except SagaError as error:
+            return store_trouble(error, f"whether this call of {name!r} was made before")
+        if claim.owner and claim.owner != owner and saga_of(claim.owner) == call.saga_id:
+            # What one plan says twice is meant twice: only another saga, or another submission, is a duplicate.
+            await self._memories.unrely(name, claim.owner, owner)
+            return await self._inner(params, call)
+        if claim.verdict == "done":
+            self._counts["shared"] += claim.owner != owner
+            return _answered(claim, owner)
+        if claim.verdict == "busy":
+            return _in_flight(name, claim)
+        outcome = await self._inner(params, call)
+        if type(outcome) is Done:
+            await self._memories.remember(entry, outcome, params, call)
+        elif type(outcome) is NotDone and _settles(outcome, claim, call):
+            await self._memories.forget(name, owner)
+        return outcome
+
+    async def _in_turn(self, entry: Entry, call: Call) -> Claim | Word:
+        """Somebody is making the identical call: what came of it, once it is known, for as long as it may take."""
+        loop = asyncio.get_running_loop()
+        began_s, pause_s = loop.time(), _POLL_S
+        until_s = began_s + call.timeout_s
+        while True:
+            if self._waiting.stopped:
+                return Word.INTERRUPTED
+            if loop.time() - began_s > QUIET_S:  # no single pause is as long
+                await still_waits(call)
+            turn: Turn = loop.create_future()
+            timer = loop.call_later(pause_s, settle, turn, Word.TURN)
+            try:
+                word = await self._waiting.until(turn, call, self._counts)
+            finally:
+                timer.cancel()
+            if word is not Word.TURN:
+                assert isinstance(word, Word)
+                return word
+            claim = await self._memories.claim(entry, call.idempotency_key)
+            if claim.verdict != "busy" or loop.time() >= until_s:
+                return claim
+            if not await self._memories.sagas.saga_driven(saga_of(claim.owner)):
+                return claim  # nobody is at it: what came of it is in doubt
+            pause_s = min(2 * pause_s, _POLL_MAX_S)
+
+
+def _settles(outcome: NotDone, claim: Claim, call: Call) -> bool:
+    """Whether a 'not done' covers all that was claimed: an earlier attempt may be in doubt.
+
+    It may where the claim was there already. Then only a tool's own final word counts for all attempts under the key.
+    """
+    first = claim.verdict == "new" or call.attempt <= 1
+    return first or (outcome.definite and not outcome.retryable)
+
+
+def _answered(claim: Claim, owner: str) -> Outcome:
+    try:
+        output = msgspec.json.decode(claim.result)
+    except msgspec.DecodeError as error:
+        return Unknown(ErrorInfo("memory_unreadable", f"the remembered result of {claim.owner} is no JSON: {error}"))
+    if claim.owner == owner:
+        return Done(output)  # an earlier attempt, whose result never reached the journal
+    return Done(output, via="shared", source=claim.owner, age_ms=claim.age_ms)
+
+
+def _in_flight(name: str, claim: Claim) -> NotDone:
+    # Not definite: that another saga is at it says nothing about what became of earlier attempts of ours.
+    return NotDone(
+        ErrorInfo(
+            "duplicate_in_flight",
+            f"saga {saga_of(claim.owner)!r} is making an identical call of {name!r}, or does not know what came of it",
+            suggestion="wait for that saga, or settle its step in doubt",
+            retryable=True,
+        ),
+        retryable=True,
+    )
+
+
+def saga_of(owner: str) -> str:
+    """The saga that an idempotency key belongs to."""
+    return owner.partition(":")[0]
+
+
+class Memories:
+    """What the guards of all tools share of the memory."""
+
+    __slots__ = ("_chores", "_good", "_registry", "sagas", "store")
+
+    def __init__(self, store: GuardStore, sagas: SagaLookup, registry: ToolRegistry, chores: Chores) -> None:
+        self.store = store
+        self.sagas = sagas
+        self._registry = registry
+        self._chores = chores
+        #: Last good results that are still to be written; a newer one takes the place of an older.
+        self._good: dict[tuple[str, str], tuple[bytes, int]] = {}
+
+    def ttl_ms(self, name: str) -> int | None:
+        """How long the calls of a tool are remembered; None: not at all."""
+        tool = self._registry.get(name)
+        return None if tool is None or tool.dedupe_ttl_s is None else round(tool.dedupe_ttl_s * 1000)
+
+    # --- results -------------------------------------------------------------------------------------------------
+
+    async def claim(self, entry: Entry, owner: str) -> Claim:
+        """Claim a call, past what a saga left behind that has been undone. Raises ``SagaError``.
+
+        Whatever such a saga claimed does not stand, and nothing tells the memory: a person said that its call did not
+        happen, or undid it by hand. (One that was abandoned or is gone may have left its effect.)
+        """
+        claim = await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
+        other = saga_of(claim.owner)
+        if other in ("", saga_of(owner)) or await self.sagas.saga_status(other) != COMPENSATED:
+            return claim
+        heir = (await self.store.tally(f"fork\n{other}")).get(claim.owner.split(":")[1])
+        if heir is not None and await self.sagas.saga_status(heir) != COMPENSATED:
+            return claim  # a fork took the effect over: it stands, or is going to be the fork's
+        await self.store.unrely(entry.tool, claim.owner, owner)
+        if await self.store.forget(entry.tool, claim.owner):
+            return claim  # others rely on it still: what was undone behind their backs is theirs to settle
+        return await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
+
+    async def remember(self, entry: Entry, done: Done, params: Mapping[str, Any], call: Call) -> None:
+        """Write down a result. If that fails the call has happened all the same: the claim stays, without result."""
+        result = encoded(done.output, params, call)
+        try:
+            await self.store.remember(entry.tool, entry.digest, call.idempotency_key, result, entry.ttl_ms)
+        except SagaError as error:
+            _log.warning("the result of %s for %s could not be remembered: %s", entry.tool, call.idempotency_key, error)
+
+    async def forget(self, name: str, owner: str) -> None:
+        """Drop a claim. If that fails it runs out by itself."""
+        try:
+            await self.store.forget(name, owner)
+        except SagaError as error:
+            _log.warning("the claim of %s on %s could not be dropped: %s", owner, name, error)
+
+    async def unrely(self, name: str, owner: str, relying: str) -> None:
+        """We do not rely on an owner's result after all. If that fails, its undo asks a person once too often."""
+        try:
+            await self.store.unrely(name, owner, relying)
+        except SagaError as error:
+            _log.warning("%s could not be taken from those that rely on %s: %s", relying, owner, error)
+
+    async def recollect(self, name: str, owner: str) -> Done | None:
+        """The remembered result of an owner's call; None if there is none, or the store cannot tell."""
+        try:
+            found = await self.store.recollect(name, owner)
+            return None if found is None else Done(msgspec.json.decode(found))
+        except (SagaError, msgspec.DecodeError) as error:
+            _log.warning("the result of %s for %s could not be looked up: %s", name, owner, error)
+            return None
+
+    # --- before an undo ------------------------------------------------------------------------------------------
+
+    async def release(self, call: Call) -> NotDone | None:
+        """Forget the call that is about to be undone; an outcome if other sagas rely on its result."""
+        if call.undoes is None or self.ttl_ms(call.undoes[0]) is None:
+            return None
+        name, owner = call.undoes
+        relying: list[str] = []
+        try:
+            for _ in range(_ROUNDS):
+                relying = sorted(await self.store.forget(name, owner))
+                if not relying:
+                    return None
+                free = [other for other in relying if await self._over(other, call.saga_id)]
+                if not free:
+                    break
+                for other in free:
+                    await self.store.unrely(name, owner, other)
+        except SagaError as error:
+            return store_trouble(error, f"whether another saga relies on this call of {name!r}")
+        return _shared(name, relying)
+
+    async def _over(self, owner: str, own: str) -> bool:
+        """Whether a saga relies on a result no more. Our own is going backward, so it does not."""
+        saga = saga_of(owner)
+        return saga == own or await self.sagas.saga_status(saga) in (None, COMPENSATED, ABANDONED)
+
+    # --- last good results ---------------------------------------------------------------------------------------
+
+    def keep_good(self, name: str, memory: str, result: bytes, ttl_ms: int) -> None:
+        """Keep the last good result of a read; nobody waits for it."""
+        waits = bool(self._good)
+        self._good[name, memory] = (result, ttl_ms)
+        if not waits:
+            self._chores.start(self._write_good(), "keeping last good results")
+
+    async def _write_good(self) -> None:
+        try:
+            while self._good:
+                (name, memory), (result, ttl_ms) = next(iter(self._good.items()))
+                await self.store.keep_good(name, memory, result, ttl_ms)
+                if self._good.get((name, memory)) == (result, ttl_ms):
+                    del self._good[name, memory]
+        finally:
+            self._good.clear()
+
+    async def good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
+        """The last good result of a read, if it is not too old."""
+        try:
+            found = await self.store.good(name, memory_of(name, params, call))
+            if found is not None and found[1] <= max_age_s * 1000:
+                return Done(msgspec.json.decode(found[0]), via="cache", age_ms=found[1])
+        except SagaError as error:
+            return store_trouble(error, f"the last good result of {name!r}")
+        except msgspec.DecodeError as error:
+            _log.warning("the last good result of %s is unreadable: %s", name, error)
+            found = None
+        why = "none is kept" if found is None else f"the last one is {found[1] / 1000:.1f} s old"
+        message = f"tool {name!r} has no good result for these params that is at most {max_age_s:g} s old: {why}"
+        return NotDone(ErrorInfo("no_last_good", message, retryable=False), retryable=False)
+
+
+class LastGood:
+    """The guard of one read: keeps its results for when it cannot be called."""
+
+    __slots__ = ("_inner", "_memories", "_name", "_ttl_ms")
+
+    def __init__(self, name: str, keep_s: float, inner: Invocation, memories: Memories) -> None:
+        self._name = name
+        self._ttl_ms = round(keep_s * 1000)
+        self._inner = inner
+        self._memories = memories
+
+    async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make the call."""
+        outcome = await self._inner(params, call)
+        if type(outcome) is Done and call.direction == FORWARD:
+            memory = memory_of(self._name, params, call)
+            self._memories.keep_good(self._name, memory, encoded(outcome.output, params, call), self._ttl_ms)
+        return outcome
+
+
+def _shared(name: str, relying: list[str]) -> NotDone:
+    sagas = list(dict.fromkeys(saga_of(owner) for owner in relying))
+    more = f" and {len(sagas) - _MAX_NAMED} more" if len(sagas) > _MAX_NAMED else ""
+    named = ", ".join(sagas[:_MAX_NAMED]) + more
+    return NotDone(
+        ErrorInfo(
+            "result_shared",
+            f"the call of {name!r} that is to be undone also serves {named}; nothing was called",
+            suggestion="undo those sagas first and try again, or leave the call as it is",
+            retryable=False,
+        ),
+        retryable=False,
+        definite=True,
+    )
+
+
+# --- secrets are not kept, not even as an echo -----------------------------------------------------------------------
+
+
+def encoded(output: Any, params: Mapping[str, Any], call: Call) -> bytes:
+    """A result as it is kept: JSON, with markers in the place of the secrets that the params hold."""
+    if call.masked is not None:
+        known: dict[str, str] = {}
+        _find_secrets(params, call.masked, known)
+        if known:
+            output = _scrubbed(output, sorted(known.items(), key=lambda item: -len(item[0])))
+    return msgspec.json.encode(output)
+
+
+def _find_secrets(real: Any, masked: Any, known: dict[str, str]) -> None:
+    """Collect the values of secrets by comparing params with their masked form."""
+    if isinstance(real, str) and isinstance(masked, str):
+        if real == masked:
+            return
+        markers = _MARKER.findall(masked)
+        found = re.fullmatch("(.*?)".join(re.escape(text) for text in _MARKER.split(masked)), real, re.DOTALL)
+        pairs = zip(found.groups(), markers, strict=True) if found and markers else [(real, masked)]
+        known.update((value, marker) for value, marker in pairs if value)
+    elif isinstance(real, dict) and isinstance(masked, dict):
+        for key, value in real.items():
+            if key in masked:
+                _find_secrets(value, masked[key], known)
+    elif isinstance(real, list) and isinstance(masked, list):
+        for one, other in zip(real, masked, strict=False):
+            _find_secrets(one, other, known)
+
+
+def _scrubbed(value: Any, known: list[tuple[str, str]]) -> Any:
+    if isinstance(value, str):
+        for secret, marker in known:
+            value = value.replace(secret, marker)
+        return value
+    if isinstance(value, dict):
+        return {_scrubbed(key, known): _scrubbed(item, known) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_scrubbed(item, known) for item in value]
+    return value

@@ -1,0 +1,63 @@
+"""At most so many calls of a tool in a period, in all processes together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.errors import SagaError
+from saga_engine.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
+from saga_engine.tools.limits import parse_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saga_engine.core.effects import Outcome
+    from saga_engine.guards.waiting import Counts
+    from saga_engine.ports import Call, GuardStore
+    from saga_engine.tools.decorator import AnyTool
+    from saga_engine.tools.invoke import Invocation
+
+__all__ = ["Rate", "parse_rate"]
+
+
+class Rate:
+    """The guard of one tool: each call reserves its moment in the store and waits for it."""
+
+    __slots__ = ("_burst", "_counts", "_inner", "_interval_us", "_name", "_store", "_waiting")
+
+    def __init__(self, tool: AnyTool, inner: Invocation, store: GuardStore, waiting: Waiting, counts: Counts) -> None:
+        assert tool.rate is not None
+        self._name = tool.name
+        self._interval_us, self._burst = parse_rate(tool.rate)
+        self._inner = inner
+        self._store = store
+        self._waiting = waiting
+        self._counts = counts
+
+    async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
+        """Make the call at the moment that is reserved for it."""
+        most_ms = self._waiting.left_ms(call)
+        try:
+            wait_ms = await self._store.reserve(self._name, self._interval_us, self._burst, most_ms)
+        except SagaError as error:
+            return store_trouble(error, f"the rate of tool {self._name!r}")
+        if wait_ms:
+            word = Word.DEADLINE if wait_ms < 0 else await self._moment(wait_ms, call)
+            if word is not Word.TURN:
+                return turned_away(word, f"its moment in the rate of tool {self._name!r}")
+        return await self._inner(params, call)
+
+    async def _moment(self, wait_ms: int, call: Call) -> Word:
+        if self._waiting.stopped:
+            return Word.INTERRUPTED
+        loop = asyncio.get_running_loop()
+        turn: Turn = loop.create_future()
+        timer = loop.call_later(wait_ms / 1000, settle, turn, Word.TURN)
+        try:
+            # The reservation fits into the deadline already; a rounding of clocks must not lose it.
+            word = await self._waiting.until(turn, call._replace(deadline_ms=None), self._counts)
+        finally:
+            timer.cancel()
+        assert isinstance(word, Word)
+        return word

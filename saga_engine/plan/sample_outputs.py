@@ -1,0 +1,228 @@
+"""Outputs made up for a plan that is only rehearsed: plausible by the tools' schemas, and with what the plan binds to.
+
+What a real tool returns is not known here. So params are not judged by values that were made up, and a binding whose
+value nobody could make up (a wildcard, a descendant) counts as resolved. A binding to what a tool's schema excludes
+stays without a value: there the saga would fail in earnest, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Final
+
+from saga_engine.plan import jsonpath, schema_types
+from saga_engine.plan.bindings import Template, UndoParams
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep, Params, Scope
+from saga_engine.plan.tool_spec import ToolSpec
+
+#: How many values are made up for one output; a schema from the network may ask for any number.
+_MAX_VALUES: Final = 500
+#: How long a made-up list gets at most.
+_MAX_ITEMS: Final = 32
+_MAX_DEPTH: Final = 12
+
+Outputs = Mapping[tuple[int, int], Any]
+_Path = tuple[str | int, ...]
+
+
+def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
+    """The plan as it is rehearsed, and the outputs of its calls by step index and number of the fallback (0: none).
+
+    All tools must be known (``spec``).
+    """
+    makers: dict[tuple[int, int], _Output] = {}
+    for step in plan.steps:
+        makers[step.index, 0] = _output(step.key, step)
+        for number, fallback in enumerate(step.fallbacks, 1):
+            makers[step.index, number] = _output(step.key, fallback)
+    demands: dict[str, dict[str, jsonpath.Tail]] = {}
+    for params in _all_params(plan):
+        for key, tail in _bound_to(params):
+            demands.setdefault(key, {})[tail.text] = tail
+    unmade: set[tuple[str, str]] = set()
+    for key, wanted in demands.items():
+        index = plan.by_key[key]
+        for number in range(len(plan.steps[index].fallbacks) + 1):
+            unmade |= {(key, text) for text in makers[index, number].make(wanted.values())}
+    steps = [_step(step, unmade) for step in plan.steps]
+    return replace(plan, steps=steps), {place: maker.value for place, maker in makers.items()}
+
+
+def _all_params(plan: CompiledPlan) -> Iterator[Params]:
+    for call in plan.calls():
+        yield call.params
+        if call.rollback is not None:
+            yield call.rollback.params
+
+
+def _bound_to(params: Params) -> Iterator[tuple[str, jsonpath.Tail]]:
+    """The places in outputs that a template needs: a step's key, and what follows it."""
+    if isinstance(params, Template):
+        for place in params.places:
+            if place.source == "output" and place.tail is not None:
+                yield place.step, place.tail
+
+
+# --- one output ----------------------------------------------------------------------------------------------------
+
+
+def _output(key: str, serving: CompiledStep | CompiledFallback) -> _Output:
+    made = _Output(serving.spec.output_schema if serving.spec else None, key)
+    rollback = serving.rollback
+    if rollback is not None and isinstance(rollback.params, UndoParams) and rollback.spec is not None:
+        # A registered undo takes from the output what it requires and the call was not given.
+        required = rollback.spec.input_schema.get("required")
+        names = required if isinstance(required, list) else []
+        made.need([(str(name),) for name in names if name not in serving.params.raw])
+    return made
+
+
+class _Output:
+    """One output while it is made."""
+
+    def __init__(self, schema: dict[str, Any] | None, key: str) -> None:
+        self._schema = schema
+        self._key = key
+        self._left = _MAX_VALUES
+        self.value: Any = {} if schema is None else deepcopy(self._made((), key))
+
+    def make(self, wanted: Collection[jsonpath.Tail]) -> list[str]:
+        """Put a value wherever it is bound to; returns the tails for which none could be made up."""
+        self.need([tail.path for tail in wanted if not tail.selectors])
+        return [tail.text for tail in wanted if not self._has(tail)]
+
+    def need(self, paths: Sequence[_Path]) -> None:
+        """Put a value at the end of each path, unless the schema excludes that there is one."""
+        for path in paths:
+            if not self._excluded(path):
+                self._place(path)
+
+    def _excluded(self, path: _Path) -> bool:
+        return self._schema is not None and schema_types.locate(self._schema, path) is schema_types.ABSENT
+
+    def _has(self, tail: jsonpath.Tail) -> bool:
+        try:
+            jsonpath.find(self.value, tail)
+        except jsonpath.Mismatch:
+            return not tail.selectors and self._excluded(tail.path)
+        return True
+
+    def _place(self, path: _Path) -> None:
+        box: list[Any] = [self.value]
+        parent: Any = box
+        key: str | int = 0
+        name = self._key
+        for part in path:
+            at = parent[key]
+            if isinstance(part, str):
+                name = part
+                at = at if isinstance(at, dict) else {}
+                at.setdefault(part, None)
+            else:
+                needed = part + 1 if part >= 0 else -part
+                if needed > _MAX_ITEMS:
+                    return
+                at = at if isinstance(at, list) else []
+                at += [None] * (needed - len(at))
+            parent[key] = at
+            parent, key = at, part
+        if parent[key] is None:
+            parent[key] = deepcopy(self._made(path, name))
+        self.value = box[0]
+
+    def _made(self, path: _Path, name: str) -> Any:
+        """The least value that the schema wants at a place; a marker where the schema says nothing."""
+        marker = f"<{name}>"
+        node = schema_types.locate(self._schema, path) if self._schema is not None else None
+        self._left -= 1
+        if not isinstance(node, dict) or self._left < 0 or len(path) > _MAX_DEPTH:
+            return marker
+        if "const" in node:
+            return node["const"]
+        for keyword in ("enum", "examples"):
+            choices = node.get(keyword)
+            if isinstance(choices, list) and choices:
+                return choices[0]
+        if "default" in node:
+            return node["default"]
+        return self._of_kind(_kind(node), node, path, name, marker)
+
+    def _of_kind(self, kind: str, node: dict[str, Any], path: _Path, name: str, marker: str) -> Any:
+        if kind == "object":
+            required = node.get("required")
+            names = [each for each in required if isinstance(each, str)] if isinstance(required, list) else []
+            return {each: self._made((*path, each), each) for each in names[: max(self._left, 0)]}
+        if kind == "array":
+            return [self._made((*path, at), name) for at in range(_count(node.get("minItems")))]
+        if kind in ("integer", "number"):
+            least = node.get("minimum")
+            return least if isinstance(least, int | float) and not isinstance(least, bool) else 1
+        return {"boolean": True, "null": None}.get(kind, marker)
+
+
+def _kind(node: Mapping[str, Any]) -> str:
+    given = node.get("type")
+    names = given if isinstance(given, list) else [given]
+    found = next((name for name in names if isinstance(name, str) and name != "null"), None)
+    if found is not None:
+        return found
+    if "null" in names:
+        return "null"
+    return "object" if "properties" in node else "array" if "items" in node else "string"
+
+
+def _count(least: Any) -> int:
+    return min(least, _MAX_ITEMS) if isinstance(least, int) and least > 0 else 0
+
+
+# --- the plan ------------------------------------------------------------------------------------------------------
+
+
+class _Unread:
+    """Params of which some value could not be made up; the played tools do not read them."""
+
+    __slots__ = ("bound", "outputs", "raw", "secret_params", "secrets")
+
+    def __init__(self, params: Params) -> None:
+        self.bound = False
+        self.secrets = params.secrets
+        self.secret_params = params.secret_params
+        self.outputs = params.outputs
+        self.raw = params.raw
+
+    def resolve(self, scope: Scope) -> dict[str, Any]:  # noqa: ARG002
+        return self.raw
+
+
+def _step(step: CompiledStep, unmade: set[tuple[str, str]]) -> CompiledStep:
+    return replace(
+        step,
+        spec=_lenient(step.spec),
+        params=_params(step.params, unmade),
+        rollback=_rollback(step.rollback, unmade),
+        fallbacks=tuple(
+            replace(
+                each,
+                spec=_lenient(each.spec),
+                params=_params(each.params, unmade),
+                rollback=_rollback(each.rollback, unmade),
+            )
+            for each in step.fallbacks
+        ),
+    )
+
+
+def _rollback(rollback: CompiledRollback | None, unmade: set[tuple[str, str]]) -> CompiledRollback | None:
+    if rollback is None:
+        return None
+    return replace(rollback, spec=_lenient(rollback.spec), params=_params(rollback.params, unmade))
+
+
+def _params(params: Params, unmade: set[tuple[str, str]]) -> Params:
+    return _Unread(params) if any((key, tail.text) in unmade for key, tail in _bound_to(params)) else params
+
+
+def _lenient(spec: ToolSpec | None) -> ToolSpec | None:
+    return None if spec is None else replace(spec, check_params=lambda _: ())

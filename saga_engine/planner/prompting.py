@@ -1,0 +1,192 @@
+"""What a model is asked: requests turned into prompts, cut to size and fenced."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.plan.preview import brief
+from saga_engine.planner.prompts import data, data_lines, load_prompt, safe_json
+from saga_engine.planner.trimming import trimmed_schema
+
+if TYPE_CHECKING:
+    from saga_engine.plan.tool_spec import ToolSpec
+    from saga_engine.planner.settings import OutputMode
+    from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair, ReplanRequest
+
+#: What the output tool is called where a model answers by calling one.
+ANSWER_TOOL: Final = "answer"
+#: What the engine fills in when a call is made; a model never sees it.
+_HIDDEN: Final = frozenset({"idempotency_key"})
+_GOAL_CHARS: Final = 10_000
+_WORDS_CHARS: Final = 800
+_SHOWN_PROBLEMS: Final = 20
+_SHOWN_STEPS: Final = 50
+_PREVIOUS_CHARS: Final = 20_000
+#: What is shown of one value, in bytes of JSON.
+_VALUE_BYTES: Final = 2500
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt ready to be sent: two texts, the schema of the answer, the prompts' names, and the digest of it all."""
+
+    system: str
+    question: str
+    schema: dict[str, Any]
+    label: str
+    digest: str
+
+
+def ask_for_plan(request: PlanRequest, mode: OutputMode) -> Asked:
+    """The question for a whole plan."""
+    values = {
+        "goal": data("goal", request.goal[:_GOAL_CHARS]),
+        "input": data("input", _cut(dict(request.input), 6000)),
+        "secrets": data("secrets", list(request.secrets)),
+        "tools": data_lines("tools", [tool_card(spec) for spec in request.tools]),
+    }
+    return _asked("propose", values, answer_schema(), mode, request.repair)
+
+
+def ask_for_compensation(request: CompensationRequest, mode: OutputMode) -> Asked:
+    """The question for steps that make up for a step that cannot be undone."""
+    values = {
+        "goal": data("goal", request.goal[:_GOAL_CHARS]),
+        "stuck": data("stuck", past_step(request.stuck)),
+        "past": data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
+        "tools": data_lines("tools", [tool_card(spec) for spec in request.tools]),
+        "max_steps": str(request.max_steps),
+    }
+    return _asked("compensate", values, answer_schema(), mode, request.repair)
+
+
+def ask_for_another_way(request: ReplanRequest, mode: OutputMode) -> Asked:
+    """The question for other steps for what is left of a plan."""
+    values = {
+        "goal": data("goal", request.goal[:_GOAL_CHARS]),
+        "input": data("input", _cut(dict(request.input), 6000)),
+        "secrets": data("secrets", list(request.secrets)),
+        "failed": data("failed", past_step(request.failed)),
+        "past": data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
+        "left": data_lines("left", [_cut(dict(step)) for step in request.left[:_SHOWN_STEPS]]),
+        "taken": data("taken", list(request.taken[:500])),
+        "tools": data_lines("tools", [tool_card(spec) for spec in request.tools]),
+        "max_steps": str(request.max_steps),
+    }
+    return _asked("replan", values, answer_schema(), mode, request.repair)
+
+
+def _asked(
+    name: str, values: Mapping[str, str], schema: dict[str, Any], mode: OutputMode, repair: Repair | None
+) -> Asked:
+    prompt = load_prompt(name)
+    system, question = prompt.render({**values, "schema": safe_json(schema), "how": _how(mode)})
+    label = prompt.label
+    if repair is not None:
+        again = load_prompt("repair")
+        shown = [problem.to_dict() for problem in repair.problems[:_SHOWN_PROBLEMS]]
+        more, follow_up = again.render(
+            {
+                "answer": data("answer", repair.answer[:_PREVIOUS_CHARS]),
+                "problems": data_lines("problems", shown),
+                "notes": data_lines("notes", repair.notes),
+                "how": _how(mode),
+            }
+        )
+        system, question = f"{system}\n\n{more}", f"{question}\n\n{follow_up}"
+        label = f"{label} {again.label}"
+    return Asked(system, question, schema, label, hashlib.sha256(f"{system}\0{question}".encode()).hexdigest())
+
+
+def _how(mode: OutputMode) -> str:
+    if mode == "tool":
+        return f"Give your answer by calling the tool `{ANSWER_TOOL}` once: its arguments are the JSON object."
+    return "Answer with the JSON object alone: no prose before or after it, no code fence, no comments."
+
+
+def tool_card(spec: ToolSpec) -> dict[str, Any]:
+    """What a model is told of a tool."""
+    card: dict[str, Any] = {"tool": spec.name, "effect": spec.effect}
+    words = {"about": spec.description, "use_when": spec.use_when, "not_when": spec.not_when, "returns": spec.returns}
+    card |= {name: text[:_WORDS_CHARS] for name, text in words.items() if text}
+    card["params"] = trimmed_schema(spec.input_schema, _HIDDEN)
+    if spec.output_schema is not None:
+        card["output"] = trimmed_schema(spec.output_schema, frozenset(), 2500)
+    if spec.effect == "write":
+        card["undo"] = spec.undo
+    return card
+
+
+def _cut(value: Any, max_bytes: int = _VALUE_BYTES) -> Any:
+    return brief(value, max_bytes=max_bytes, max_items=20, max_text=800, max_depth=8)
+
+
+def past_step(step: PastStep) -> dict[str, Any]:
+    """A step that has happened, its output cut."""
+    shown: dict[str, Any] = {"step_id": step.step_id, "tool": step.tool, "status": step.status}
+    if step.name:
+        shown["name"] = step.name[:200]
+    if step.params is not None:
+        shown["params"] = _cut({key: value for key, value in step.params.items() if key not in _HIDDEN})
+    if step.output is not None:
+        shown["output"] = _cut(step.output)
+    if step.error is not None:
+        shown["error"] = _cut(dict(step.error))
+    return shown
+
+
+def answer_schema() -> dict[str, Any]:
+    """The schema of an answer, made from the schema of plans.
+
+    Goal, input and id are not the model's business; retries, time limits and resources belong to the tools' owners;
+    ``impossible`` is the way out.
+    """
+    from saga_engine.plan.schema import plan_schema
+
+    schema = plan_schema()
+    defs = {name: _chosen(schema["$defs"][name], kept) for name, kept in _KEPT.items()}
+    defs["Fallback"] |= {"required": ["tool"], "description": "Another call that stands in for the step's."}
+    return {
+        "type": "object",
+        "properties": {"steps": _chosen(schema, ("steps",))["properties"]["steps"], "impossible": _IMPOSSIBLE},
+        "additionalProperties": False,
+        "$defs": defs,
+    }
+
+
+def _chosen(schema: dict[str, Any], kept: tuple[str, ...]) -> dict[str, Any]:
+    """An object's schema with these fields alone, each without the null that a file may also have there."""
+    made: dict[str, Any] = {
+        name: schema[name] for name in ("type", "additionalProperties", "description") if name in schema
+    }
+    made["properties"] = {name: _without_null(schema["properties"][name]) for name in kept}
+    required = [name for name in schema.get("required", ()) if name in kept]
+    return made | ({"required": required} if required else {})
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    made = {name: value for name, value in field.items() if name not in _BOUNDS}
+    if "items" in made:
+        made["items"] = _without_null(made["items"])
+    branches = [_without_null(branch) for branch in made.get("anyOf", ()) if branch != {"type": "null"}]
+    if len(branches) == 1:
+        del made["anyOf"]
+        return {**branches[0], **made}
+    return {**made, "anyOf": branches} if branches else made
+
+
+_IMPOSSIBLE: Final[dict[str, Any]] = {
+    "type": "string",
+    "description": "Instead of steps: why these tools cannot serve the goal.",
+}
+#: What the checks judge anyway, and what a server that enforces a schema may stumble over.
+_BOUNDS: Final = ("default", "maxItems", "maxLength", "exclusiveMaximum")
+#: The fields of the format that a model may fill.
+_KEPT: Final[Mapping[str, tuple[str, ...]]] = {
+    "Step": ("step_id", "name", "tool", "params", "rollback", "depends_on", "kind", "fallback"),
+    "Rollback": ("tool", "params"),
+    "Fallback": ("tool", "params", "rollback"),
+}

@@ -1,0 +1,131 @@
+"""What can be mended in a model's plan without asking it again. Every change is told.
+
+Nothing is invented here: a mended plan has the model's own calls with the model's own params, in an order that its
+own graph allows, and undos that the tools' owners registered. Whatever needs a decision goes back to the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.plan import graph
+from saga_engine.plan.checks import examine
+from saga_engine.plan.draft import draft
+from saga_engine.plan.values import cut
+
+if TYPE_CHECKING:
+    from saga_engine.plan.draft import Draft
+    from saga_engine.plan.model import Plan
+    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+
+#: Notes about one plan; a hostile answer with ten thousand faults does not get ten thousand notes.
+_MAX_NOTES = 50
+
+
+def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str]) -> dict[str, Any]:
+    """A plan's JSON with what is wrong in its form put right as far as it needs no thought; adds to ``notes``."""
+    data = dict(answer)
+    inner = data.get("plan")
+    if "steps" not in data and isinstance(inner, Mapping):
+        data = dict(inner)
+        _tell(notes, "the plan stood inside 'plan'; it was taken out")
+    data = {name: value for name, value in data.items() if value is not None and name != "impossible"}
+    if data.pop("task_id", None) is not None:
+        _tell(notes, "the task_id was left out: an id is chosen when the plan is submitted")
+    steps = data.get("steps")
+    if not isinstance(steps, list):
+        return data
+    steps = [_without_nulls(step) if isinstance(step, Mapping) else step for step in steps]
+    if steps and all(isinstance(step, dict) and "step_id" not in step for step in steps):
+        steps = [{"step_id": number, **step} for number, step in enumerate(steps, 1)]
+        _tell(notes, "the steps had no ids; they were numbered from 1")
+    for step in steps:
+        if isinstance(step, dict) and isinstance(step.get("tool"), str):
+            spec = catalog.spec(step["tool"])
+            if spec is not None:
+                _mend_undo(step, spec, catalog, notes)
+    return {**data, "steps": steps}
+
+
+def _without_nulls(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A step without the fields that a model filled with null; a null inside params is a value and stays."""
+    kept = {name: value for name, value in step.items() if value is not None}
+    if isinstance(kept.get("rollback"), Mapping):
+        kept["rollback"] = {name: value for name, value in kept["rollback"].items() if value is not None}
+    return kept
+
+
+def _mend_undo(step: dict[str, Any], spec: ToolSpec, catalog: ToolCatalog, notes: list[str]) -> None:
+    """A rollback that is missing or says nothing is what the tool's registration says."""
+    which = f"step {cut(step.get('step_id', '?'), 80)}"
+    rollback = step.get("rollback")
+    if spec.effect == "read":
+        if rollback is not None:
+            del step["rollback"]
+            _tell(notes, f"{which}: {spec.name} only reads, so its rollback was left out")
+        if step.get("kind") == "compensatable":
+            del step["kind"]
+            _tell(notes, f"{which}: {spec.name} only reads, so its kind was left out")
+        return
+    if spec.undo is None:
+        return
+    if rollback is None:
+        if step.get("kind", "compensatable") == "compensatable":
+            _tell(notes, f"{which}: no rollback was given, so the registered undo {spec.undo} is used")
+        return
+    if _says_nothing(rollback, spec.undo, catalog):
+        del step["rollback"]
+        _tell(notes, f"{which}: its rollback made no sense, so the registered undo {spec.undo} is used")
+
+
+def _says_nothing(rollback: Any, undo: str, catalog: ToolCatalog) -> bool:
+    """Whether a rollback names no tool that there is, or the registered undo without what it needs."""
+    if not isinstance(rollback, dict):
+        return False
+    tool = rollback.get("tool")
+    if tool is None or (isinstance(tool, str) and catalog.spec(tool) is None):
+        return True
+    spec = catalog.spec(undo)
+    return tool == undo and not rollback.get("params") and spec is not None and bool(spec.check_params({}))
+
+
+def move_pivot_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
+    """The plan with its pivot behind every step that can be undone, where the graph allows that; else as it is."""
+    from saga_engine.plan.model import load_plan
+
+    made = _examined(plan, catalog)
+    pivots = [step.index for step in made.steps if step.kind == "pivot"]
+    if len(pivots) != 1 or not any(problem.code == "pivot-not-last" for problem in made.problems.listed()):
+        return plan
+    pivot = pivots[0]
+    behind = graph.reach(pivot, graph.dependents([step.waits for step in made.steps]))
+    behind |= {step.index for step in made.steps if step.kind == "retriable"}
+    if any(made.steps[index].kind == "compensatable" for index in behind):
+        return plan  # a step that can be undone needs the pivot's output: only the model can say what else to do
+    dumped: dict[str, Any] = plan.model_dump(exclude_unset=True)
+    steps: Sequence[dict[str, Any]] = dumped["steps"]
+    first = [index for index in range(len(steps)) if index != pivot and index not in behind]
+    moved = {**steps[pivot], "depends_on": [steps[index]["step_id"] for index in first]}
+    ordered = [*(steps[index] for index in first), moved, *(steps[index] for index in sorted(behind))]
+    better = load_plan({**dumped, "steps": ordered})
+    before, after = _codes(made), _codes(_examined(better, catalog))
+    if "pivot-not-last" in after or len(after) >= len(before):
+        return plan
+    _tell(notes, f"step {made.steps[pivot].key} cannot be undone, so it was moved behind the steps that can")
+    return better
+
+
+def _examined(plan: Plan, catalog: ToolCatalog) -> Draft:
+    made = draft(plan, catalog, None, None, None, judged_from=0)
+    examine(made)
+    return made
+
+
+def _codes(made: Draft) -> list[str]:
+    return [problem.code for problem in made.problems.listed()]
+
+
+def _tell(notes: list[str], note: str) -> None:
+    if len(notes) < _MAX_NOTES:
+        notes.append(note)

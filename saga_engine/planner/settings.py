@@ -1,0 +1,166 @@
+"""How a model is chosen and bounded: flags over environment over ``[planner]`` in ``saga.toml`` over defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+from urllib.parse import urlsplit
+
+from saga_engine.errors import SettingInvalid
+from saga_engine.plan.tool_spec import Semantic
+from saga_engine.ports import Allowance
+
+OutputMode = Literal["tool", "native", "prompted", "text"]
+KEY_VARIABLE: Final = "SAGA_MODEL_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """Which model is asked, how, and how much it may use.
+
+    ``model``: ``provider:name``, empty if none is set. ``base_url``: a server that speaks the provider's protocol.
+    ``output``: how the JSON is asked for: as a tool's arguments, by a schema that the server enforces (``native``), by
+    the server's JSON mode (``prompted``), or as plain text. ``total_s``: the time for one plan with all its rounds.
+    ``max_requests``, ``max_tokens`` (in and out) and ``max_cost_usd`` bound one plan, ``max_output_tokens`` one answer.
+    ``rounds``: how often the model is asked for one plan. ``tools_offered``: how many tools it is shown at most.
+    ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``fallback_plans``: plan files by intent.
+    ``semantic``: what steps that make up for another may do with tools that do not say it themselves.
+    """
+
+    model: str = ""
+    base_url: str = ""
+    api_key: str = field(default="", repr=False)
+    output: OutputMode = "tool"
+    total_s: float = 60.0
+    max_requests: int = 10
+    max_tokens: int = 200_000
+    max_cost_usd: float | None = None
+    max_output_tokens: int = 8192
+    rounds: int = 3
+    tools_offered: int = 20
+    secrets: tuple[str, ...] = ()
+    semantic: Semantic = "approve"
+    fallback_plans: Mapping[str, Path] = field(default_factory=dict)
+
+    def allowance(self) -> Allowance:
+        """What one plan may use."""
+        return Allowance(self.max_requests, self.max_tokens, self.max_cost_usd, self.total_s)
+
+
+#: Least and most of each number.
+_BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "total_s": (0.01, 3600.0),
+    "max_requests": (1, 1000),
+    "max_tokens": (100, 100_000_000),
+    "max_cost_usd": (0.0, 1_000_000.0),
+    "max_output_tokens": (16, 1_000_000),
+    "rounds": (1, 20),
+    "tools_offered": (1, 200),
+}
+_WHOLE: Final = ("max_requests", "max_tokens", "max_output_tokens", "rounds", "tools_offered")
+#: Settings by their variable; what is missing here stands in the file only.
+_VARIABLES: Final[Mapping[str, str]] = {
+    "SAGA_MODEL": "model",
+    "SAGA_MODEL_BASE_URL": "base_url",
+    "SAGA_MODEL_OUTPUT": "output",
+    "SAGA_MODEL_TOTAL_S": "total_s",
+    "SAGA_MODEL_MAX_REQUESTS": "max_requests",
+    "SAGA_MODEL_MAX_TOKENS": "max_tokens",
+    "SAGA_MODEL_MAX_COST_USD": "max_cost_usd",
+    "SAGA_MODEL_MAX_OUTPUT_TOKENS": "max_output_tokens",
+    "SAGA_MODEL_ROUNDS": "rounds",
+}
+
+
+def planner_settings(
+    table: Mapping[str, Any],
+    flags: Mapping[str, Any] | None = None,
+    *,
+    base: Path = Path(),
+    environ: Mapping[str, str] = os.environ,
+) -> PlannerSettings:
+    """The settings in force. ``table`` is ``[planner]``; paths in it count from ``base``. Flags of None are not given.
+
+    Raises ``SettingInvalid``.
+    """
+    made = _apply(PlannerSettings(), _from_file(table, base), "[planner] in saga.toml")
+    from_env: dict[str, Any] = {}
+    for variable, name in _VARIABLES.items():
+        text = environ.get(variable, "")
+        if text:
+            from_env[name] = _number(variable, name, text) if name in _BOUNDS else text
+    made = _apply(made, from_env, "the environment")
+    made = replace(made, api_key=environ.get(KEY_VARIABLE, "").strip())
+    given = {name: value for name, value in (flags or {}).items() if value not in (None, (), [])}
+    return _apply(made, given, "the command line")
+
+
+def _from_file(table: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    values = dict(table)
+    if "api_key" in values:
+        raise SettingInvalid(
+            "[planner] in saga.toml has an api_key", hint=f"keys belong into the environment: {KEY_VARIABLE}"
+        )
+    plans = values.get("fallback_plans", {})
+    if not isinstance(plans, Mapping) or not all(isinstance(path, str) and path for path in plans.values()):
+        raise SettingInvalid("[planner.fallback_plans] names a plan file for each intent: trip = 'plans/trip.json'")
+    values["fallback_plans"] = {intent: base / path for intent, path in plans.items()}
+    return values
+
+
+def _apply(settings: PlannerSettings, values: Mapping[str, Any], source: str) -> PlannerSettings:
+    known = [each.name for each in fields(PlannerSettings) if each.name != "api_key"]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise SettingInvalid(f"{source} sets {unknown[0]}, which is no setting of the planner", hint=", ".join(known))
+    changes = dict(values)
+    for name, (least, most) in _BOUNDS.items():
+        if name in changes:
+            changes[name] = _bounded(name, changes[name], least, most, source)
+    for name in ("model", "base_url"):
+        if not isinstance(changes.get(name, ""), str):
+            raise SettingInvalid(f"{name} in {source} must be a text")
+    if changes.get("base_url") and not _is_address(changes["base_url"]):
+        raise SettingInvalid(f"base_url in {source} is no address of a server", hint="write http://host:port/v1")
+    for name, choices in (("output", get_args(OutputMode)), ("semantic", get_args(Semantic))):
+        if name in changes and changes[name] not in choices:
+            raise SettingInvalid(f"{name} cannot be {changes[name]!r}", hint=" or ".join(choices))
+    if "secrets" in changes:
+        names = changes["secrets"]
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise SettingInvalid(f"secrets in {source} must be a list of names")
+        changes["secrets"] = tuple(names)
+    return replace(settings, **changes)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        split = urlsplit(text)
+        port = split.port
+    except ValueError:
+        return False
+    return split.scheme in ("http", "https") and bool(split.hostname) and port != 0 and text.isprintable()
+
+
+def _bounded(name: str, value: Any, least: float, most: float, source: str) -> float:
+    whole = name in _WHOLE
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int if whole else int | float)
+        or not isfinite(value)
+        or not least <= value <= most
+    ):
+        kind = "a whole number" if whole else "a number"
+        raise SettingInvalid(f"{name} must be {kind} from {least:g} to {most:g}, not {value!r} ({source})")
+    return value
+
+
+def _number(variable: str, name: str, text: str) -> float:
+    try:
+        return int(text) if name in _WHOLE else float(text)
+    except ValueError as error:
+        raise SettingInvalid(f"{variable} must be a number, not '{text}'") from error

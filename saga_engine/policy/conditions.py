@@ -1,0 +1,270 @@
+"""Conditions on params, judged on the safe side.
+
+A value satisfies a test, or it does not, or nobody can tell. Who denies or asks counts 'nobody can tell' as yes; who
+allows counts it as no. So a value that is written in an odd way never opens a door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from saga_engine.errors import ValueNotJson
+from saga_engine.plan.values import plain
+from saga_engine.policy.amounts import amount, equal
+from saga_engine.policy.hosts import Addresses, HostPattern, HostRefused, host_of
+from saga_engine.policy.param_path import Found, Reach
+from saga_engine.policy.paths import inside
+
+#: True, False, or the reason why nobody can tell. Of the value itself a reason repeats at most the host.
+Judgement = bool | str
+Judge = Callable[[Any], Judgement]
+SlowJudge = Callable[[Any], Awaitable[Judgement]]
+
+#: How long the file system and the names of hosts may take for one condition, in seconds.
+PATIENCE_S: Final = 10.0
+OPS: Final = (
+    *("==", "!=", "<", "<=", ">", ">=", "in", "not-in", "matches", "exists", "absent"),
+    *("inside", "outside", "host", "not-host"),
+)
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+NOTHING: Final[Any] = _Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One entry of a rule's ``when``: the values at ``param``, compared by ``op`` with ``value``."""
+
+    param: str
+    op: str
+    value: Any = NOTHING
+
+
+class Faulty(ValueError):
+    """A condition makes no sense; ``field`` is the one that is wrong."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Held(NamedTuple):
+    """Whether a condition holds; ``doubt`` says what could not be judged, if that decided it."""
+
+    holds: bool
+    doubt: str = ""
+
+
+class Clause:
+    """A condition that was understood.
+
+    ``wary``: it belongs to a rule that denies or asks, and holds if any value satisfies it or cannot be judged. Else it
+    holds only if there is at least one value, none is missing, and all satisfy it for certain.
+    """
+
+    __slots__ = ("_judge", "_slow", "op", "reach", "slow", "wary")
+
+    def __init__(self, condition: Condition, *, wary: bool, base: Path, addresses: Addresses) -> None:
+        try:
+            self.reach = Reach(condition.param)
+        except ValueError as error:
+            raise Faulty("param", str(error)) from error
+        self.op = condition.op
+        self.wary = wary
+        self._judge: Judge | None = None
+        self._slow: SlowJudge | None = None
+        value = condition.value
+        if self.op not in OPS:
+            raise Faulty("op", f"{self.op!r} is none of {', '.join(OPS)}")
+        if self.op in ("exists", "absent"):
+            if value is not NOTHING:
+                raise Faulty("value", f"{self.op!r} takes none")
+        elif value is NOTHING:
+            raise Faulty("value", "it is missing")
+        elif self.op in ("inside", "outside"):
+            self._slow = _folders(value, base, wanted=self.op == "inside")
+        elif self.op in ("host", "not-host"):
+            self._slow = _hosts(value, addresses, wanted=self.op == "host")
+        else:
+            self._judge = _judge(self.op, value)
+        self.slow = self._slow is not None
+
+    def hold(self, params: Mapping[str, Any]) -> Held:
+        """Judge params now; for every test that is not ``slow``."""
+        found = self.reach.find(params)
+        if self._judge is None:
+            return self._presence(found)
+        return self._sum(found, [self._judge(value) for value in found.values])
+
+    async def hold_slowly(self, params: Mapping[str, Any]) -> Held:
+        """Judge params by asking the file system or the names of hosts."""
+        assert self._slow is not None
+        found = self.reach.find(params)
+        judged: list[Judgement] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for value in found.values:
+                    judged.append(await self._slow(value))
+                    if judged[-1] is self.wary or isinstance(judged[-1], str):
+                        break
+        except TimeoutError:
+            judged.append(f"it could not be looked up within {PATIENCE_S:g} s")
+        return self._sum(found, judged)
+
+    def _sum(self, found: Found, judged: Sequence[Judgement]) -> Held:
+        if self.wary:
+            if any(word is True for word in judged):
+                return Held(True)
+            for word in judged:
+                if isinstance(word, str):
+                    return Held(True, f"{self.reach.text}: {word}")
+            return Held(found.strange, self._strange(found))
+        certain = bool(judged) and not found.gaps and not found.strange and all(word is True for word in judged)
+        if certain:
+            return Held(True)
+        doubts = [word for word in judged if isinstance(word, str)]
+        return Held(False, f"{self.reach.text}: {doubts[0]}" if doubts else self._strange(found))
+
+    def _presence(self, found: Found) -> Held:
+        there = bool(found.values)
+        if self.op == "exists":
+            holds = there or found.strange if self.wary else there and not found.gaps and not found.strange
+        elif self.wary:
+            holds = not there or found.gaps or found.strange
+        else:
+            holds = not there and not found.strange
+        return Held(holds, self._strange(found))
+
+    def _strange(self, found: Found) -> str:
+        return f"{self.reach.text}: the params are not built as this path expects" if found.strange else ""
+
+
+# --- tests of one value --------------------------------------------------------------------------------------------
+
+
+def _judge(op: str, value: Any) -> Judge:
+    if op in _ORDER:
+        return _ordered(op, value)
+    if op == "matches":
+        return _matches(_texts(value))
+    try:
+        value = plain(value)
+    except ValueNotJson as error:
+        raise Faulty("value", error.message) from error
+    if op in ("==", "!="):
+        return _equals([value], wanted=op == "==")
+    if not isinstance(value, list) or not value:
+        raise Faulty("value", f"{op!r} takes a list of values")
+    return _equals(value, wanted=op == "in")
+
+
+_ORDER: Final[Mapping[str, Callable[[Decimal, Decimal], bool]]] = {
+    "<": lambda one, other: one < other,
+    "<=": lambda one, other: one <= other,
+    ">": lambda one, other: one > other,
+    ">=": lambda one, other: one >= other,
+}
+
+
+def _ordered(op: str, value: Any) -> Judge:
+    limit = amount(value)
+    if limit is None:
+        raise Faulty("value", f"{op!r} takes a number")
+    compare = _ORDER[op]
+
+    def judge(found: Any) -> Judgement:
+        number = amount(found)
+        return no_amount(found) if number is None else compare(number, limit)
+
+    return judge
+
+
+def no_amount(value: Any) -> str:
+    """Why a value is no amount."""
+    if isinstance(value, str):
+        return "a text that is no plain decimal number"
+    kinds = {bool: "true or false", type(None): "null", dict: "an object", list: "a list"}
+    return f"{kinds.get(type(value), 'an odd number')} where a number is expected"
+
+
+def _equals(values: Sequence[Any], *, wanted: bool) -> Judge:
+    nested = any(isinstance(value, dict | list) for value in values)
+
+    def judge(found: Any) -> Judgement:
+        if isinstance(found, float) and not math.isfinite(found):
+            return "it is no JSON number"
+        if not isinstance(found, str | int | float | Mapping | list | tuple | None):
+            return "it is no JSON value"
+        if not nested and isinstance(found, Mapping | list | tuple):
+            return "a list or an object where one value is expected"
+        return any(equal(found, value) for value in values) is wanted
+
+    return judge
+
+
+def _texts(value: Any) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) and text for text in texts):
+        raise Faulty("value", "it must be a text, or a list of texts")
+    return list(texts)
+
+
+def _matches(globs: Sequence[str]) -> Judge:
+    patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
+
+    def judge(found: Any) -> Judgement:
+        if not isinstance(found, str):
+            return "it is no text"
+        return any(pattern.match(found) for pattern in patterns)
+
+    return judge
+
+
+def _folders(value: Any, base: Path, *, wanted: bool) -> SlowJudge:
+    texts = _texts(value)
+    if any("\0" in text for text in texts):
+        raise Faulty("value", "it is no folder")
+    folders = [base.absolute() / text for text in texts]
+
+    async def judge(found: Any) -> Judgement:
+        word = await asyncio.to_thread(inside, found, folders)
+        return word if isinstance(word, str) else word is wanted
+
+    return judge
+
+
+def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowJudge:
+    try:
+        patterns = [HostPattern(text) for text in _texts(value)]
+    except Faulty:
+        raise
+    except ValueError as error:
+        raise Faulty("value", str(error)) from error
+
+    async def judge(found: Any) -> Judgement:
+        try:
+            host = host_of(found)
+            resolved = await addresses.resolve(host)
+        except HostRefused as error:
+            return str(error)
+        except ValueError as error:
+            return f"no host that can be trusted: {error}"
+        words = [pattern.matches(host, resolved) for pattern in patterns]
+        if True in words:
+            return wanted
+        return next((word for word in words if isinstance(word, str)), not wanted)
+
+    return judge

@@ -1,0 +1,214 @@
+"""Forks: which effects of a saga a new one takes over, and how they change hands.
+
+An effect has one owner, whatever dies in between: it is claimed for the fork first; then a saga that might still undo
+it hands it over, by a record of its own; only then does the fork begin. Asked again, the same fork goes on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from saga_engine._version import __version__
+from saga_engine.analysis.fingerprint import folded
+from saga_engine.analysis.fork import ForkPlan, choose
+from saga_engine.core.messages import check_fork
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.records import AnyRecord, HandedOver, SagaStarted, StepTakenOver
+from saga_engine.core.states import SAGA_FINAL
+from saga_engine.errors import ForkRefused, JournalUnreadable, SagaExists, SagaNotFound
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.salvage import load_checked
+from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.values import digest
+from saga_engine.ports import Store
+from saga_engine.runtime.ids import check_saga_id
+from saga_engine.runtime.journal import compile_journalled, read_records
+
+Handover = Literal["none", "due", "done"]
+
+_CLAIMS: Final = "saga.fork"
+#: As long as a finished saga can be looked at, and longer.
+_CLAIM_MS: Final = 366 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A fork as it would be: its id, the saga ``of`` which it is one, what it takes over and what it runs.
+
+    ``begun``: it exists; what it took over and what it runs are settled, and nothing is claimed any more. ``handover``:
+    the saga that it is a fork of rests (``due``: it has to hand over what is taken), did so and has not been undone to
+    its end (``done``), or has ended (``none``).
+    """
+
+    saga_id: str
+    of: str
+    plan: ForkPlan
+    started: SagaStarted
+    compiled: CompiledPlan
+    handover: Handover
+    begun: bool = False
+
+    @property
+    def steps(self) -> list[str]:
+        """The keys of the other saga's steps that are taken over."""
+        return [each.source.partition("/")[2] for each in self.plan.taken]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fork as one JSON object."""
+        return {"saga_id": self.saga_id, "fork_of": self.of, "begun": self.begun, **self.plan.to_dict(self.compiled)}
+
+
+class Forking:
+    """Prepares forks of one saga: ``look`` says what one would do, ``claim`` makes that final."""
+
+    def __init__(self, store: Store, catalog: ToolCatalog, records: list[AnyRecord], now_ms: int) -> None:
+        started = records[0] if records else None
+        if not isinstance(started, SagaStarted):
+            raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+        self._store = store
+        self._guards = store.guard_store()
+        self._catalog = catalog
+        self._now_ms = now_ms
+        self._first = started
+        self._old, self._prints = folded(records, compile_journalled(records, catalog), Growth(started, catalog))
+        self._handed_to = next((record.to for record in records if isinstance(record, HandedOver)), None)
+
+    @classmethod
+    async def of(cls, store: Store, catalog: ToolCatalog, saga_id: str, now_ms: int) -> Forking:
+        """From a saga's journal. Raises ``SagaNotFound``."""
+        return cls(store, catalog, await read_records(store, saga_id), now_ms)
+
+    async def look(
+        self, plan: Plan | Mapping[str, Any] | str | bytes | Path | None, saga_id: str | None, run_from: str | None
+    ) -> Fork:
+        """What a fork would do now; nothing is changed.
+
+        Raises ``PlanInvalid``, ``ForkRefused``, and ``SagaExists`` if the id is another saga's.
+        """
+        if self._handed_to is None:
+            check_fork(self._old)
+        told = self._first.input
+        given = self._whole_plan() if plan is None else load_checked(plan, self._catalog, input=told)
+        compiled = compile_plan(given, self._catalog, input=told)
+        if run_from is not None and run_from not in compiled.by_key:
+            raise ForkRefused(
+                f"the plan has no step {run_from}", hint=f"steps: {', '.join(list(compiled.by_key)[:50])}"
+            )
+        identity = digest(["saga-fork/1", self._old.saga_id, given.digest, self._first.input, run_from])
+        # The same fork has the same id, so a command that is repeated after a crash goes on with what it began.
+        name = check_saga_id(saga_id or f"{self._old.saga_id[:96]}-fork-{identity[:8]}")
+        started = SagaStarted(
+            at=self._now_ms,
+            saga_id=name,
+            plan=msgspec.Raw(given.json_bytes),
+            digest=identity,
+            seed=secrets.token_hex(8),
+            input=self._first.input,
+            undos=compiled.undos,
+            reads=sorted(compiled.reads),
+            tools=compiled.tool_digests,
+            sensitive=compiled.sensitive,
+            engine=__version__,
+            fork_of=self._old.saga_id,
+        )
+        if await self._begun(name, identity):
+            return await self._as_begun(started, compiled)
+        if self._handed_to != name:
+            check_fork(self._old)
+        return await self._chosen(name, started, compiled, run_from)
+
+    async def claim(self, fork: Fork, run_from: str | None) -> Fork:
+        """Make the fork the owner of what it takes over; what another fork was faster to take, it runs itself.
+
+        Raises ``SagaExists`` if another fork goes by the same id.
+        """
+        while True:
+            lost = await self._claimed_elsewhere(fork)
+            if lost is None:
+                return fork
+            step, owner = lost
+            if owner == fork.saga_id:
+                raise _other_fork(owner)
+            await self._guards.tally_set(self._tally(), step, owner, _CLAIM_MS)
+            fork = await self._chosen(fork.saga_id, fork.started, fork.compiled, run_from)
+
+    async def _claimed_elsewhere(self, fork: Fork) -> tuple[str, str] | None:
+        """Claim step by step, each after those it depends on, up to one that another fork has: that one, and whose.
+
+        So whoever has a step has all that it rests on, and two forks do not each take a half that neither can use.
+        """
+        for step in fork.steps:
+            # The fork's identity is part of its name here: another plan under the same id is another owner.
+            owner = f"{fork.saga_id}:{step}:f:{fork.started.digest}"
+            claim = await self._guards.claim(_CLAIMS, digest([fork.of, step]), owner, _CLAIM_MS)
+            if claim.verdict not in ("new", "ours"):
+                return step, claim.owner.partition(":")[0]
+            await self._guards.tally_set(self._tally(), step, fork.saga_id, _CLAIM_MS)
+        return None
+
+    async def handed_over(self, fork: Fork) -> bool:
+        """Whether the other saga has handed over what is taken, as its journal says now."""
+        records = await read_records(self._store, fork.of, whole=False)
+        given = [record for record in records if isinstance(record, HandedOver) and record.to == fork.saga_id]
+        return any(set(fork.steps) <= set(record.steps) for record in given)
+
+    async def _begun(self, name: str, identity: str) -> bool:
+        """Whether this fork exists. Raises ``SagaExists`` if the id is another saga's."""
+        try:
+            head = await self._store.head(name)
+        except SagaNotFound:
+            return False
+        if head.digest != identity:
+            raise _other_fork(name)
+        return True
+
+    async def _as_begun(self, started: SagaStarted, compiled: CompiledPlan) -> Fork:
+        records = await read_records(self._store, started.saga_id)
+        taken = [record for record in records if isinstance(record, StepTakenOver)]
+        keys = {record.step for record in taken}
+        plan = ForkPlan(taken, [step.key for step in compiled.steps if step.key not in keys])
+        return Fork(started.saga_id, self._old.saga_id, plan, started, compiled, "none", begun=True)
+
+    async def _chosen(self, name: str, started: SagaStarted, compiled: CompiledPlan, run_from: str | None) -> Fork:
+        owners: Mapping[str, str] = await self._guards.tally(self._tally())
+        plan = choose(
+            self._old,
+            self._prints,
+            started,
+            compiled,
+            Growth(started, self._catalog),
+            run_from=run_from,
+            elsewhere={step for step, owner in owners.items() if owner != name},
+        )
+        handover: Handover = "done" if self._handed_to == name else "due"
+        if self._old.status in SAGA_FINAL:
+            handover = "none"
+        return Fork(name, self._old.saga_id, plan, started, compiled, handover)
+
+    def _tally(self) -> str:
+        return f"fork\n{self._old.saga_id}"
+
+    def _whole_plan(self) -> Plan:
+        """The plan of the old saga, with all that was added to it on its way forward, and nothing that was dropped."""
+        body = msgspec.to_builtins(self._first.plan)
+        added = [each.addition for each in self._old.added if not each.addition.remedy]
+        dropped = {key for addition in added for key in addition.dropped}
+        steps = [*body["steps"], *(dict(step) for addition in added for step in addition.steps)]
+        kept = [step for step in steps if str(step["step_id"]) not in dropped]
+        return load_plan({**{name: value for name, value in body.items() if name != "task_id"}, "steps": kept})
+
+
+def _other_fork(saga_id: str) -> SagaExists:
+    return SagaExists(
+        f"saga {saga_id} is another saga, or another fork",
+        hint="choose another id, or leave the id out: the same fork gets the same one",
+        saga_id=saga_id,
+    )

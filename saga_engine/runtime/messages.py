@@ -1,0 +1,256 @@
+"""Messages to sagas, whether they were heard, and the way on with those that stand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from saga_engine.core.messages import Message, encode_message, repeats, to_post
+from saga_engine.core.records import MessageRefused
+from saga_engine.core.states import COMPENSATING, ESCALATED, PENDING, RUNNING, SAGA_FINAL
+from saga_engine.errors import (
+    AmendRefused,
+    CancelRefused,
+    DecisionRefused,
+    ForkRefused,
+    SagaError,
+    SagaNotFound,
+    SagaOwned,
+    SecretMissing,
+    ToolMissing,
+)
+from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.ports import PAGE_START, Head, PagePlace, Store
+from saga_engine.runtime.audit import clear_away
+from saga_engine.runtime.fork import Fork, Forking
+from saga_engine.runtime.journal import look, read_records, state_of
+from saga_engine.runtime.owner import provably_dead
+from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.supervisor import Fleet
+
+_log = logging.getLogger("saga_engine")
+
+#: How often, in seconds, a saga that others drive is looked at: less and less.
+_LOOK_AGAIN_S: Final = (0.02, 0.5)
+#: How many sagas are resumed at the same time.
+_RESUME_AT_ONCE: Final = 256
+_REFUSALS = {
+    "cancel": CancelRefused,
+    "close": CancelRefused,
+    "amend": AmendRefused,
+    "hand_over": ForkRefused,
+    "decide": DecisionRefused,
+}
+
+
+async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool) -> Outcome:
+    """Post a cancel or an answer; with ``wait``, until the saga ends or rests, else only post it.
+
+    Saying again what the saga has been told already is no conflict. Raises ``SagaNotFound``, and what refuses it.
+    """
+    records = await read_records(store, saga_id)
+    state = state_of(records, tools)
+    # Before the store has spoken nobody here knows what time it is; the owner judges whether a question has expired.
+    now_ms = max(fleet.clock.now_ms(), state.at) if fleet.clock.heard else state.at
+    checked = to_post(state, records, await store.inbox(saga_id), message, now_ms)
+    if not wait:
+        return await (_look(store, saga_id) if checked is None else send(store, fleet, saga_id, checked))
+    try:
+        return await (_go_on(store, fleet, saga_id) if checked is None else deliver(store, fleet, saga_id, checked))
+    except (ToolMissing, SecretMissing) as error:
+        raise type(error)(
+            f"the message is recorded, but the saga cannot go on here: {error.message}",
+            hint="resume the saga where its tools and secrets are; a process without tools posts with wait=False",
+            **error.context,
+        ) from error
+
+
+async def send(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
+    """Only post a message: who drives the saga acts on it, or else a worker or the next resume."""
+    await store.post(saga_id, encode_message(message))
+    fleet.notify(saga_id)
+    return await _look(store, saga_id)
+
+
+async def _go_on(store: Store, fleet: Fleet, saga_id: str) -> Outcome:
+    """Drive a saga on that has been told already, unless a live process does."""
+    head = await store.head(saga_id)
+    if fleet.find(saga_id) is None and head.owner_ttl_ms > 0 and not provably_dead(head.owner):
+        return await _look(store, saga_id)
+    try:
+        return await fleet.resume(saga_id).wait()
+    except SagaOwned:  # a worker was faster
+        return await _look(store, saga_id)
+
+
+async def _look(store: Store, saga_id: str) -> Outcome:
+    return Outcome(await look(store, saga_id), full=False)
+
+
+async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
+    """Post a message; if no other live process drives the saga, this one does, until it ends or rests.
+
+    Raises ``SagaNotFound``, and the refusal that fits the message if it was not heard or not taken in.
+    """
+    handle = await post(store, fleet, saga_id, message)
+    present = fleet.find(saga_id)
+    if present is not None:
+        present.stay()
+    if handle is None:
+        outcome = await _look(store, saga_id)
+    else:
+        try:
+            outcome = await handle.wait()
+            if not outcome.ended and encode_message(message) in await store.inbox(saga_id):
+                # It was just being given up, at its rest or because a session's agent had gone, and did not read this.
+                outcome = await fleet.resume(saga_id).wait()
+        except SagaOwned:  # a worker was faster, and reads it
+            outcome = await _look(store, saga_id)
+    await _require_heard(store, message, outcome)
+    return outcome
+
+
+async def post(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Handle | None:
+    """Post a message and see to it that somebody reads it; None if that is another live process.
+
+    Raises ``SagaNotFound``.
+    """
+    head = await store.post(saga_id, encode_message(message))
+    present = fleet.find(saga_id)
+    if present is not None:
+        fleet.notify(saga_id)
+        return Handle(saga_id, present.future)
+    if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
+        return None
+    return fleet.resume(saga_id)
+
+
+async def _require_heard(store: Store, message: Message, outcome: Outcome) -> None:
+    """Whoever answers second must hear of it: the message was refused, or the saga ended without reading it."""
+    refusal = _REFUSALS[message.kind]
+    records = await read_records(store, outcome.saga_id)
+    for record in records:
+        if getattr(record, "message", "") == message.id:
+            if isinstance(record, MessageRefused):
+                if repeats(records, message):
+                    return  # two said the same at the same time
+                raise refusal(record.reason, hint="somebody else was faster: see `saga history`")
+            return
+    if outcome.ended:
+        if repeats(records, message):
+            return
+        raise refusal(f"saga {outcome.saga_id} ended ({outcome.status}) before this was read", hint="see `saga show`")
+
+
+async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) -> None:
+    """Have the saga that is forked give away what is taken, and undo the rest. A crash in between loses nothing."""
+    if fork.handover == "done":  # an earlier attempt died of it
+        try:
+            await fleet.resume(fork.of).wait()
+        except SagaOwned:
+            return  # it goes on elsewhere; what is taken is given away
+    elif fork.handover == "due":
+        message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
+        try:
+            await deliver(store, fleet, fork.of, message)
+        except ForkRefused:
+            # An earlier attempt, which died, may have been heard in its place.
+            if not await forking.handed_over(fork):
+                raise
+            return
+        if not await forking.handed_over(fork):
+            raise SagaOwned(
+                f"saga {fork.of} is driven by a live process, which has not handed over yet",
+                hint="try the same fork again: it goes on where this one was",
+                saga_id=fork.of,
+            )
+
+
+async def in_the_store(store: Store, handle: Handle) -> bool:
+    """Wait until a saga that somebody else submits here is journalled; False: it ended first, and its end says why."""
+    pause_s = _LOOK_AGAIN_S[0]
+    while True:
+        try:
+            await store.head(handle.saga_id)
+        except SagaNotFound:
+            if handle.done():
+                return False
+        else:
+            return True
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
+
+
+async def settled(store: Store, saga_id: str) -> Outcome:
+    """Look at a saga's head until it has ended or rests; raises ``SagaNotFound``."""
+    pause_s = _LOOK_AGAIN_S[0]
+    while True:
+        head = await store.head(saga_id)
+        if head.status in SAGA_FINAL or (head.status == ESCALATED and not head.owner):
+            return Outcome(await look(store, saga_id, full=True))
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
+
+
+async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaError]:
+    """Drive on every saga that can go on; an error stands in its saga's place.
+
+    The sagas are looked up page by page, and some hundreds are resumed at a time.
+    """
+    results: dict[str, Outcome | SagaError] = {}
+    begun: set[str] = set()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def ended(handle: Handle) -> None:
+        try:
+            results[handle.saga_id] = await handle.wait()
+        except SagaError as error:
+            results[handle.saga_id] = error
+
+    try:
+        async for head in _can_go_on(store, fleet):
+            if head.saga_id in begun:
+                continue  # it has gone on from one status to another meanwhile
+            begun.add(head.saga_id)
+            if len(tasks) >= _RESUME_AT_ONCE:
+                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            tasks.add(asyncio.create_task(ended(fleet.resume(head.saga_id))))
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    try:
+        await clear_away(store.work())
+    except SagaError as error:
+        _log.info("what processes that are gone have left was not cleared away: %s", error)
+    return dict(sorted(results.items()))
+
+
+async def _can_go_on(store: Store, fleet: Fleet) -> AsyncIterator[Head]:
+    for status in (PENDING, RUNNING, COMPENSATING, ESCALATED):
+        at: PagePlace | None = PAGE_START
+        while at is not None:
+            found, at = await store.page(status, at)
+            if status == ESCALATED and not fleet.clock.heard and any(_due_ms(head) for head in found):
+                await fleet.lease()  # what is overdue is a question for the store's clock
+            for head in found:
+                if status != ESCALATED or head.inbox or _overdue(head, fleet.clock.now_ms()):
+                    yield head
+
+
+def _overdue(head: Head, now_ms: int) -> bool:
+    """Whether a saga that rests has an approval that has expired, people to remind, or a deadline that has passed."""
+    due_ms = _due_ms(head)
+    return due_ms is not None and due_ms <= now_ms
+
+
+def _due_ms(head: Head) -> int | None:
+    due_ms: int | None = msgspec.json.decode(head.summary).get("due_ms") if head.summary else None
+    return due_ms

@@ -1,0 +1,148 @@
+"""What a model is told when it is asked for steps, and how its answer is checked before it is believed.
+
+A model learns what happened, with outputs that are cut before it sees them, and which tools it may use; never an
+idempotency key, never a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from saga_engine.core import transitions as t
+from saga_engine.core.decide import Means
+from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
+from saga_engine.core.interpret import MAX_NEW_STEPS, MAX_REMEDIES, Advice, addition_of, bounds_of
+from saga_engine.core.masking import Mask, mask_of, tools_of_step
+from saga_engine.core.records import Written
+from saga_engine.core.report import error_dict
+from saga_engine.core.state import State, StateScope
+from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
+from saga_engine.plan.compiled import CompiledStep
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+from saga_engine.ports import Advisor, CompensationRequest, PastStep, ReplanRequest
+from saga_engine.ports.foreign import name_of, runs_foreign_code
+
+_log = logging.getLogger("saga_engine.planner")
+
+
+def _words_of_advisor(local: Mapping[str, Any]) -> str:
+    return f"the planner {name_of(local['advisor'])} (saga {local['state'].saga_id})"
+
+
+@runs_foreign_code(_words_of_advisor)
+async def advise(
+    state: State, effect: AskPlanner, advisor: Advisor, catalog: ToolCatalog, means: Means
+) -> Advice | ErrorInfo:
+    """Ask for steps; what the model's answers are wrong about goes back to it, as often as the advisor allows."""
+
+    def check(steps: Sequence[Mapping[str, Any]]) -> Sequence[Problem]:
+        assert state.growth is not None, "a saga is driven only with its plan at hand"
+        bounds = bounds_of(state, effect.purpose, catalog, means)
+        try:
+            state.growth.judge(state.added, addition_of(state, effect, steps), bounds)
+        except PlanInvalid as error:
+            return error.problems
+        return ()
+
+    try:
+        if effect.purpose == "compensate":
+            advice = await advisor.compensate(_compensation(state, effect.step, catalog, means), check)
+        else:
+            advice = await advisor.replan(_other_way(state, effect.step, catalog, means), check)
+    except SagaError as error:
+        info = ErrorInfo(error.code.replace("-", "_"), error.message[:1000], suggestion=error.hint)
+        return Advice((), _used(error, advisor), info)
+    except Exception as error:  # noqa: BLE001 - an advisor is somebody else's code: a person is asked instead
+        _log.exception("the advisor failed")
+        return ErrorInfo("planner_defect", f"{type(error).__name__}: {error}"[:500])
+    if not isinstance(advice, Advice):
+        return ErrorInfo("planner_defect", f"the advisor returned {type(advice).__name__}, no Advice")
+    return advice
+
+
+def _used(error: SagaError, advisor: Advisor) -> Written | None:
+    """What a question that came to nothing used, where the error tells."""
+    usage = error.context.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
+    known = {name: usage[name] for name in ("requests", "tokens_in", "tokens_out", "seconds") if name in usage}
+    return Written(str(getattr(advisor, "model", "")), cost_usd=usage.get("cost_usd"), **known)
+
+
+def _compensation(state: State, stuck: int, catalog: ToolCatalog, means: Means) -> CompensationRequest:
+    mask = mask_of(state)
+    return CompensationRequest(
+        goal=state.plan.goal if mask is None else mask.value(state.plan.goal),
+        stuck=_past(state, stuck, mask),
+        past=[_past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].via],
+        tools=_specs(catalog, bounds_of(state, "compensate", catalog, means).tools),
+        max_steps=MAX_REMEDIES,
+    )
+
+
+def _other_way(state: State, failed: int, catalog: ToolCatalog, means: Means) -> ReplanRequest:
+    bounds = bounds_of(state, "replan", catalog, means)
+    dropped = set(addition_of(state, AskPlanner(failed, "replan"), ()).dropped)
+    mask = mask_of(state)
+    return ReplanRequest(
+        goal=state.plan.goal if mask is None else mask.value(state.plan.goal),
+        failed=_past(state, failed, mask),
+        past=[
+            _past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].status == t.SUCCEEDED
+        ],
+        left=[_left(step, mask) for step in state.plan.steps if step.key in dropped and step.index != failed],
+        tools=_specs(catalog, bounds.tools),
+        input=state.input if mask is None else mask.value(dict(state.input)),
+        secrets=tuple(sorted(bounds.secrets)),
+        taken=tuple(step.key for step in state.plan.steps),
+        max_steps=MAX_NEW_STEPS,
+    )
+
+
+def _left(step: CompiledStep, mask: Mask | None) -> dict[str, Any]:
+    params = step.params.raw if mask is None else mask.template(step.params.raw, *tools_of_step(step))
+    return {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": params}
+
+
+def _past(state: State, index: int, mask: Mask | None) -> PastStep:
+    compiled, step = state.plan.steps[index], state.steps[index]
+    serving = state.acting(index)
+    try:
+        params: Mapping[str, Any] | None = serving.params.resolve(StateScope(state))
+    except BindingUnresolved:
+        params = None
+    stuck = step.status in (t.COMPENSATION_FAILED, t.ESCALATED)
+    error = error_dict(step.call(COMPENSATE).error if stuck else step.forward.error)
+    output = step.output
+    if mask is not None:
+        params = None if params is None else mask.params(dict(params), *tools_of_step(compiled))
+        error, output = mask.said(error), mask.value(output)
+    keys = re.compile(rf"[^:\s]+:[^:\s]+:(?:f\d*|c):{re.escape(state.seed)}")
+    return PastStep(
+        step_id=compiled.step_id,
+        tool=serving.tool,
+        status=step.status,
+        name=compiled.name,
+        params=_without(params, keys),
+        output=_without(output, keys),
+        error=_without(error, keys),
+    )
+
+
+def _without(value: Any, keys: re.Pattern[str]) -> Any:
+    """A value with a marker in the place of each idempotency key of the saga: a model needs to know of none."""
+    if isinstance(value, str):
+        return keys.sub("$key", value) if ":" in value else value
+    if isinstance(value, Mapping):
+        return {name: _without(item, keys) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without(item, keys) for item in value]
+    return value
+
+
+def _specs(catalog: ToolCatalog, names: frozenset[str]) -> list[ToolSpec]:
+    found = [catalog.spec(name) for name in catalog.names() if name in names]
+    return [spec for spec in found if spec is not None]

@@ -1,0 +1,150 @@
+"""Where a saga stands, and a handle to wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from saga_engine.core import transitions as t
+from saga_engine.core.report import Sources, abridged, sources, view
+from saga_engine.core.state import State
+from saga_engine.runtime.event_loops import require_loop
+from saga_engine.runtime.step_results import Failure, Steps, failure_of
+
+
+class Outcome:
+    """Where a saga stands. The details are put together when they are first asked for: many want only ``status``.
+
+    What ``run``, ``wait`` and ``resume`` return has its outputs whole. In what ``show`` returns without ``full``, those
+    over 31 KiB are in their cut form, with ``output_ref`` (``digest``, ``bytes``) beside them.
+    """
+
+    __slots__ = ("_body", "_full", "_sources", "_state", "_steps", "saga_id", "status")
+
+    def __init__(self, state: State, *, full: bool = True) -> None:
+        self.saga_id = state.saga_id
+        self.status = state.status
+        self._state: State | None = state
+        self._full = full
+        self._body: dict[str, Any] = {}
+        self._sources: Sources = {}
+        self._steps: Steps | None = None
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The object that ``show --json`` prints; with whole outputs, unless it was shown without ``full``."""
+        if self._state is not None:
+            body, self._sources = view(self._state), sources(self._state)
+            self._body, self._state = body if self._full else abridged(body, self._sources), None
+        return self._body
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.saga_id!r}, {self.status})"
+
+    @property
+    def completed(self) -> bool:
+        """Whether every step happened."""
+        return self.status == t.COMPLETED
+
+    @property
+    def ended(self) -> bool:
+        """Whether the saga will never change again."""
+        return self.status in t.SAGA_FINAL
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """The four lists and ``clean``."""
+        report: Mapping[str, Any] = self.body["report"]
+        return report
+
+    @property
+    def steps(self) -> Steps:
+        """The steps, typed, in the order of the plan; ``steps.by_id("pay")`` is one of them."""
+        if self._steps is None:
+            self._steps = Steps(self.saga_id, self.body["steps"])
+        return self._steps
+
+    @property
+    def error(self) -> Failure | None:
+        """Why the saga did not simply complete; None if nothing went wrong."""
+        return failure_of(self.body["error"])
+
+    def output(self, step_id: int | str) -> Any:
+        """The whole output of a step, None if it has none.
+
+        Raises ``StepUnknown`` (a ``KeyError``) if there is no such step, ``OutputNotFetched`` (a ``LookupError``) if
+        only the cut form of its output is here: a program must not take that for the value.
+        """
+        return self.steps.by_id(step_id).output
+
+    def to_dict(self, *, full: bool = True) -> dict[str, Any]:
+        """The outcome as one JSON object; without ``full``, large outputs are in their cut form."""
+        return dict(self.body) if full else abridged(self.body, self._sources)
+
+
+class Handle:
+    """A saga that has been journalled, and a way to wait for it."""
+
+    __slots__ = ("_begin", "_known", "saga_id")
+
+    def __init__(self, saga_id: str, future: asyncio.Future[Outcome] | Callable[[], asyncio.Future[Outcome]]) -> None:
+        """``future`` has the saga's end; a function makes it when somebody first asks, because watching costs."""
+        self.saga_id = saga_id
+        self._begin = future if callable(future) else None
+        self._known = None if callable(future) else future
+
+    @property
+    def _future(self) -> asyncio.Future[Outcome]:
+        if self._known is None:
+            assert self._begin is not None
+            self._known = self._begin()
+        return self._known
+
+    async def wait(self) -> Outcome:
+        """Until the saga ends or needs a person. Cancelling the wait leaves the saga running.
+
+        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost``, ``SagaOwned``
+        or ``EventLoopMismatch``.
+        """
+        if self._future.done():
+            return self._future.result()
+        require_loop(self._future.get_loop(), "handle")
+        # A future of its own for each waiter: cancelling the wait must not touch the saga, nor the other waiters.
+        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        ended = partial(pass_on, waiter)
+        self._future.add_done_callback(ended)
+        try:
+            return await waiter
+        finally:
+            if not self._future.done():
+                self._future.remove_done_callback(ended)  # one who looks in again and again leaves nothing behind
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once ``wait`` would return at once."""
+        self._future.add_done_callback(lambda _: callback())
+
+    def found(self) -> Outcome | BaseException | None:
+        """What ``wait`` would return or raise at once; None if it would wait."""
+        if not self._future.done():
+            return None
+        if self._future.cancelled():
+            return asyncio.CancelledError()
+        return self._future.exception() or self._future.result()
+
+    def done(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._future.done()
+
+
+def pass_on(waiter: asyncio.Future[Outcome], ended: asyncio.Future[Outcome]) -> None:
+    """Let ``waiter`` end as ``ended`` did."""
+    if waiter.done():
+        return
+    if ended.cancelled():
+        waiter.cancel()
+    elif (error := ended.exception()) is not None:
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(ended.result())

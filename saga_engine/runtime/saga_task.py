@@ -1,0 +1,65 @@
+"""One saga as the fleet keeps it: awake with a task, or asleep with an alarm."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+
+from saga_engine.runtime.driver import Link, SagaDriver
+from saga_engine.runtime.result import Outcome
+
+
+class Running:
+    """A saga of this process: its driver of the moment, and those who wait for it."""
+
+    __slots__ = (
+        "alarm",
+        "begun",
+        "context",
+        "detached",
+        "digest",
+        "driver",
+        "future",
+        "journalled",
+        "link",
+        "lost",
+        "queued",
+        "reason",
+        "task",
+        "waking",
+    )
+
+    def __init__(self, digest: str, link: Link | None = None, *, queued: bool = False) -> None:
+        self.digest = digest
+        #: It came from the queue and nobody waits for it here: where it need not stay it goes back there.
+        self.queued = queued
+        #: To the agent of a session.
+        self.link = link
+        self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.driver: SagaDriver | None = None
+        #: None while it sleeps; then ``alarm`` wakes it.
+        self.task: asyncio.Task[None] | None = None
+        self.alarm: asyncio.TimerHandle | None = None
+        self.context: Context | None = None
+        #: It has been woken, and its task has not begun yet.
+        self.waking = False
+        self.lost = False
+        #: It is only being put into the queue.
+        self.detached = False
+        #: A driver of it has run here.
+        self.begun = False
+        #: Why it had to be taken up again from its journal here, if that is known.
+        self.reason = ""
+        #: Resolved when the saga is in the store, for a submission that waits for no more than that.
+        self.journalled: asyncio.Future[None] | None = None
+
+    async def created(self) -> None:
+        """Until a saga that is only being put into the queue is there, or could not be."""
+        assert self.task is not None
+        await asyncio.wait([self.task])
+
+    def stay(self) -> None:
+        """Somebody waits for it here now: it stays until it ends or rests."""
+        self.queued = False
+        if self.driver is not None:
+            self.driver.stay()

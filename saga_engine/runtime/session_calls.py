@@ -1,0 +1,139 @@
+"""What an agent asks for in a session, as it is recorded, and what it is told of a call that came to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import ErrorInfo
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.state import State
+from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, ToolMissing
+from saga_engine.plan.schema_types import unfillable
+from saga_engine.plan.session_steps import OwnOutput
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+from saga_engine.plan.values import cut, digest, json_path, plain
+
+
+class Undo(NamedTuple):
+    """How a call is taken back: a tool, and its params.
+
+    In the params a whole text that is ``$output`` with a path, such as ``"$output.order_id"``, is the call's own
+    output, and ``"$key"`` its idempotency key.
+    """
+
+    tool: str
+    params: Mapping[str, Any] | None = None
+
+
+def refusal(state: State, index: int) -> CallFailed:
+    """What the agent is told of a call that was not done, or not allowed."""
+    error = state.steps[index].forward.error or ErrorInfo("tool_error", "it was not done")
+    tool = state.acting(index).tool
+    kind = CallBlocked if state.steps[index].status == t.BLOCKED else CallFailed
+    return kind(
+        f"{tool}: {error.message}",
+        hint=error.suggestion,
+        error_code=error.error_code,
+        tool=tool,
+        step=state.plan.steps[index].key,
+        retryable=error.retryable,
+    )
+
+
+def needs_person(saga_id: str, key: str, kind: str) -> NeedsPerson:
+    """What the agent is told when only a person can go on; ``kind`` is the question's."""
+    return NeedsPerson(
+        f"session {saga_id} waits for a person: {kind} about call {key}",
+        hint=f"answer with `saga resolve {saga_id} {key} …`, then run the agent again with the same id",
+        saga_id=saga_id,
+        step=key,
+        kind=kind,
+    )
+
+
+def call_record(
+    catalog: ToolCatalog,
+    name: str,
+    params: Mapping[str, Any],
+    undo: Any,
+    *,
+    irreversible: bool,
+    timeout_s: float | None,
+) -> r.CallAdded:
+    """A call as it is recorded, but for its place. Raises ``ToolMissing``, ``PlanInvalid``, ``ValueNotJson``."""
+    spec = catalog.spec(name)
+    if spec is None:
+        raise ToolMissing(f"no tool is called {name!r} here", hint="register it with the coordinator", tool=name)
+    values: dict[str, Any] = plain(dict(params))
+    problems = [
+        Problem("params-invalid", json_path(("params", *path)), message) for path, message in spec.check_params(values)
+    ]
+    undo_tool, undo_params = _undo_of(undo, spec)
+    undo_spec = None if undo_tool is None else catalog.spec(undo_tool)
+    if undo_tool is not None and undo_spec is None:
+        problems.append(Problem("tool-unknown", "$.undo", f"there is no tool {cut(undo_tool, 80)}"))
+    if undo_spec is not None and undo_spec.effect == "read":
+        message = f"the undo of {name}, {cut(undo_tool, 80)}, only reads, so it undoes nothing"
+        problems.append(Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back"))
+    if undo_spec is not None and undo_params is None:
+        why = unfillable(undo_spec.input_schema, values, spec.output_schema, known=True)
+        if why:
+            message = f"the undo of {name}, {cut(undo_tool, 80)}, would be called with nothing: {cut(why, 300)}"
+            hint = "give its params: undo=(TOOL, {…})"
+            problems.append(Problem("undo-unfillable", "$.undo", message, hint))
+    if undo_tool is None and spec.effect == "write" and not irreversible and spec.semantic in (None, "never"):
+        hint = "give undo=…, register an undo for the tool, or say irreversible=True"
+        problems.append(Problem("rollback-missing", "$", f"{name} writes, and nothing says how that is undone", hint))
+    if problems:
+        raise PlanInvalid(problems)
+    made = r.CallAdded(
+        at=0,
+        step="0",
+        tool=name,
+        params=values,
+        undo=undo_tool,
+        undo_params=undo_params,
+        irreversible=irreversible and undo_tool is None,
+        read=spec.effect == "read",
+        timeout_s=timeout_s,
+        tool_digest=spec.digest,
+        sensitive={each.name: list(each.sensitive) for each in (spec, undo_spec) if each and each.sensitive},
+    )
+    # Compiled once for its faults: a path in the undo's params that is none must not be recorded.
+    Growth.call_of(made, 0, {}, catalog)
+    return made
+
+
+def _undo_of(undo: Any, spec: ToolSpec) -> tuple[str | None, dict[str, Any] | None]:
+    if spec.effect == "read":
+        return None, None
+    if undo is None:
+        return spec.undo, None
+    if isinstance(undo, tuple):  # Undo is one as well
+        tool, params = undo
+        return name_of(tool), None if params is None else plain(dict(params))
+    return name_of(undo), None
+
+
+def name_of(tool: Any) -> str:
+    """The name of a tool that is given by name, or as its function."""
+    return tool if isinstance(tool, str) else str(getattr(tool, "name", "") or getattr(tool, "__name__", repr(tool)))
+
+
+def difference(state: State, key: str, record: r.CallAdded) -> str | None:
+    """What the agent does otherwise than what is recorded at the same position."""
+    step = state.plan.steps[state.plan.by_key[key]]
+    if step.tool != record.tool:
+        return f"it called {step.tool} before, and now {record.tool}"
+    if digest(step.params.raw) != digest(record.params):
+        return f"the params of {step.tool} were {cut(step.params.raw, 200)}, and now {cut(record.params, 200)}"
+    undo = step.rollback.tool if step.rollback is not None else None
+    if undo != record.undo:
+        return f"{step.tool} was to be undone by {undo}, and now by {record.undo}"
+    given = step.rollback.params.raw if step.rollback and isinstance(step.rollback.params, OwnOutput) else None
+    if digest(given) != digest(record.undo_params):
+        return f"{undo} was to be called with {cut(given, 200)}, and now with {cut(record.undo_params, 200)}"
+    return None

@@ -1,0 +1,538 @@
+"""The sagas of this process: one lease, one writer, and a driver for each saga.
+
+A saga comes here as a new plan or from its journal, is driven to its end or rest, and is taken up again from its
+journal when the lease was lost under it. Whoever waits for it gets its end, or the error that stopped it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from saga_engine.core import transitions as t
+from saga_engine.core.codec import encode
+from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.records import AnyRecord, SagaStarted, StepTakenOver
+from saga_engine.core.report import summary
+from saga_engine.core.state import State
+from saga_engine.errors import (
+    Interrupted,
+    JournalConflict,
+    LeaseLost,
+    QueueFull,
+    SagaError,
+    SagaExists,
+    SagaOwned,
+    StoreRefused,
+    StoreUnavailable,
+)
+from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.tool_spec import Semantic
+from saga_engine.ports import Advisor, Creation, Entry, Escalation, Store, Taken, Tools
+from saga_engine.runtime.audit import Audit
+from saga_engine.runtime.driver import AT_ONCE, Link, SagaDriver
+from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.lease import Lease, StoreClock
+from saga_engine.runtime.observers import Observers
+from saga_engine.runtime.pending_releases import Debts
+from saga_engine.runtime.performer import Performer, means_of, require_secrets
+from saga_engine.runtime.result import Handle, Outcome, pass_on
+from saga_engine.runtime.saga_task import Running
+from saga_engine.runtime.stop_reasons import interrupted, lost, other_plan
+from saga_engine.runtime.takeover import TakeOver
+from saga_engine.runtime.watchdog import Watchdog
+from saga_engine.runtime.writer import JournalWriter
+
+_log = logging.getLogger("saga_engine")
+
+#: How often a saga is taken up again after the lease was lost under it.
+_MAX_TAKE_UPS = 3
+#: A saga from the queue that waits for a timer for longer than this does not wait in memory.
+_REST_MS = 2_000
+#: When, in seconds, a saga that rests is woken again if the store was away.
+_WAKE_AGAIN_S = 5.0
+#: What becomes of a saga here; None: it sleeps.
+Work = Coroutine[Any, Any, Outcome | None]
+
+
+class Fleet:
+    """All sagas that this process drives.
+
+    ``keep_ms``: how long finished sagas are kept. ``room``: how many sagas of a partition may wait for a worker, 0: any
+    number. ``on_wait(saga_id, owner, seconds)`` is told when a take-over has to wait.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tools: Tools,
+        clock: StoreClock,
+        *,
+        lease_s: float,
+        keep_ms: int,
+        room: int,
+        escalation: Escalation,
+        advisor: Advisor | None,
+        semantic: Semantic,
+        observers: Observers,
+        on_wait: Callable[[str, str, float], None] | None,
+    ) -> None:
+        self.clock = clock
+        self.closing = False
+        self._store = store
+        self._tools = tools
+        self._lease_s = lease_s
+        self._keep_ms = keep_ms
+        self._room = room
+        self._escalation = escalation
+        self._advisor = advisor
+        self._semantic = semantic
+        self._means = means_of(escalation, advisor, semantic)
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self._observers = observers
+        self._writer = JournalWriter(store, self.clock)
+        self._performer: Performer | None = None
+        self._watchdog: Watchdog | None = None
+        self._begun_before = 0
+        self._opening: asyncio.Task[Performer] | None = None
+        self._running: dict[str, Running] = {}
+        self.debts = Debts(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
+        self._audit = Audit(store.work, lambda: self._writer.owner, lambda name: name in self._running, self.debts)
+        self._stopping = asyncio.Event()
+        self._take_over = TakeOver(
+            store,
+            tools,
+            clock,
+            self._means,
+            self.debts,
+            owner=lambda: self._writer.owner,
+            drives=lambda saga_id: saga_id in self._running,
+            open_lease=self._open_lease,
+            driver=self._driver_of,
+            stopping=self._stopping,
+            on_wait=on_wait,
+        )
+
+    def stop(self) -> None:
+        """Start nothing more, in any saga."""
+        self.closing = True
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        self._alarms.clear()
+        self._stopping.set()
+        for saga_id, saga in list(self._running.items()):
+            if saga.driver is not None:
+                saga.driver.stop()
+            self._rouse(saga_id)
+
+    async def close(self) -> None:
+        """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        self.stop()
+        tasks = [saga.task for saga in self._running.values() if saga.task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        await self._audit.stop()
+        await self._writer.close()
+        if self._performer is not None:
+            await self.debts.settle_at_the_end()
+            await self._performer.lease.close(clean=self.debts.none)
+
+    # --- the ways in ---------------------------------------------------------------------------------------------
+
+    def find(self, saga_id: str) -> Running | None:
+        """The saga, if this process drives it."""
+        return self._running.get(saga_id)
+
+    def notify(self, saga_id: str) -> None:
+        """There is mail for a saga; nothing happens if another process drives it."""
+        saga = self._running.get(saga_id)
+        if saga is not None and saga.driver is not None:
+            saga.driver.notify()
+            self._rouse(saga_id)
+
+    def begin(
+        self,
+        started: SagaStarted,
+        plan: CompiledPlan,
+        journalled: asyncio.Future[None] | None = None,
+        *,
+        detach: bool = False,
+        link: Link | None = None,
+        taken: Sequence[StepTakenOver] = (),
+    ) -> Handle:
+        """A new saga; with ``detach`` it is journalled and left to others. Raises ``SecretMissing``.
+
+        Nothing is awaited here, so two submissions of one id in this process meet in ``find``.
+        """
+        self._still_open()
+        require_secrets(plan)
+        saga = Running(started.digest, link)
+        saga.journalled = journalled
+        saga.detached = detach
+        work = self._create_detached(started, plan) if detach else self._create(saga, started, plan, taken)
+        return self._take_on(started.saga_id, saga, work)
+
+    def resume(self, saga_id: str, link: Link | None = None) -> Handle:
+        """A saga from its journal; with a ``link`` for the agent of a session. Raises ``SagaOwned``."""
+        self._still_open()
+        present = self._running.get(saga_id)
+        saga = Running("", link)
+        if present is not None and present.detached:
+            return self._take_on(saga_id, saga, self._drive_after(present, saga_id, saga))
+        if present is not None:
+            if link is not None:
+                raise SagaOwned(f"saga {saga_id} is in use in this process", hint="one agent a session")
+            present.stay()
+            return Handle(saga_id, present.future)
+        return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, ()))
+
+    def adopt(self, taken: Taken, owner: str) -> Handle:
+        """A saga that ``owner``, the lease of this process, has taken from the queue; it goes back if it need not stay.
+
+        The handle's outcome may be one that only waits for a timer. Raises ``Interrupted``: the saga then goes back.
+        """
+        if self.closing:
+            self.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
+        self._still_open()
+        saga = Running("", queued=True)
+        self._rouse(taken.saga_id)
+        before = self._running.get(taken.saga_id)
+        work = self._adopt(taken, owner, saga, None if before is None else before.task)
+        return self._take_on(taken.saga_id, saga, work)
+
+    async def lease(self) -> Lease:
+        """The lease of this process, opened anew if it was lost. Raises ``StoreUnavailable``."""
+        return (await self._open_lease()).lease
+
+    async def verify_store(self) -> None:
+        """Whether the store still keeps what it is asked to. Raises ``StoreTooWeak`` and ``StoreUnavailable``."""
+        await self._store.verify()
+
+    def count(self) -> tuple[int, int, int]:
+        """How many sagas are driven here, how many effects are under way, and how many were ever begun."""
+        drivers = [saga.driver for saga in self._running.values() if saga.driver is not None]
+        begun = self._begun_before + (0 if self._performer is None else self._performer.begun)
+        return len(self._running), sum(driver.under_way() for driver in drivers), begun
+
+    def _still_open(self) -> None:
+        if self.closing:
+            raise Interrupted("the coordinator is closing", hint="open another one")
+
+    def _take_on(self, saga_id: str, saga: Running, work: Work) -> Handle:
+        self._running[saga_id] = saga
+        # Its own context for its whole life: who wakes a sleeper must not lend it theirs.
+        saga.context = saga.context or copy_context()
+        saga.task = asyncio.create_task(
+            self._see_through(saga_id, saga, work), name=f"saga {saga_id}", context=saga.context
+        )
+        return Handle(saga_id, saga.future)
+
+    def _put_to_sleep(self, saga_id: str, saga: Running) -> None:
+        """Nothing but a timer far away will move the saga: until then it is its state and an alarm, and no task."""
+        assert saga.driver is not None
+        saga.task = None
+        saga.alarm = asyncio.get_running_loop().call_later(saga.driver.sleeps_s(), self._rouse, saga_id)
+
+    def _rouse(self, saga_id: str) -> None:
+        """Wake a saga that sleeps; nothing happens to one that does not."""
+        saga = self._running.get(saga_id)
+        if saga is None or saga.alarm is None:
+            return
+        saga.alarm.cancel()
+        saga.alarm = None
+        saga.waking = True
+        self._take_on(saga_id, saga, self._drive(saga_id, saga, saga.driver, ()))
+
+    async def _create(
+        self, saga: Running, started: SagaStarted, compiled: CompiledPlan, taken: Sequence[StepTakenOver]
+    ) -> Outcome | None:
+        met = self._performer is not None
+        performer = await self._open_lease()
+        if not met:  # the deadline counts on the store's clock, which is known only now
+            started = msgspec.structs.replace(started, at=self.clock.now_ms())
+        creation = Creation(digest=started.digest, owned=True)
+        state = begin(started, compiled, Growth(started, self._tools))
+        driver = self._driver_of(state, 0, performer, saga, creation=creation)
+        first: list[AnyRecord] = [started]
+        for record in taken:  # a fork begins with what it took over, in the same write
+            first.append(msgspec.structs.replace(record, at=started.at))
+            evolve(state, first[-1])
+        return await self._drive(started.saga_id, saga, driver, first)
+
+    async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+        await self._open_lease()  # for the store's clock, on which the deadline counts
+        started = msgspec.structs.replace(started, at=self.clock.now_ms())
+        values: dict[str, bytes] = {}
+        entry = Entry(
+            saga_id=started.saga_id,
+            seq=0,
+            epoch=0,
+            records=[encode(started, values)],
+            status=t.PENDING,
+            summary=msgspec.json.encode(summary(begin(started, compiled))),
+            values=values or None,
+            creation=Creation(digest=started.digest, owned=False, room=self._room),
+            due_ms=AT_ONCE,
+        )
+        ack = await self._writer.append(entry)
+        if ack.verdict == "ok" and self._observers:
+            await self._observers.tell(started.saga_id, [started])
+        if ack.verdict == "full":
+            raise QueueFull(
+                "too many sagas wait for a worker already; nothing was journalled",
+                hint="submit it again later, start more workers (`saga worker`), or raise queue_limit",
+                saga_id=started.saga_id,
+            )
+        if ack.verdict == "exists":
+            if ack.digest != started.digest:
+                raise other_plan(started.saga_id)
+            return Outcome(state_of(await read_records(self._store, started.saga_id)))
+        return Outcome(begin(started, compiled))
+
+    async def _drive_after(self, detached: Running, saga_id: str, saga: Running) -> Outcome | None:
+        """Drive a saga that is just being put into the queue, as soon as it is there."""
+        await detached.created()
+        return await self._drive(saga_id, saga, None, ())
+
+    # --- driving -------------------------------------------------------------------------------------------------
+
+    async def _see_through(self, saga_id: str, saga: Running, work: Work) -> None:
+        """Run ``work`` and hand its end to those who wait; None: it sleeps, and they wait on."""
+        try:
+            outcome = await work
+        except asyncio.CancelledError:
+            self.debts.owe_perhaps(saga_id, AT_ONCE)
+            saga.future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            if not isinstance(error, SagaError):
+                self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))  # a defect: wherever it struck
+            if not saga.future.done():
+                saga.future.set_exception(error)
+                saga.future.exception()  # if nobody waits for it, its journal says so: asyncio need not warn
+            self._go_on_later(saga_id, saga, error)
+        except BaseException:
+            # Somebody's code wants the process to end, or the loop is torn down: whatever ends a driver gives it back.
+            self.debts.owe_perhaps(saga_id, AT_ONCE)
+            if not saga.future.done():
+                saga.future.set_exception(interrupted(saga_id))
+                saga.future.exception()
+            raise
+        else:
+            heir = self._running.get(saga_id)
+            if outcome is None and heir is not None and heir is not saga:
+                # Taken from the queue anew while it drove: nobody would wake this one; who waits for it waits there.
+                heir.stay()
+                heir.future.add_done_callback(partial(pass_on, saga.future))
+            elif outcome is None:
+                self._put_to_sleep(saga_id, saga)
+            elif not saga.future.done():
+                saga.future.set_result(outcome)
+        finally:
+            if self._running.get(saga_id) is saga and saga.alarm is None:
+                del self._running[saga_id]
+
+    async def _drive(
+        self, saga_id: str, saga: Running, driver: SagaDriver | None, first: Sequence[AnyRecord]
+    ) -> Outcome | None:
+        """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it.
+
+        None: it waits for a timer, and need not wait here.
+        """
+        take_ups = 0
+        saga.waking = False
+        while True:
+            if driver is None:
+                saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
+                taken = await self._take_over.take(saga_id, saga)
+                if isinstance(taken, Outcome):
+                    return taken
+                driver, resumed = taken
+                first = [resumed]
+            saga.driver = driver
+            saga.begun = True
+            if self.closing:
+                driver.stop()
+            try:
+                await driver.run(first)
+            except SagaExists as error:
+                if error.context.get("digest") != saga.digest:
+                    raise other_plan(saga_id) from error
+                if saga.journalled is not None:
+                    _resolve(saga.journalled)
+                driver = None
+            except (LeaseLost, asyncio.CancelledError) as error:
+                take_ups += 1
+                self._absorb(saga, error)
+                if self.closing or saga.queued or take_ups > _MAX_TAKE_UPS:
+                    # One from the queue is found there again, unless a late request of ours was what fenced it off.
+                    self.debts.owe_perhaps(saga_id, AT_ONCE)
+                    raise lost(saga_id) from error
+                _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
+                driver = None
+            except Exception as error:
+                saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
+                if isinstance(error, JournalConflict):  # the store went back, perhaps, and with it the epoch
+                    self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))
+                await self.debts.give_up(saga_id, driver.state.epoch, self._take_over.due_after(error))
+                raise
+            else:
+                if driver.sleeps_until_ms:
+                    return None
+                if driver.state.status in t.SAGA_FINAL:
+                    return Outcome(driver.state)
+                if driver.state.status == t.ESCALATED:
+                    if not saga.queued:
+                        self._wake_later(driver.state)
+                    return Outcome(driver.state)
+                if saga.queued and not driver.stopping:
+                    return Outcome(driver.state)  # it waits for a timer, or for its agent
+                if driver.state.open and (saga.link is None or saga.link.left):
+                    if not saga.queued:
+                        self._wake_later(driver.state)
+                    return Outcome(driver.state)  # only its agent can go on with it
+                if not driver.stopping:  # it had just gone back into the queue when somebody came to wait for it
+                    driver = None
+                    continue
+                raise interrupted(saga_id)
+
+    def _wake_later(self, state: State) -> None:
+        """Take a saga up again at its deadline, or when an approval expires or a reminder is due, if we still live."""
+        due_ms, now_ms = state.next_overdue(), self.clock.now_after(state.saga_id, state.at)
+        if due_ms is None or self.closing:
+            return
+        if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._means.alerting):
+            return  # a reminder, and nobody here to remind
+        self._wake_in(state.saga_id, max(due_ms - now_ms, 0) / 1000 + 0.001)
+
+    def _go_on_later(self, saga_id: str, saga: Running, error: Exception) -> None:
+        """A saga that was driven here and that the store's absence stopped goes on when the store is back.
+
+        One from the queue goes back there, and an agent hears of it.
+        """
+        stopped = saga.begun and isinstance(error, StoreUnavailable | StoreRefused | LeaseLost)
+        if not stopped or saga.queued or saga.link is not None or self.closing:
+            return
+        _log.warning("saga %s has stopped and goes on when the store can be reached: %s", saga_id, error)
+        self._wake_in(saga_id, _WAKE_AGAIN_S)
+
+    def _wake_in(self, saga_id: str, delay_s: float) -> None:
+        alarm = self._alarms.pop(saga_id, None)
+        if alarm is not None:
+            alarm.cancel()
+        self._alarms[saga_id] = asyncio.get_running_loop().call_later(delay_s, self._wake, saga_id)
+
+    def _wake(self, saga_id: str) -> None:
+        del self._alarms[saga_id]
+        if not self.closing:
+            handle = self.resume(saga_id)
+            handle.when_done(partial(self._wake_again, handle))
+
+    def _wake_again(self, handle: Handle) -> None:
+        """A store that is away just when a reminder is due must not keep people from being reminded."""
+        away = isinstance(handle.found(), StoreUnavailable | StoreRefused)
+        if away and not self.closing and handle.saga_id not in self._alarms:
+            self._wake_in(handle.saga_id, _WAKE_AGAIN_S)
+
+    def _absorb(self, saga: Running, error: BaseException) -> None:
+        """A cancellation that we sent because the lease was lost is ours to end; any other is not."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if not saga.lost or task is None:
+                raise error
+            task.uncancel()
+        saga.lost = False
+        saga.reason = "" if self._performer is None else self._performer.lease.why
+
+    def _driver_of(
+        self,
+        state: State,
+        seq: int,
+        performer: Performer,
+        saga: Running,
+        mail: bool = False,
+        *,
+        creation: Creation | None = None,
+    ) -> SagaDriver:
+        return SagaDriver(
+            state,
+            seq=seq,
+            creation=creation,
+            store=self._store,
+            writer=self._writer,
+            performer=performer,
+            clock=self.clock,
+            observers=self._observers,
+            keep_ms=self._keep_ms,
+            journalled=None if saga.journalled is None else partial(_resolve, saga.journalled),
+            link=saga.link,
+            mail=mail,
+            rest_ms=_REST_MS if saga.queued else None,
+        )
+
+    async def _adopt(
+        self, taken: Taken, owner: str, saga: Running, before: asyncio.Task[None] | None
+    ) -> Outcome | None:
+        if before is not None:
+            await asyncio.wait([before])  # an earlier epoch of it ends here: it is fenced, and hears of it
+        took = await self._take_over.adopt(taken, owner, saga)
+        if isinstance(took, Outcome):
+            return took
+        driver, resumed = took
+        return await self._drive(taken.saga_id, saga, driver, [resumed])
+
+    async def _open_lease(self) -> Performer:
+        performer = self._performer
+        if performer is not None and performer.lease.valid():
+            return performer
+        if self._opening is None:
+            # One task for all who need it: they go on together, and share their first append.
+            self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)  # one who waits no more must not end it for the others
+
+    def _opened(self, opening: asyncio.Task[Performer]) -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # it is raised where it is waited for; perhaps nobody waits any more
+
+    async def _open_new_lease(self) -> Performer:
+        performer = self._performer
+        if performer is not None:
+            performer.lease.lose()  # its time is over, although its renewal has perhaps not noticed yet
+            self.debts.forgive()
+            self._begun_before += performer.begun
+        lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
+        await lease.open()
+        lease.on_lost(self._lost)
+        self._watchdog = Watchdog(lease, self._store, self._tools.held)
+        self._watchdog.start()
+        self._writer.owner = lease.owner
+        self._audit.start()
+        self._performer = Performer(self._tools, lease, self._escalation, self._advisor, self._semantic)
+        return self._performer
+
+    def _lost(self) -> None:
+        """Stop waiting for answers: whoever owns the sagas now settles what is in doubt."""
+        for saga_id, saga in list(self._running.items()):
+            if saga.alarm is not None:
+                saga.driver = None  # it takes itself up again from its journal
+                self._rouse(saga_id)
+            elif saga.task is not None and saga.driver is not None and not saga.waking:
+                saga.lost = True
+                saga.task.cancel()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,97 @@
+"""The entries of a group commit, as ``append.lua`` reads them, and what is said of a head that is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
+from saga_engine.errors import JournalUnreadable
+from saga_engine.ports import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from saga_engine.ports import Entry
+    from saga_engine.stores.connection import Argument
+
+
+def options(entry: Entry) -> list[Argument]:
+    """The flags of an entry and their arguments, in the order that ``append.lua`` reads them."""
+    check(entry)
+    flags = ""
+    args: list[Argument] = []
+    if entry.creation:
+        flags += "co" if entry.creation.owned else "c"
+        args.append(entry.creation.digest)
+        if entry.creation.room:
+            flags += "f"
+            args.append(entry.creation.room)
+    if entry.values:
+        flags += "v"
+        args.append(len(entry.values))
+        for digest, value in entry.values.items():
+            args += (digest, value)
+    if entry.status:
+        flags += "s"
+        args.append(entry.status)
+    if entry.summary is not None:
+        flags += "m"
+        args.append(entry.summary)
+    if entry.release:
+        flags += "r"
+    if entry.consumed:
+        flags += "i"
+        args.append(entry.consumed)
+    if entry.keep_ms:
+        flags += "k"
+        args.append(entry.keep_ms)
+    if entry.due_ms:
+        flags += "d"
+        args.append(entry.due_ms)
+    return [flags, *args]
+
+
+def check(entry: Entry) -> None:
+    """Refuse what would break a law of the store: a fault of the caller, found before anything is sent."""
+    if entry.creation and (entry.seq != 0 or not entry.records):
+        raise ValueError(f"{entry.saga_id}: a creation starts a journal at 0 with at least one record")
+    if entry.consumed and not entry.records:
+        raise ValueError(f"{entry.saga_id}: what consumes a message must bring the records that say so")
+    if entry.status and entry.status not in SAGA_STATES:
+        raise ValueError(f"{entry.saga_id}: {entry.status!r} is no status of a saga")
+    if entry.keep_ms and entry.status not in SAGA_FINAL:
+        raise ValueError(f"{entry.saga_id}: only a finished saga expires")
+    if entry.due_ms and not (entry.release or (entry.creation and not entry.creation.owned)):
+        raise ValueError(f"{entry.saga_id}: a saga that is owned wants no worker")
+
+
+def damaged_head(saga_id: str, why: str) -> JournalUnreadable:
+    """Somebody else wrote to the head of a saga."""
+    return JournalUnreadable(
+        f"the head of saga {saga_id} is damaged: {why}",
+        hint="another program wrote to its keys: restore them from a backup; no other saga is concerned",
+        saga_id=saga_id,
+    )
+
+
+def head_of(saga_id: str, fields: Sequence[Any]) -> Head:
+    """Raises ``JournalUnreadable`` for a head to which somebody else has written."""
+    if len(fields) == 1:
+        raise damaged_head(saga_id, str(fields[0], "utf-8", "replace"))
+    status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, inbox, summary = fields
+    try:
+        return Head(
+            saga_id=saga_id,
+            status=str(status, "utf-8"),
+            epoch=int(epoch),
+            owner=str(owner, "utf-8"),
+            owner_ttl_ms=owner_ttl_ms,
+            digest=str(digest, "utf-8"),
+            created_ms=int(created_ms),
+            changed_ms=int(changed_ms),
+            length=length,
+            inbox=inbox,
+            summary=summary,
+        )
+    except (TypeError, ValueError) as error:
+        raise damaged_head(saga_id, "its fields are missing, or are not what the engine wrote") from error

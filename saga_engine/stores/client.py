@@ -1,0 +1,302 @@
+"""The ways of a store to its servers: scripts and plain commands, on one server or over the partitions of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+
+from saga_engine.errors import SagaError, StoreUnavailable
+from saga_engine.stores.cluster import ClusterConnector, ClusterLine
+from saga_engine.stores.connection import Line, TooFewError, beside, refusal
+from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, demand_kept, judge
+from saga_engine.stores.scripts import Script, script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from saga_engine.ports import StorePromise
+    from saga_engine.stores.connection import Argument, Check, Connector, Wire
+
+#: Scripts that need not be on a replica's disk before they count: those that read, those that only give away, and those
+#: whose loss costs a statistic, a moment of a rate, or one more failure before a breaker opens. All others wait,
+#: because somebody relies on what they wrote: an epoch that came back after a fail-over would be two owners.
+_UNCONFIRMED: Final = frozenset(
+    {
+        "close_session",
+        "guard_breaker",
+        "guard_counts",
+        "guard_good",
+        "guard_rate",
+        "heads",
+        "index",
+        "overview",
+        "owners",
+        "read",
+        "sweep",
+    }
+)
+
+_ABSENT: Final = b"absent"
+#: The keys of a call that a wrong type has refused are named, if there are no more.
+_KEYS_NAMED: Final = 4
+#: How long a group commit on a cluster waits for the slowest node, in seconds, before it lets the others go on.
+_GRACE_S: Final = 1.0
+
+
+class Calls:
+    """Calls of one store. With ``replicas``, a write counts once so many replicas of its server have it on disk."""
+
+    def __init__(self, connector: Connector, *, patience_s: float, replicas: int) -> None:
+        self._url = connector.url
+        self._replicas = replicas
+        self._patience_s = patience_s
+        self._cluster = isinstance(connector, ClusterConnector)
+        self._settling: set[asyncio.Task[None]] = set()
+        # A long list or a large value must not stand between the journal and the disk: appends have their own line.
+        self.journal = _line(connector, patience_s, self._check, width=2)
+        self.others = _line(connector, patience_s, self._check, width=8)
+        #: Whether a server that keeps too little is refused on each new connection.
+        self.demanding = False
+
+    @property
+    def scattered(self) -> bool:
+        """Whether partitions may lie on different servers, so that no call can speak of two of them."""
+        return self._cluster
+
+    async def close(self) -> None:
+        """Wait for calls whose answers are late, and close the connections."""
+        await asyncio.gather(*self._settling, return_exceptions=True)
+        await self.forget()
+
+    async def run(
+        self,
+        name: str,
+        keys: Sequence[Argument],
+        args: Sequence[Argument],
+        line: Line | ClusterLine | None = None,
+    ) -> Any:
+        """The reply of one script, whose keys share a hash tag (on one server: any keys).
+
+        Raises ``StoreUnavailable`` and ``StoreRefused``.
+        """
+        line = line or self.others
+        chosen: Script = script(name)
+        replicas = 0 if name in _UNCONFIRMED else self._replicas
+        if self._cluster:
+            keys = _with_absent(keys)
+        try:
+            try:
+                return await line.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args], replicas=replicas)
+            except NoScriptError:
+                # The server was restarted, or has never seen it; EVAL also loads.
+                return await line.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
+        except ResponseError as error:
+            raise refusal(error, self._url, keys if len(keys) <= _KEYS_NAMED else ()) from error
+
+    async def run_many(
+        self,
+        name: str,
+        calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]],
+        line: Line | ClusterLine | None = None,
+        instead: Sequence[Sequence[Argument]] | None = None,
+    ) -> list[Any]:
+        """The replies of one script to several (keys, arguments); on a cluster all at once, one round trip to a node.
+
+        ``instead``: for each a plain command of one key, which is called while the slot is on its way. Raises as
+        ``run`` does.
+        """
+        line = line or self.others
+        if not isinstance(line, ClusterLine):
+            return [await self.run(name, keys, args, line) for keys, args in calls]
+        chosen = script(name)
+        replicas = 0 if name in _UNCONFIRMED else self._replicas
+        commands = []
+        for keys, args in calls:
+            whole = _with_absent(keys)
+            commands.append([b"EVALSHA", chosen.sha, len(whole), *whole, *args])
+        replies = await line.call_many(commands, replicas=replicas, instead=instead)
+        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        for reply in replies:
+            if isinstance(reply, ResponseError) and not isinstance(reply, NoScriptError):
+                raise refusal(reply, self._url)
+        taught = await asyncio.gather(*(self.run(name, *calls[place], line) for place in unknown))
+        for place, reply in zip(unknown, taught, strict=True):
+            replies[place] = reply
+        return replies
+
+    async def run_each(
+        self, name: str, calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]], line: ClusterLine
+    ) -> list[asyncio.Future[Any]]:
+        """The reply of each call of one script on a cluster. No node is waited for longer than ``_GRACE_S``.
+
+        A future that is not done goes on by itself; one that failed has a ``SagaError``.
+        """
+        chosen = script(name)
+        replicas = 0 if name in _UNCONFIRMED else self._replicas
+        wholes = [(_with_absent(keys), args) for keys, args in calls]
+        commands = [[b"EVALSHA", chosen.sha, len(keys), *keys, *args] for keys, args in wholes]
+        found: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in calls]
+        settling = []
+        for places, task in await line.call_each(commands, replicas=replicas, grace_s=_GRACE_S):
+            settle = self._settle(task, [(found[place], calls[place]) for place in places], name, line)
+            if task.done():
+                await settle
+            else:
+                settling.append(asyncio.create_task(settle))
+        self._settling.update(settling)
+        for late in settling:
+            late.add_done_callback(self._settling.discard)
+        return found
+
+    async def _settle(
+        self,
+        task: asyncio.Task[list[Any]],
+        waiting: Sequence[tuple[asyncio.Future[Any], tuple[Sequence[Argument], Sequence[Argument]]]],
+        name: str,
+        line: ClusterLine,
+    ) -> None:
+        """Hand the replies of one node to those who wait for them."""
+        try:
+            replies = await task
+        except BaseException as error:
+            for future, _ in waiting:
+                if isinstance(error, Exception):
+                    future.set_exception(error)
+                else:
+                    future.cancel()
+            raise
+        for reply, (future, call) in zip(replies, waiting, strict=True):
+            settled = reply
+            if isinstance(reply, NoScriptError):
+                try:
+                    settled = await self.run(name, *call, line)
+                except SagaError as error:
+                    settled = error
+            elif isinstance(reply, ResponseError):
+                settled = refusal(reply, self._url)
+            if isinstance(settled, SagaError):
+                future.set_exception(settled)
+                future.exception()  # whoever wants to know reads it; nobody need
+            else:
+                future.set_result(settled)
+
+    async def spread(
+        self,
+        name: str,
+        keys_by_tag: Sequence[Sequence[str]],
+        args: Sequence[Argument],
+        instead: Sequence[Sequence[Argument]] | None = None,
+    ) -> list[Any]:
+        """Run one script over many partitions, with the same arguments; returns the reply of each call that was made.
+
+        ``keys_by_tag`` are groups of keys; those of a group share one hash tag. One server gets all keys in one call,
+        in the given order, so that there is one reply; a cluster gets one call for each group, all at once, and the
+        replies are in the order of the groups. So the script must give a reply that can be merged, whatever number
+        of groups it was given. No call is atomic with another. Raises as one call does: whichever fails first.
+        ``instead`` is as in ``run_many``.
+        """
+        if self._cluster:
+            return await self.run_many(name, [(keys, args) for keys in keys_by_tag], instead=instead)
+        return [await self.run(name, [key for group in keys_by_tag for key in group], args)]
+
+    async def plain(self, *args: Argument) -> Any:
+        """The reply of a plain command on one key. Raises as ``run`` does."""
+        try:
+            return await self.others.call(args)
+        except ResponseError as error:
+            raise refusal(error, self._url) from error
+
+    # --- what the servers promise ---
+
+    async def promise(self, tags: Sequence[str], *, open_door: bool) -> StorePromise:
+        """What the servers keep, read from each now; with ``replicas``, a write to each partition is tried as well."""
+        servers = await self._servers(open_door=open_door)
+        unconfirmed = ""
+        if self._replicas and all(map(confirms, servers)):
+            try:
+                for tag in tags if self._cluster else tags[:1]:
+                    mark = beside(tag.encode(), b"mark")
+                    await self.others.call([b"SET", mark, b"1", b"PX", 1000], replicas=self._replicas)
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, TooFewError):
+                    raise
+                unconfirmed = str(error.__cause__)
+            except ResponseError as error:
+                raise refusal(error, self._url) from error
+        return judge(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
+
+    async def _check(self, wire: Wire) -> None:
+        """Whether a server that is connected anew still keeps enough; raises ``StoreTooWeak``.
+
+        It may have been restarted with another configuration, or be another one. What it is in its cluster or group of
+        replicas shows with the first call.
+        """
+        if not self.demanding:
+            return
+        *told, info = await wire.call_many([*(["CONFIG", "GET", setting] for setting in SETTINGS), ["INFO"]])
+        settings: dict[str, str] | None = {}
+        for setting, found in zip(SETTINGS, told, strict=True):
+            if isinstance(found, ResponseError):
+                if not _untold(found):
+                    raise found
+                settings = None
+            elif settings is not None:
+                settings[setting] = str(found[1], "utf-8") if found else ""
+        facts = ServerFacts({} if isinstance(info, ResponseError) else _info(info), settings)
+        demand_kept(self._url, facts)
+
+    async def forget(self) -> None:
+        """Close the connections that are not in use: whatever comes next is asked of a new one."""
+        await self.journal.close()
+        await self.others.close()
+
+    async def _servers(self, *, open_door: bool) -> list[ServerFacts]:
+        settings: dict[str, dict[str, str] | None] = {}
+        for setting in SETTINGS:
+            for name, found in await self._asked(["CONFIG", "GET", setting]):
+                if isinstance(found, ResponseError) and not _untold(found):
+                    raise refusal(found, self._url) from found
+                known = settings.setdefault(name, {})
+                if isinstance(found, ResponseError):
+                    settings[name] = None
+                elif known is not None:
+                    known[setting] = str(found[1], "utf-8") if found else ""
+        # INFO is left out by some managed services; what cannot be read is judged by what can.
+        infos = {
+            name: {} if isinstance(found, ResponseError) else _info(found)
+            for name, found in await self._asked(["INFO"])
+        }
+        return [ServerFacts(infos.get(name, {}), told, open_door, name) for name, told in settings.items()]
+
+    async def _asked(self, args: Sequence[Argument]) -> Sequence[tuple[str, Any]]:
+        if isinstance(self.others, ClusterLine):
+            return await self.others.on_each(args)
+        try:
+            return [("", await self.others.call(args))]
+        except ResponseError as error:
+            return [("", error)]
+
+
+def _line(connector: Connector, patience_s: float, check: Check, *, width: int) -> Line | ClusterLine:
+    if isinstance(connector, ClusterConnector):
+        return ClusterLine(connector, patience_s=patience_s, width=width, check=check)
+    return Line(connector, patience_s=patience_s, width=width, check=check)
+
+
+def _with_absent(keys: Sequence[Argument]) -> Sequence[Argument]:
+    if not keys:
+        return keys
+    first = keys[0]
+    return [*keys, beside(first.encode() if isinstance(first, str) else bytes(first), _ABSENT)]
+
+
+def _untold(error: ResponseError) -> bool:
+    """Whether the server does not let us look at its settings."""
+    return isinstance(error, NoPermissionError) or "unknown" in str(error).lower()
+
+
+def _info(raw: bytes) -> Mapping[str, str]:
+    lines = (line.partition(":") for line in raw.decode("utf-8", "replace").splitlines() if ":" in line)
+    return {name: value.strip() for name, _, value in lines}

@@ -1,0 +1,80 @@
+"""A server that lives in this process and forgets everything at its end: for tests and first steps.
+
+It runs the same scripts as a real one (fakeredis with its Lua), so the store above it is the same store.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+import fakeredis
+
+from saga_engine.ports import StorePromise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from saga_engine.stores.connection import Argument
+
+#: Named servers, shared by all stores of this process.
+_SHARED: Final[dict[str, fakeredis.FakeServer]] = {}
+
+
+class MemoryWire:
+    """A connection to the fake server."""
+
+    def __init__(self, client: fakeredis.FakeAsyncRedis) -> None:
+        self._client = client
+
+    async def call(self, args: Sequence[Argument]) -> Any:
+        """Run one command."""
+        return await self._client.execute_command(*args)  # type: ignore[no-untyped-call]
+
+    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Run one after the other. Errors are not replies here: nothing that fails on purpose is sent to a fake."""
+        return [await self.call(args) for args in commands]
+
+    async def close(self) -> None:
+        """Give the fake connection back."""
+        await self._client.aclose()
+
+
+class MemoryConnector:
+    """Connections to ``memory://`` (this store's own) and ``memory://NAME`` (shared by name)."""
+
+    hint = "this should not happen: the server is part of this process"
+    moves = False
+    losses = 0
+
+    def __init__(self, name: str) -> None:
+        self.url = f"memory://{name}"
+        self._server = _SHARED.setdefault(name, fakeredis.FakeServer()) if name else fakeredis.FakeServer()
+
+    async def prepare(self, limit_s: float) -> None:
+        """It is always there."""
+
+    async def connect(self) -> MemoryWire:
+        """Open a connection."""
+        return MemoryWire(fakeredis.FakeAsyncRedis(server=self._server))
+
+    async def close(self) -> None:
+        """The data stays for the life of the process if it has a name."""
+
+    def twin(self) -> MemoryConnector:
+        """Nothing in it belongs to an event loop."""
+        return copy.copy(self)
+
+    def promise(self) -> StorePromise:
+        """Nothing outlives the process."""
+        text = "everything is lost when this process ends"
+        return StorePromise(
+            self.url,
+            f"fakeredis {fakeredis.__version__}",
+            "relaxed",
+            (("warning", text, "for sagas that matter use embedded://.saga or redis://…"),),
+        )
+
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """Nothing beside its promise."""
+        return ()

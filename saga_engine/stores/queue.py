@@ -1,0 +1,138 @@
+"""The queue of sagas that want a worker, beside the journals in the same Redis or Valkey.
+
+A sorted set in each partition holds the sagas that nobody owns by the time when they want a worker: at once, or when a
+timer fires. It changes in the same script as owner and epoch, so a saga is never in two hands and never in none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
+from saga_engine.ports import SWEEP_START, Load, SweepPlace, Swept, Taken, Taking
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from saga_engine.stores.repair import Mender
+
+_LIVE: Final = tuple(status for status in SAGA_STATES if status not in SAGA_FINAL)
+#: How many sagas one call of the way through a partition looks at: the server is held up for a millisecond at most.
+_LOOK_AT: Final = 500
+#: Lua's stack bounds how many names one command can take.
+_TAKE_AT_ONCE: Final = 1000
+
+
+class RedisWork:
+    """A ``WorkStore`` (see ``ports``) beside the journals of a ``RedisStore``."""
+
+    def __init__(self, mender: Mender, tags: Sequence[str], *, together: bool = True) -> None:
+        self._mender = mender
+        self._spread, self._plain = mender.spread, mender.plain
+        self._tags = tags
+        self._together = together  # whether one call may speak of several partitions
+
+    @property
+    def count(self) -> int:
+        """How many partitions the store has."""
+        return len(self._tags)
+
+    async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
+        """Acquire up to ``limit`` sagas that want a worker now; see ``ports.WorkStore``."""
+        limit = min(limit, _TAKE_AT_ONCE)
+        due = [(f"{self._tags[number]}due",) for number in partitions]
+        now_ms, alive, next_due_ms = 0, True, None
+        sagas: list[Taken] = []
+        # Where each partition takes a call, one after the other: together they must not take more than the limit.
+        for keys in [due] if self._together else [[key] for key in due]:
+            for reply in await self._spread("take", keys, [owner, nonce, limit - len(sagas)]):
+                now_ms, alive = max(now_ms, reply[0]), alive and reply[1] == 1
+                if reply[2] != -1:
+                    next_due_ms = reply[2] if next_due_ms is None else min(next_due_ms, reply[2])
+                for at in range(3, len(reply), 5):
+                    saga_id, epoch, length, inbox, records = reply[at : at + 5]
+                    sagas.append(Taken(str(saga_id, "utf-8"), epoch, length, inbox, records))
+        return Taking(now_ms, alive, next_due_ms, sagas)
+
+    async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:
+        """Who has, or had, a session, and what is left of it in ms; 0: it has ended."""
+        found: dict[str, int] = {}
+        for reply in await self._spread("owners", [(f"{self._tags[number]}owners",) for number in partitions], []):
+            for owner, ttl_ms in zip(reply[::2], reply[1::2], strict=True):
+                name = str(owner, "utf-8")
+                found[name] = min(ttl_ms, found.get(name, ttl_ms))
+        return found
+
+    async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False, silent_ms: int = 0) -> int:
+        """Put the sagas of an owner whose session has ended into the queue; returns how many there were."""
+        moved = 0
+        least_ms = silent_ms if dead else -1
+        for number in partitions:
+            keys = [(f"{self._tags[number]}owners",)]
+            for status in (*_LIVE, ""):
+                cursor = 0
+                while True:
+                    ((cursor, *rest),) = await self._spread(
+                        "reclaim", keys, [owner, least_ms, status, cursor, _LOOK_AT]
+                    )
+                    if not rest:
+                        return moved
+                    moved += rest[0]
+                    if cursor == 0:
+                        break
+        return moved
+
+    async def sweep(self, owner: str, at: SweepPlace = SWEEP_START, *, queue: bool = True) -> Swept:
+        """Look at some of the sagas that have not ended; see ``ports.WorkStore``."""
+        partition, status, cursor = at
+        tags = self._tags if self._together else self._tags[partition : partition + 1]
+        args = [owner, int(queue), _LOOK_AT, partition if self._together else 0, status, cursor, *_LIVE]
+        # On a cluster the call speaks of one partition, and its reply is the only one.
+        (reply,) = await self._spread("sweep", [(f"{tag}owners",) for tag in tags], args)
+        next_at = (reply[0], reply[1], str(reply[2], "utf-8"))
+        if not self._together:
+            following = partition + (next_at == SWEEP_START)
+            next_at = (following % len(self._tags), *next_at[1:])
+        owned = [(str(saga_id, "utf-8"), epoch) for saga_id, epoch in zip(reply[5::2], reply[6::2], strict=True)]
+        damaged = [str(saga_id, "utf-8", "replace") for saga_id in reply[4]]
+        return Swept(next_at, reply[3], owned, damaged)
+
+    async def forget(self, owner: str) -> None:
+        """An owner whose session has ended has left no saga behind; see ``ports.WorkStore``."""
+        await self._spread("reclaim", [(f"{tag}owners",) for tag in self._tags], [owner, -1, "", 0, 0])
+
+    async def damage(self) -> Sequence[tuple[str, str]]:
+        """The keys of partitions that have a wrong type; see ``ports.WorkStore``."""
+        found = await self._mender.find(self._tags)
+        return [(word, key) for word, key in found if word != "unfinished"]
+
+    async def mend(self) -> None:
+        """Go on with the mending that somebody has left unfinished, and mend what is damaged now."""
+        await self._mender.mend(self._tags)
+
+    async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
+        """What a worker says of itself (JSON), forgotten after ``ttl_ms``."""
+        await self._plain("SET", self._report_key(owner), body, "PX", ttl_ms)
+
+    async def overview(self) -> Load:
+        """What there is to do, and who does it."""
+        replies = await self._spread("overview", [(f"{tag}due",) for tag in self._tags], list(SAGA_STATES))
+        waiting = [reply[3] for reply in replies if reply[3] != -1]
+        owners = await self.owners(range(len(self._tags)))
+        reports: dict[str, bytes] = {}
+        for owner in owners:
+            body = await self._plain("GET", self._report_key(owner))
+            if body is not None:
+                reports[owner] = body
+        return Load(
+            now_ms=max(reply[0] for reply in replies),
+            statuses={name: sum(reply[4 + at] for reply in replies) for at, name in enumerate(SAGA_STATES)},
+            queued=sum(reply[1] for reply in replies),
+            timed=sum(reply[2] for reply in replies),
+            oldest_ms=min(waiting, default=None),
+            owners=owners,
+            reports=reports,
+        )
+
+    def _report_key(self, owner: str) -> str:
+        return f"{self._tags[0]}report:{owner}"

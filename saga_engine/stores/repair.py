@@ -1,0 +1,129 @@
+"""Keys of partitions that somebody else wrote to: they are set aside, and rebuilt from the heads (see ``mend.lua``).
+
+Nothing looks for them on its way: a call that meets one fails, it is mended, and the call is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from saga_engine.core.states import SAGA_STATES
+from saga_engine.errors import SagaError, StoreRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from saga_engine.stores.client import Calls
+    from saga_engine.stores.cluster import ClusterLine
+    from saga_engine.stores.connection import Argument, Line
+
+_T = TypeVar("_T")
+_log = logging.getLogger("saga_engine.stores")
+
+#: A call is made so often: what one mending has rebuilt may lead to the next damaged key.
+_TRIES: Final = 3
+#: How many keys one call looks at while a partition is rebuilt: the server is held up for some milliseconds at most.
+_KEYS_PER_LOOK: Final = 1000
+#: The tag of a partition, at the start of its keys.
+_TAG: Final = re.compile(r"[^{]*\{p\d+\}:")
+
+
+class Mender:
+    """The calls of a store, which mend the partitions whose keys have a wrong type."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._mending = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(
+        self, name: str, keys: Sequence[Argument], args: Sequence[Argument], line: Line | ClusterLine | None = None
+    ) -> Any:
+        """As that of ``Calls``."""
+        return await self._mended(keys, lambda: self._calls.run(name, keys, args, line))
+
+    async def spread(
+        self,
+        name: str,
+        keys_by_tag: Sequence[Sequence[str]],
+        args: Sequence[Argument],
+        instead: Sequence[Sequence[Argument]] | None = None,
+    ) -> list[Any]:
+        """As that of ``Calls``."""
+        keys = [group[0] for group in keys_by_tag]
+        return await self._mended(keys, lambda: self._calls.spread(name, keys_by_tag, args, instead))
+
+    async def plain(self, *args: Argument) -> Any:
+        """As that of ``Calls``."""
+        return await self._mended(args[1:2], lambda: self._calls.plain(*args))
+
+    async def _mended(self, keys: Sequence[Argument], call: Callable[[], Awaitable[_T]]) -> _T:
+        for tried in range(1, _TRIES):
+            try:
+                return await call()
+            except StoreRefused as error:
+                if error.context.get("reason") != "WRONGTYPE" or not _tags(keys):
+                    raise
+                # Another process may have mended it a moment ago: then there is nothing wrong any more.
+                if not await self.mend(keys) and tried > 1:
+                    raise
+        return await call()
+
+    # --- mending ---
+
+    async def find(self, tags: Iterable[str]) -> Sequence[tuple[str, str]]:
+        """What is wrong in partitions: ``wrong`` or ``aside`` and the key, ``unfinished`` and that of the owners."""
+        return await self._survey("look", tags)
+
+    async def mend(self, keys: Iterable[Argument]) -> bool:
+        """Mend the partitions in which these keys lie; returns whether there was something to mend."""
+        async with self._mending:
+            found = await self._survey("aside", _tags(keys))
+            for word, key in found:
+                if word == "wrong":
+                    _log.error(
+                        "%s had a wrong type: another program wrote there. It is set aside under damaged:, and rebuilt",
+                        key,
+                    )
+            unfinished = [key for word, key in found if word == "unfinished"]
+            for owners in unfinished:
+                cursor: Argument = "0"
+                while True:
+                    (cursor,) = await self._calls.spread("mend", [(owners,)], ["rebuild", cursor, _KEYS_PER_LOOK])
+                    if cursor == b"0":
+                        break
+            return bool(unfinished)
+
+    def mend_soon(self, keys: Iterable[Argument]) -> None:
+        """Mend them while the others go on."""
+        task = asyncio.create_task(self._mend_quietly(list(keys)), name="saga-mending")
+        if not task.done():
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for what is being mended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _mend_quietly(self, keys: Sequence[Argument]) -> None:
+        try:
+            await self.mend(keys)
+        except SagaError as error:
+            _log.error("damaged keys of a partition could not be mended yet: %s", error)
+
+    async def _survey(self, verb: str, tags: Iterable[str]) -> Sequence[tuple[str, str]]:
+        keys = [(f"{tag}owners",) for tag in tags]
+        found: list[tuple[str, str]] = []
+        for reply in await self._calls.spread("mend", keys, [verb, *SAGA_STATES]):
+            words = [str(item, "utf-8", "replace") for item in reply]
+            found += zip(words[::2], words[1::2], strict=True)
+        return found
+
+
+def _tags(keys: Iterable[Argument]) -> Sequence[str]:
+    """The tags of the partitions in which these keys lie."""
+    found = (_TAG.match(key if isinstance(key, str) else str(key)) for key in keys)
+    return list(dict.fromkeys(match[0] for match in found if match))

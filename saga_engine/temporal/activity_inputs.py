@@ -1,0 +1,77 @@
+"""From what a record orders to what an activity is told, made of the state at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import msgspec
+
+from saga_engine.core.effects import FORWARD, Alert, CallTool, Direction, Probe
+from saga_engine.core.state import State, StateScope
+from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
+from saga_engine.ports.orders import call_of, question_of
+from saga_engine.temporal import payloads
+from saga_engine.temporal.secrets import Marked, marked
+
+
+class CallOrder(NamedTuple):
+    """An order to call, how long the call may take, and within what time a worker must begin (None: any time)."""
+
+    body: dict[str, Any]
+    timeout_s: float
+    begin_within_s: float | None
+    summary: str
+    probing: bool
+
+
+class Orders:
+    """The orders that follow from one state at one moment; ``bits(n)`` gives n random bits of the workflow's dice."""
+
+    __slots__ = ("_bits", "_now_ms", "_state")
+
+    def __init__(self, state: State, now_ms: int, bits: Callable[[int], int]) -> None:
+        self._state = state
+        self._now_ms = now_ms
+        self._bits = bits
+
+    @staticmethod
+    def serving(state: State, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
+        """What is called for a step in one direction."""
+        return state.acting(index) if direction == FORWARD else state.rollback(index)
+
+    def call(self, effect: CallTool | Probe) -> CallOrder:
+        """The order for a call or a probe. Raises ``BindingUnresolved``."""
+        state = self._state
+        serving = self.serving(state, effect.step, effect.direction)
+        probing = type(effect) is Probe
+        cached = isinstance(serving, CompiledFallback) and serving.way == "cached" and not probing
+        call = call_of(state, effect, "probe" if probing else effect.direction, serving.timeout_s, None)
+        found = (
+            Marked(serving.params.resolve(StateScope(state))) if cached else marked(state, serving.params, self._bits)
+        )
+        if found.masked is not None:
+            call = call._replace(masked=found.masked)
+        order = payloads.Order(
+            way="probe" if probing else "cached" if cached else "call",
+            tool=serving.tool,
+            params=found.params,
+            call=payloads.call_fields(call),
+            digest=serving.spec.digest if serving.spec is not None else "",
+            max_age_s=serving.max_age_s if isinstance(serving, CompiledFallback) else 0.0,
+            nonce=found.nonce,
+            secrets=list(found.names),
+        )
+        within = None
+        if call.deadline_ms is not None and effect.direction == FORWARD and not probing:
+            within = max((call.deadline_ms - self._now_ms) / 1000, 1.0)
+        key = state.plan.steps[effect.step].key
+        said = "undo of " if effect.direction != FORWARD else ""
+        summary = f"{'probe of ' if probing else ''}{said}step {key}: {serving.tool}, attempt {effect.attempt}"
+        return CallOrder(msgspec.to_builtins(order), call.timeout_s, within, summary[:200], probing)
+
+    def question(self, effect: Alert) -> dict[str, Any] | None:
+        """What people are to be told; None if it has been answered."""
+        question = question_of(self._state, effect)
+        return None if question is None else asdict(question)

@@ -1,0 +1,201 @@
+"""What goes through Temporal: the input of a workflow, the orders to activities, and what they answer. All plain JSON.
+
+Names and fields only ever grow: a history that was written today is replayed by the workers of next year.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from saga_engine.core.codec import decode
+from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.interpret import Advice
+from saga_engine.core.records import SagaStarted, Written
+from saga_engine.errors import JournalUnreadable
+from saga_engine.ports import Call
+
+#: What of a call stays where it is made: functions.
+_LOCAL: Final = frozenset({"permit", "waits"})
+#: The names under which Temporal knows the workflow and its activities.
+WORKFLOW: Final = "Saga"
+CALL: Final = "saga_call"
+ALERT: Final = "saga_alert"
+ASK: Final = "saga_ask"
+MEANS: Final = "saga_means"
+#: The type of an activity's failure that says: the call was never begun.
+NOT_CALLED: Final = "saga-not-called"
+#: The field of a workflow's memo: ``digest`` (of plan and input) and ``status``.
+MEMO: Final = "saga"
+#: How much of a journal, in bytes, one query answers.
+PAGE_BYTES: Final = 1 << 20
+#: What is not offloaded must stay below Temporal's limit of 2 MB for one payload, with room for its wrapping.
+MOST_INLINE_BYTES: Final = 1_500_000
+
+
+class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a workflow: all that its decisions may depend on, beside what is in its history.
+
+    ``started`` is the first record; its ``at`` is set when the workflow begins. ``declared`` are the declarations of
+    the tools that the plan may call, as they were on the day, and ``fresh`` those that a worker has since said are
+    others. ``lease_s``: how long a silent worker keeps a call. ``events``: after so many events of its history the
+    workflow is continued in another run (0: when Temporal suggests it). ``offloads``: large payloads are stored beside
+    Temporal. A continued run carries ``journal`` and ``values`` (both packed), and how many ``runs`` were before it.
+    """
+
+    started: dict[str, Any]
+    declared: dict[str, Any] = {}
+    fresh: dict[str, Any] = {}
+    lease_s: float = 15.0
+    events: int = 0
+    offloads: bool = False
+    journal: str = ""
+    values: dict[str, str] = {}
+    runs: int = 0
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call to be made: ``way`` is ``call``, ``probe``, or ``cached`` (the last good result, ``max_age_s`` old).
+
+    ``params`` may hold marks for secrets, made with ``nonce``, which occurs nowhere else in them. ``digest`` is that of
+    the declaration that the decision was made on.
+    """
+
+    way: str
+    tool: str
+    params: dict[str, Any]
+    call: dict[str, Any]
+    digest: str = ""
+    max_age_s: float = 0.0
+    nonce: str = ""
+    secrets: list[str] = []
+
+
+def read_begin(body: Mapping[str, Any]) -> Begin:
+    """The input of a workflow. Raises ``JournalUnreadable``."""
+    try:
+        return msgspec.convert(body, Begin)
+    except msgspec.ValidationError as error:
+        raise JournalUnreadable(
+            f"the workflow's input is none of a saga: {error}", hint="a newer engine started it"
+        ) from error
+
+
+def started_of(begin: Begin) -> SagaStarted:
+    """The first record. Raises ``JournalUnreadable``."""
+    record = decode(msgspec.json.encode(begin.started))
+    if not isinstance(record, SagaStarted):
+        raise JournalUnreadable("the workflow's input begins no saga", hint="a newer engine started it")
+    return record
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def pack(data: bytes) -> str:
+    """Bytes as a short text."""
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def unpack(text: str) -> bytes:
+    """The bytes of ``pack``."""
+    return zlib.decompress(base64.b64decode(text))
+
+
+def pack_journal(records: Sequence[bytes]) -> str:
+    """A journal as one text."""
+    return pack(b"\n".join(records))  # JSON of one line each
+
+
+def unpack_journal(text: str) -> list[bytes]:
+    """The records of ``pack_journal``."""
+    return unpack(text).split(b"\n")
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def call_fields(call: Call) -> dict[str, Any]:
+    """A call as plain JSON; what is as it always is, is left out."""
+    usual = Call._field_defaults
+    return {
+        name: value
+        for name, value in call._asdict().items()
+        if name not in _LOCAL and (name not in usual or value != usual[name])
+    }
+
+
+def read_call(fields: Mapping[str, Any]) -> Call:
+    """The call; whoever makes it sets its ``permit``."""
+    known = {name: value for name, value in fields.items() if name in Call._fields and name not in _LOCAL}
+    for name in ("resources", "undoes"):
+        if known.get(name) is not None:
+            known[name] = tuple(known[name])
+    return Call(**known)
+
+
+# --- outcomes --------------------------------------------------------------------------------------------------------
+
+_KINDS: Final[dict[str, type[Outcome]]] = {
+    "done": Done,
+    "not-done": NotDone,
+    "unknown": Unknown,
+    "blocked": Blocked,
+    "ask": Ask,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+
+def outcome_body(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as plain JSON."""
+    fields = {name: value for name, value in outcome._asdict().items() if name != "error"}
+    if not isinstance(outcome, Done):
+        fields["error"] = msgspec.to_builtins(outcome.error)
+    return {"is": _NAMES[type(outcome)], **fields}
+
+
+def read_outcome(body: Mapping[str, Any]) -> Outcome | None:
+    """The outcome; None if the answer is none."""
+    kind = _KINDS.get(str(body.get("is")))
+    if kind is None:
+        return None
+    usual = kind._field_defaults  # (a record leaves out what *is* its default, and a text from JSON is another one)
+    fields = {name: value for name, value in body.items() if name in kind._fields}
+    fields = {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
+    if "error" in fields:
+        fields["error"] = read_error(fields["error"])
+    return kind(**fields)
+
+
+def read_error(body: Any) -> ErrorInfo:
+    """An error that an activity tells."""
+    return msgspec.convert(body, ErrorInfo)
+
+
+def advice_body(advice: Advice | ErrorInfo, declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model answered, and what the tools of its steps declare."""
+    if isinstance(advice, ErrorInfo):
+        return {"failed": msgspec.to_builtins(advice)}
+    return {
+        "steps": [dict(step) for step in advice.steps],
+        "written": None if advice.written is None else msgspec.to_builtins(advice.written),
+        "error": None if advice.error is None else msgspec.to_builtins(advice.error),
+        "declared": dict(declared),
+    }
+
+
+def read_advice(body: Mapping[str, Any]) -> Advice | ErrorInfo:
+    """What a model answered."""
+    if "failed" in body:
+        return read_error(body["failed"])
+    written = body.get("written")
+    error = body.get("error")
+    return Advice(
+        body["steps"],
+        None if written is None else msgspec.convert(written, Written),
+        None if error is None else read_error(error),
+    )

@@ -1,0 +1,217 @@
+"""What a declaration of a tool may say: everything that can be judged without looking at annotations."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from saga_engine.errors import ToolError, ToolInvalid
+from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
+from saga_engine.tools.limits import parse_rate, template_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+#: Options that are plain texts.
+TEXTS: Final = ("description", "use_when", "not_when", "returns")
+#: Options that keep something in the store for so many seconds, by the effect of the tools that can have them.
+KEPT_BY_EFFECT: Final = {"dedupe_ttl_s": "write", "last_good_s": "read"}
+#: What is kept in the store for longer than ten years is a typing error (and a store counts its times in 63 bits).
+_MAX_KEPT_S: Final = 10 * 365 * 86_400
+_MAX_TEXT_CHARS: Final = 20_000
+
+
+def refuse(name: str, problem: str, hint: str) -> NoReturn:
+    """Raise ``ToolInvalid`` about the tool called ``name``."""
+    raise ToolInvalid(f"tool {name!r}: {problem}", hint=hint, tool=name)
+
+
+def refuse_contradictions(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse options (those of ``Tool.options()``) that mean nothing or contradict each other.
+
+    Raises ``ToolInvalid`` with the first problem and a hint.
+    """
+    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+        refuse(
+            name,
+            "its name is not usable",
+            "give name=…: a letter or underscore, then letters, digits, '_', '.' or '-', at most 64 characters",
+        )
+    if options["effect"] not in ("read", "write"):
+        refuse(name, f"effect={options['effect']!r} has no meaning", "use 'read' or 'write'")
+    if not isinstance(options["keyed"], bool | None):
+        refuse(name, f"keyed={options['keyed']!r} has no meaning", "use True, False or None")
+    if not _seconds(options["timeout_s"]):
+        refuse(name, f"timeout_s={options['timeout_s']!r} is no time", "give a positive number of seconds")
+    if options["key_ttl_s"] is not None and not _seconds(options["key_ttl_s"]):
+        refuse(name, f"key_ttl_s={options['key_ttl_s']!r} is no time", "give a positive number of seconds, or None")
+    _refuse_bad_retry(name, options["retry"])
+    _refuse_bad_limits(name, options)
+    _refuse_bad_breaker(name, options["breaker"])
+    _refuse_bad_memory(name, options)
+    _refuse_bad_texts(name, options)
+    for option in ("compensates", "tolerates_absence"):
+        if not isinstance(options[option], bool):
+            refuse(name, f"{option} must be True or False", f"remove it or write {option}=True")
+    if not isinstance(options["version"], str) or len(options["version"]) > 64:
+        refuse(name, f"version={options['version']!r} is no version", "give a text of at most 64 characters")
+    _refuse_bad_doubts(name, options)
+    if options["semantic"] not in (None, "auto", "approve", "never"):
+        refuse(name, f"semantic={options['semantic']!r} has no meaning", "use 'auto', 'approve' or 'never'")
+    _refuse_bad_links(name, function, options)
+
+
+def _seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _refuse_bad_retry(name: str, retry: Any) -> None:
+    if not isinstance(retry, RetryPolicy):
+        refuse(name, f"retry={retry!r} is no RetryPolicy", "write retry=RetryPolicy(max_attempts=4)")
+    if not _whole(retry.max_attempts):
+        hint = "it counts the first attempt: at least 1"
+        refuse(name, f"retry.max_attempts={retry.max_attempts!r} allows no call", hint)
+    for option in ("base_s", "max_s"):
+        value = getattr(retry, option)
+        if (value != 0 or isinstance(value, bool)) and not _seconds(value):
+            refuse(name, f"retry.{option}={value!r} is no time", "give a number of seconds, 0 or more")
+    if not isinstance(retry.jitter, bool):
+        refuse(name, f"retry.jitter={retry.jitter!r} has no meaning", "use True or False")
+
+
+def _refuse_bad_limits(name: str, options: Mapping[str, Any]) -> None:
+    limit = options["max_concurrency"]
+    if limit is not None and not _whole(limit):
+        refuse(name, f"max_concurrency={limit!r} lets no call through", "give a whole number of at least 1")
+    if options["rate"] is not None:
+        try:
+            parse_rate(options["rate"])
+        except ValueError as error:
+            refuse(
+                name, f"rate={options['rate']!r} cannot be read: {error}", "write '10/s', '5/min', '100/h' or '1000/d'"
+            )
+    resource = options["resource"]
+    if resource is None or callable(resource):
+        return
+    templates = [resource] if isinstance(resource, str) else resource
+    if not isinstance(templates, list | tuple) or not templates:
+        refuse(
+            name,
+            f"resource={resource!r} is no key",
+            "write 'user:{user_id}', a list of these, or a function of the params",
+        )
+    for template in templates:
+        if not isinstance(template, str) or not template:
+            refuse(name, f"resource={template!r} is no key", "write 'user:{user_id}', or a function of the params")
+        try:
+            template_fields(template)
+        except ValueError as error:
+            refuse(name, f"its resource {template!r} is no template: {error}", "write 'user:{user_id}'")
+
+
+def _refuse_bad_breaker(name: str, breaker: Any) -> None:
+    if breaker is False:
+        return
+    if not isinstance(breaker, BreakerPolicy):
+        refuse(name, f"breaker={breaker!r} has no meaning", "use True, False or BreakerPolicy(failures=3, open_s=30)")
+    if not _whole(breaker.failures):
+        refuse(
+            name, f"breaker.failures={breaker.failures!r} is no number of failures", "give a whole number, at least 1"
+        )
+    if not _seconds(breaker.open_s) or breaker.open_s > _MAX_KEPT_S:
+        refuse(name, f"breaker.open_s={breaker.open_s!r} is no time", "give a positive number of seconds")
+
+
+def _refuse_bad_memory(name: str, options: Mapping[str, Any]) -> None:
+    for option, effect in KEPT_BY_EFFECT.items():
+        value = options[option]
+        if value is None:
+            continue
+        if not _seconds(value) or value > _MAX_KEPT_S:
+            refuse(name, f"{option}={value!r} is no time", "give a positive number of seconds, at most ten years")
+        if options["effect"] != effect:
+            other = "last_good_s" if option == "dedupe_ttl_s" else "dedupe_ttl_s"
+            refuse(
+                name,
+                f"it {options['effect']}s, and {option} is for tools that {effect}",
+                f"remove it, use {other}, or declare effect={effect!r}",
+            )
+
+
+def signs(given: Any) -> tuple[Any, ...]:
+    """``not_done`` and ``unknown`` as a tuple; one class, name or status may stand alone."""
+    if isinstance(given, str | int | type):
+        return (given,)
+    return tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+
+
+def _refuse_bad_doubts(name: str, options: Mapping[str, Any]) -> None:
+    """What is said about exceptions, results and doubts."""
+    for option in ("not_done", "unknown"):
+        for sign in options[option]:
+            if not _is_sign(sign):
+                hint = "name exception classes, their names as text, or HTTP statuses from 400 to 599"
+                refuse(name, f"{option} has {sign!r}, which is no kind of error", hint)
+            own = isinstance(sign, type) and issubclass(sign, ToolError)
+            if own or sign == "ToolError":
+                refuse(name, f"{option} names ToolError, which is the tool's own word", "raise another exception")
+        if options[option] and options["effect"] == "read" and option == "unknown":
+            refuse(name, "it reads, so nothing of it can be in doubt", "remove unknown, or declare effect='write'")
+    both = set(options["not_done"]) & set(options["unknown"])
+    if both:
+        refuse(name, f"not_done and unknown both have {min(map(str, both))}", "one of them")
+    if options["failed"] is not None and not callable(options["failed"]):
+        refuse(name, f"failed={options['failed']!r} is no function", "write failed=lambda result: …")
+    if options["on_doubt"] not in ("ask", "undo"):
+        refuse(name, f"on_doubt={options['on_doubt']!r} has no meaning", "use 'ask' or 'undo'")
+    if options["on_doubt"] == "undo" and options["effect"] == "read":
+        refuse(name, "it reads, so nothing of it can be in doubt", "remove on_doubt, or declare effect='write'")
+    late_s = options["late_s"]
+    if late_s is not None and late_s != 0 and not _seconds(late_s):
+        refuse(name, f"late_s={late_s!r} is no time", "give a number of seconds, 0 or more")
+
+
+def _is_sign(sign: Any) -> bool:
+    if isinstance(sign, type):
+        return issubclass(sign, BaseException)
+    if isinstance(sign, str):
+        return all(part.isidentifier() or part == "<locals>" for part in sign.split("."))
+    return isinstance(sign, int) and not isinstance(sign, bool) and 400 <= sign <= 599
+
+
+def _refuse_bad_texts(name: str, options: Mapping[str, Any]) -> None:
+    for option in TEXTS:
+        value = options[option]
+        if not isinstance(value, str):
+            refuse(name, f"{option}={value!r} is no text", "write a sentence")
+        if len(value) > _MAX_TEXT_CHARS:
+            refuse(
+                name,
+                f"{option} has {len(value)} characters",
+                f"at most {_MAX_TEXT_CHARS:,}: a model reads it each time",
+            )
+    if not all(isinstance(each, str) and each for each in options["sensitive"]):
+        refuse(name, "sensitive must be names of parameters", "write sensitive=('card', 'pin')")
+    if not all(isinstance(tag, str) for tag in options["tags"]):
+        refuse(name, "tags must be texts", "write tags=('travel', 'paid')")
+
+
+def _refuse_bad_links(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    for option in ("undo", "probe"):
+        other = options[option]
+        if other is not None and not isinstance(other, str) and not callable(other):
+            refuse(name, f"{option}={other!r} is neither a name nor a function", "name a tool")
+        if other is not None and (other in (name, function) or getattr(other, "name", None) == name):
+            refuse(name, f"it is its own {option}", f"the {option} is another tool")
+    if options["effect"] == "read" and options["undo"] is not None:
+        refuse(name, "it reads, so there is nothing to undo", "remove undo, or declare effect='write'")
+    if options["effect"] == "read" and options["tolerates_absence"]:
+        refuse(name, "it reads, so it can be no undo", "remove tolerates_absence, or declare effect='write'")
+    if options["effect"] == "read" and options["semantic"] not in (None, "never") and not options["compensates"]:
+        refuse(name, "it reads, so there is nothing to make up for", "remove semantic, or declare effect='write'")

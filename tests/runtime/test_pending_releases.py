@@ -1,0 +1,111 @@
+"""Sagas that this process owns and does not drive: the store hears of them as soon as it can."""
+
+import asyncio
+
+import pytest
+
+from saga_engine import Coordinator, tool
+from saga_engine.errors import StoreUnavailable, ToolMissing
+from saga_engine.runtime.saga_task import Running
+from tests.kill.polling import eventually
+from tests.runtime.test_sleep import PLAN, TOOLS, asleep
+
+
+@tool(undo="give_back", keyed=True)
+async def take(item: str) -> dict:
+    return {"item": item}
+
+
+@tool
+async def give_back(item: str) -> dict:
+    return {"item": item}
+
+
+ONE = {"steps": [{"step_id": 1, "tool": "take", "params": {"item": "x"}}]}
+
+
+class Outage:
+    """Verbs of the store that fail; the answer to ``acquire`` is lost after it has happened."""
+
+    def __init__(self, store, monkeypatch) -> None:
+        self.down = {"append", "release"}
+        for verb in ("append", "release", "acquire"):
+            monkeypatch.setattr(store, verb, self._wrapped(verb, getattr(store, verb)))
+
+    def _wrapped(self, verb, real):
+        async def call(*args, **named):
+            if verb in self.down and verb != "acquire":
+                raise StoreUnavailable("away")
+            answer = await real(*args, **named)
+            if verb in self.down:
+                raise StoreUnavailable("the answer is lost")
+            return answer
+
+        return call
+
+
+async def _owned_by_nobody(coordinator: Coordinator, saga_id: str) -> None:
+    async def is_free() -> bool:
+        return not (await coordinator.store.head(saga_id)).owner
+
+    await eventually(is_free, "the saga to be nobody's")
+
+
+@pytest.mark.parametrize("answer_lost", [False, True])
+async def test_what_an_outage_stopped_is_given_up_without_a_worker(monkeypatch, answer_lost) -> None:
+    """Its owner lives and drives it no more: nobody else could, until this process ends. At whatever epoch it is ours."""
+    async with Coordinator.open("memory://", [take, give_back]) as coordinator:
+        await coordinator.submit(ONE, saga_id="s1", detach=True)
+        outage = Outage(coordinator.store, monkeypatch)
+        with pytest.raises(StoreUnavailable):
+            await coordinator.resume("s1")
+        if answer_lost:
+            outage.down.add("acquire")
+            with pytest.raises(StoreUnavailable):
+                await coordinator.resume("s1")
+        assert (await coordinator.store.head("s1")).owner
+        outage.down.clear()
+        await _owned_by_nobody(coordinator, "s1")
+
+
+async def test_a_sleeper_that_another_taking_replaced_is_not_forgotten() -> None:
+    """Who waits for a saga hears of its end also when it was taken from the queue anew while it drove."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        handle = await coordinator.submit(PLAN, saga_id="s1")
+        await asleep(coordinator, "s1")
+        fleet = coordinator._fleet
+        fleet._rouse("s1")
+        before = fleet._running["s1"]
+        heir = Running("", queued=True)
+
+        async def after():
+            await asyncio.wait([before.task])
+            return await fleet._drive("s1", heir, None, ())
+
+        fleet._take_on("s1", heir, after())
+        await eventually(lambda: heir.alarm is not None, "the heir to fall asleep")
+        await coordinator.cancel("s1")
+        assert (await handle.wait()).status == "COMPENSATED"
+
+
+async def test_a_tool_that_is_registered_later_is_known() -> None:
+    """A plan that was compiled without one of its tools is compiled anew."""
+    async with Coordinator.open("memory://later", [take, give_back]) as coordinator:
+        await coordinator.submit(ONE, saga_id="s1", detach=True)
+    async with Coordinator.open("memory://later", [give_back]) as other:
+        with pytest.raises(ToolMissing):
+            await other.resume("s1")
+        other.tools.add(take)
+        assert (await other.resume("s1")).completed
+
+
+async def test_one_who_looks_in_again_and_again_leaves_nothing_behind() -> None:
+    """A wait that is given up is forgotten, however long the saga goes on."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        handle = await coordinator.submit(PLAN, saga_id="s1")
+        await asleep(coordinator, "s1")
+        before = len(handle._future._callbacks or ())
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(handle.wait(), 0.001)
+        assert len(handle._future._callbacks or ()) == before
