@@ -45,7 +45,7 @@ def fork(
     """Make a new saga that reuses what another one did, as far as nothing that it depends on has changed.
 
     What is taken over is shown first; it is not called again, and the new saga undoes it if it fails. The other saga
-    must have ended, or wait for an answer; then it hands over what is taken and undoes the rest. Repeating the same
+    must have ended, or wait for an answer; then it transfers what is reused and undoes the rest. Repeating the same
     command goes on with the same fork.
 
     Examples:

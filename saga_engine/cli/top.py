@@ -35,7 +35,7 @@ def top(
 ) -> int:
     """Watch the queue and the workers: rates, depth, calls in flight, owners. Ctrl-C ends it.
 
-    Some sagas want a worker now; others wait for a timer (a retry, a parked step, a reminder). Rates are what workers
+    Some sagas want a worker now; others wait for a timer (a retry, a deferred step, a reminder). Rates are what workers
     report, once a second, between two looks.
 
     Examples:

@@ -1,4 +1,4 @@
-"""The glossary holds every word of the public surface."""
+"""The glossary holds every word of the public surface, and the pages use each word in its one meaning."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from saga_engine import errors
 from saga_engine.cli import app
 from saga_engine.core import decide, records, states
 from saga_engine.core.messages import DECISIONS
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT, prose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+DECIDED = ROOT / "docs" / "decisions"
+PROMPTS = ROOT / "planner_prompts"
+#: Decisions are never rewritten, prompts speak to a model.
+OURS = [page for page in PAGES if DECIDED not in page.parents and PROMPTS not in page.parents]
 
 
 # --- the surface ---------------------------------------------------------------------------------------------------
@@ -101,3 +106,63 @@ def test_a_term_has_one_row() -> None:
 
 def _code(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
+
+
+# --- words that have another meaning ---------------------------------------------------------------------------------
+
+#: What a word may not be used for any more, and the word that is meant. (A class of one letter keeps a renaming of words in
+#: the whole tree from changing the pattern.)
+FORBIDDEN = {
+    r"\bprocess(?:es)?(?:'s|')? sessions?\b|\bsession of (?:a|the) process\b": "a process holds a lease",
+    r"\b(?:saga's|its|an?|the saga's|empty) inbox\b": "a saga has messages; the inbox is the operators'",
+    r"\bTemporal(?:'s)? engine\b|\bengine of Temporal\b": "Temporal is a runtime",
+    r"\b(?:saga's outcome|outcome of (?:a|the|each|every) saga)\b": "a saga has a result",
+    r"\bju[d]g(?:e|es|ed|ing|ment)\b": "interpret, check, authorize, verify or review",
+    r"\b(?:person|people|operators?)(?: has| have| must| may)? decid(?:e|es|ed)\b": "operators resolve questions",
+    r"\broll(?:s|ed|ing)?[ -]back (?:a|the|every|each|this) saga\b|\broll-back\b": "a saga is compensated",
+    r"\bre[m]embered (?:calls?|results?|outcomes?)\b|\bengine's memory\b|\bmemory of (?:calls|results)\b": "de-duplication",
+    r"\bfallback plans?\b": "a prepared plan",
+    r"\b(?:is|are|was|were|be) par[k]ed\b|\bpar[k]ed (?:steps?|sagas?|calls?)\b": "deferred",
+    r"\brem[e]d(?:y|ies)\b": "semantic compensation",
+    r"\bhand(?:s|ed|ing)? over\b": "transfer an effect, release a saga",
+    r"\bma(?:de|ke|kes|king) up for\b": "compensate for",
+    r"\bwhoever\b": "say who",
+}
+
+
+def _help() -> Iterable[tuple[str, str]]:
+    for name, command in _commands():
+        texts = [
+            command.help or "",
+            command.epilog or "",
+            *(getattr(param, "help", "") or "" for param in command.params),
+        ]
+        yield f"saga {name} --help", " ".join(texts)
+
+
+def _said(page: Path) -> str:
+    """The page's prose in one line, without code and without the words that it only quotes."""
+    return re.sub(r"\s+", " ", re.sub(r"`[^`]*`|(?<!\*)\*[^*]+\*(?!\*)", "", prose(page)))
+
+
+@pytest.mark.parametrize("pattern", FORBIDDEN)
+def test_no_word_has_an_old_meaning(pattern: str) -> None:
+    """Docs and the help of commands use each word as the glossary does."""
+    pages = [(str(page.relative_to(ROOT)), _said(page)) for page in OURS if page.name != "glossary.md"]
+    found = [
+        f"{where}: … {text[max(0, match.start() - 40) : match.end() + 20]} …"
+        for where, text in (*pages, *_help())
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+    ]
+    assert found == [], f"the glossary says: {FORBIDDEN[pattern]}"
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", OURS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_have_at_most_120_columns(page: Path) -> None:
+    """Prose can be read and reviewed in a window; tables, code and what a benchmark writes are as wide as they are."""
+    text = re.sub(r"<!-- benchmark.*?<!-- end of benchmark -->", "", prose(page), flags=re.DOTALL)
+    lines = [re.sub(r"`[^`]{80,}`", "", line) for line in text.splitlines() if not re.match(r" *\||    ", line)]
+    assert [line for line in lines if len(line) > 120] == []
