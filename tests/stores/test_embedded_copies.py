@@ -94,6 +94,26 @@ async def test_a_record_of_another_folder_with_our_inode(folder, copy):
     await store.close()
 
 
+async def test_a_server_whose_folder_was_removed_is_nobody_s(folder, copy):
+    """It cannot say where it works, and nothing that it is told is kept: it is never taken for the server of a folder."""
+    store = await opened(folder)
+    removed = folder.pid
+    try:
+        other = await opened(copy)
+        await other.close()
+        found = copy.data.stat()
+        record = folder.record | {"folder": [found.st_dev, found.st_ino]}
+        shutil.rmtree(folder.data)
+        (copy.path / "server.json").write_text(json.dumps(record))
+        other = await opened(copy)
+        assert copy.servers() == [copy.pid]
+        assert copy.pid != removed
+        await other.close()
+    finally:
+        os.kill(removed, signal.SIGKILL)
+    await store.close()
+
+
 async def test_a_folder_that_is_moved_keeps_its_server(folder, copy):
     """A new name is no copy: whoever comes by it finds the server that has the data."""
     store = await opened(folder)

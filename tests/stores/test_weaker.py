@@ -8,6 +8,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.errors import StoreTooWeak
 from saga_engine.ports import Ack, Creation, Entry
 from saga_engine.stores import open_store
+from saga_engine.testing.faults import Faults, FaultyStore
 from tests.kill.polling import eventually
 from tests.servers import DebianRedis
 
@@ -71,6 +72,22 @@ async def test_a_connection_that_is_made_anew_asks(server):
     await store.close()
 
 
+async def test_what_was_found_weak_gets_nothing_more(server):
+    """A look finds it although no connection was lost: then those that are open end, and none gets a record meanwhile."""
+    store = await begun(server)
+    with server.client() as raw:
+        raw.config_set("appendfsync", "everysec")
+        with pytest.raises(StoreTooWeak):
+            await store.verify()
+        with pytest.raises(StoreTooWeak):
+            await store.append("A", [Entry("s1", 1, 1, [b"r1"])])
+        assert raw.llen(store._key("journal", "s1")) == 1
+        raw.config_set("appendfsync", "always")
+    await store.verify()
+    assert (await store.append("A", [Entry("s1", 1, 1, [b"r1"])])).acks == [Ack("ok")]
+    await store.close()
+
+
 async def test_relaxed_asks_nobody(server):
     """Who chose a weak server gets no refusal later."""
     store = await begun(server, durability="relaxed")
@@ -87,14 +104,24 @@ async def look() -> dict:
     return {}
 
 
+#: More rounds than lie between two looks.
+ROUNDS = 12
+
+
 async def test_a_worker_finds_out_in_its_rounds(server, caplog):
     """No connection was lost: a worker asks all the same, takes nothing more, and goes on when the server is set right."""
-    async with Coordinator.open(server.url, [look]) as coordinator:
+    faults = Faults()
+    async with Coordinator.open(FaultyStore(open_store(server.url), faults), [look]) as coordinator:
         working = asyncio.create_task(coordinator.work())
         await eventually(lambda: _at_work(coordinator), "the worker")
         with server.client() as raw:
             raw.config_set("appendfsync", "everysec")
-            await eventually(lambda: "no work can be had" in caplog.text, "a round that looks")
+            # (Each round asks once who the owners are.)
+            until = faults.counts["work_owners"] + ROUNDS
+            await eventually(
+                lambda: "no work can be had" in caplog.text or faults.counts["work_owners"] > until, "some rounds"
+            )
+            assert "no work can be had" in caplog.text
             assert "appendfsync is everysec" in caplog.text
             raw.config_set("appendfsync", "always")
         await coordinator.submit({"steps": [{"step_id": 1, "tool": "look"}]}, saga_id="s", detach=True)
