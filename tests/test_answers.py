@@ -9,6 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.errors import CancelRefused, DecisionRefused, ToolMissing
+from saga_engine.ports import Head
 
 # --- a process without the tools -------------------------------------------------------------------------------------
 
@@ -90,6 +91,39 @@ async def test_two_who_answer_at_the_same_time(other: str, monkeypatch: pytest.M
         assert [type(each) for each in refusals] == ([] if other == "not-happened" else [DecisionRefused])
         made = [record for record in await engine.history("s") if record["k"] in {"DecisionMade", "MessageRefused"}]
         assert [record["k"] for record in made] == ["DecisionMade", "MessageRefused"]
+
+
+@pytest.mark.parametrize("said", ["not-happened", "leave", "cancel"])
+async def test_what_is_said_comes_after_the_end(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was open when the second one looked, and the first one's word has ended it when the second one's arrives.
+
+    Nobody reads that any more. Who said the same hears where the saga stands; who said otherwise hears that it was late.
+    """
+    url = "memory://after-" + said
+    await resting(url)
+    async with (
+        Coordinator.open(url, [lost, unbook], on_escalation=()) as first,
+        Coordinator.open(url, [lost, unbook], on_escalation=()) as second,
+    ):
+        plan = {"steps": [{"step_id": 1, "tool": "lost", "params": {"what": "x"}}]}
+        saga_id = "s" if said != "cancel" else (await first.submit(plan, saga_id="t", detach=True)).saga_id
+        post = second.store.post
+
+        async def posted(saga: str, message: bytes) -> Head:
+            ended = await (first.cancel(saga) if said == "cancel" else first.decide(saga, 1, "not-happened"))
+            assert ended.status == "COMPENSATED"
+            return await post(saga, message)
+
+        monkeypatch.setattr(second.store, "post", posted)
+        saying = second.cancel(saga_id) if said == "cancel" else second.decide(saga_id, 1, said)
+        if said == "leave":
+            with pytest.raises(DecisionRefused, match="ended \\(COMPENSATED\\) before this was read"):
+                await saying
+        else:
+            assert (await saying).status == "COMPENSATED"
+        kinds = [record["k"] for record in await first.history(saga_id)]
+        assert kinds.count("CancelRequested" if said == "cancel" else "DecisionMade") == 1
+        assert "MessageRefused" not in kinds
 
 
 async def test_a_wrong_clock_here_refuses_no_valid_approval(monkeypatch: pytest.MonkeyPatch) -> None:
