@@ -16,6 +16,7 @@ from saga_engine.runtime.session import Savepoint
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
+from tests.kill.polling import eventually
 from tests.kill.session_mutants import MUTANTS
 from tests.kill.world import TOOLS, World
 
@@ -74,6 +75,20 @@ async def waits(s: Session) -> None:
     await _book(s, "c")
 
 
+async def torn(s: Session) -> None:
+    """A call whose answer is lost is a question to a person, and the agent gives up over it."""
+    await _book(s, "a")
+    try:
+        await s.call("lose", item="b")
+    except NeedsPerson as error:
+
+        async def rests() -> bool:
+            return not (await World.store.head(s.saga_id)).owner
+
+        await eventually(rests, "nobody to drive the session")
+        raise AgentError from error
+
+
 AGENTS: dict[str, Callable[[Session], Awaitable[None]]] = {
     "well": well,
     "ill": ill,
@@ -81,6 +96,7 @@ AGENTS: dict[str, Callable[[Session], Awaitable[None]]] = {
     "parts, ill": parts_ill,
     "side": side,
     "waits": waits,
+    "torn": torn,
 }
 
 
@@ -95,7 +111,7 @@ def main(case: dict[str, Any]) -> Told:
 
 
 async def _play(case: dict[str, Any]) -> Told:
-    store = FaultyStore(open_store(case["url"]), World.faults)
+    store = World.store = FaultyStore(open_store(case["url"]), World.faults)
     told: Told = {}
     try:
         async with Coordinator.open(store, TOOLS[case["variant"]], lease_s=case.get("lease_s", 15.0)) as coordinator:
@@ -110,7 +126,7 @@ async def _play(case: dict[str, Any]) -> Told:
 async def _live(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     """One life of the agent."""
     try:
-        async with coordinator.session(case["saga_id"], goal=case["agent"]) as s:
+        async with coordinator.session(case["saga_id"], goal=case["agent"], deadline_s=case.get("deadline_s")) as s:
             await AGENTS[case["agent"]](s)
     except AgentError as error:
         if str(error) not in ("", "full"):

@@ -289,6 +289,37 @@ FREEZES = [
 ]
 
 
+# --- an agent that gives up while its session rests ----------------------------------------------------------------
+
+
+def test_an_agent_that_is_killed_as_it_gives_up_over_a_question(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder
+) -> None:
+    """What is durable of its giving up holds: after the answer the session is undone. Before that it is open, and goes on.
+
+    It is killed around the message that says so, and around what comes of it.
+    """
+    how = {"player": "sessions", "agent": "torn", "variant": "bare"}
+    whole = processes.run("live", **how, **new_place(embedded.url).told).told
+    assert (whole["final"]["status"], whole["final"]["session"]) == ("ESCALATED", "closed")
+    last = whole["counts"]
+    assert last["post"] == 1
+    points = ["post:1", f"acquire:{last['acquire']}", f"append:{last['append']}"]
+    for fault in [f"{point}:{when}" for point in points for when in ("before", "after")]:
+        place = new_place(embedded.url)
+        assert processes.run("live", **how, **place.told, fault=fault).killed, fault
+        told = processes.run("resume-all", variant="bare", **place.told).told  # no agent: a person answers
+        final, happened = told["final"], [line.direction for line in place.ledger.lines(what="applied")]
+        if fault == "post:1:before":
+            assert (final["status"], final["session"]) == ("RUNNING", "open"), fault
+            final = processes.run("come-back", **how, **place.told).told["final"]
+            assert (final["status"], happened) == ("COMPLETED", ["forward", "forward"]), fault
+        else:
+            assert (final["status"], final["report"]["clean"]) == ("COMPENSATED", True), fault
+            assert happened == ["forward", "forward", "compensate", "compensate"], fault
+        assert place.ledger.compare(final) == [], fault
+
+
 # --- the matrix can fail -------------------------------------------------------------------------------------------
 
 

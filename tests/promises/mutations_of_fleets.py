@@ -189,6 +189,17 @@ OF_FLEETS = [
         hangs=True,
     ),
     Mutation(
+        "tests/kill/test_sessions.py::test_an_agent_that_is_killed_as_it_gives_up_over_a_question",
+        "a session that rests does not hear that its agent gave up",
+        _SESSION,
+        (
+            (
+                'return await self.deliver(Message(secrets.token_hex(8), "close", reason=reason, note=note))',
+                "return outcome",
+            ),
+        ),
+    ),
+    Mutation(
         "tests/test_session_lives.py::test_whatever_dies_when_the_outside_is_as_if_nothing_had",
         "each life makes its calls anew",
         _SESSION,
@@ -357,6 +368,29 @@ OF_FLEETS = [
                 "            if not waits:\n                return\n            records = [self._noted(call, waits)]\n",
             ),
         ),
+    ),
+    # 40
+    Mutation(
+        "tests/runtime/test_deadlines.py::test_a_worker_sees_to_the_deadline_of_a_session_that_another_process_left",
+        "a session is given up without the time of its deadline",
+        _DRIVER,
+        (
+            (
+                "await self._store.release(self.state.saga_id, self.state.epoch, self.state.binding_deadline or 0)",
+                "await self._store.release(self.state.saga_id, self.state.epoch, 0)",
+            ),
+            (
+                "due_ms = self.state.binding_deadline or 0 if self.state.open else AT_ONCE",
+                "due_ms = 0 if self.state.open else AT_ONCE",
+            ),
+        ),
+        hangs=True,
+    ),
+    Mutation(
+        "tests/kill/test_deadlines.py::test_a_deadline_that_passes_while_the_process_is_dead",
+        "a deadline binds only what moves",
+        "saga_engine/core/decide.py",
+        (("now >= deadline and (moving or idle)", "now >= deadline and moving"),),
     ),
     # workers
     Mutation(
