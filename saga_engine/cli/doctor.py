@@ -189,7 +189,7 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
         # Replicas may take their time to confirm; whoever asks for them gets the patience that sagas have.
         waits = settings.durability not in ("fsync", "relaxed")
         patience_s = settings.patience_s if waits else min(settings.patience_s, _PATIENCE_S)
-        store = open_store(settings.store, durability=settings.durability, patience_s=patience_s)
+        store = open_store(settings.store, durability=settings.durability, patience_s=patience_s, snapshot=True)
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None

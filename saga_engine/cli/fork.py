@@ -73,20 +73,22 @@ class Wanted(NamedTuple):
 
 
 def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool) -> int:
-    from saga_engine.cli.drive import drive
+    import asyncio
+
     from saga_engine.cli.output import data, document
-    from saga_engine.cli.progress import Progress
+    from saga_engine.cli.read_only import looking
     from saga_engine.cli.render_fork import fork_lines
     from saga_engine.runtime.fork import Fork
 
-    async def look(coordinator: Coordinator) -> Fork:
-        found = await coordinator.fork(
-            wanted.of, plan=wanted.plan, run_from=wanted.run_from, new_id=wanted.new_id, dry_run=True
-        )
+    async def look() -> Fork:
+        async with looking(settings, wanted.of, registry) as coordinator:
+            found = await coordinator.fork(
+                wanted.of, plan=wanted.plan, run_from=wanted.run_from, new_id=wanted.new_id, dry_run=True
+            )
         assert isinstance(found, Fork), "a dry run returns what it would do"
         return found
 
-    found = drive(settings, registry, look, Progress(f"fork of saga {wanted.of}", {}))
+    found = asyncio.run(look())
     if as_json:
         document(found.to_dict())
     else:

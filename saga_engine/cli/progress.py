@@ -103,6 +103,9 @@ class Progress:
         self._large = many or len(names) > _TOLD_ONE_BY_ONE
         self._active: dict[tuple[str, str], _Row] = {}
         self._ended: deque[_Row] = deque(maxlen=_WINDOW_ROWS)
+        #: Calls that were made, by step and direction: the engine's number of an attempt also counts what a person or
+        #: the policy did not let through.
+        self._calls: dict[tuple[str, str], int] = {}
         self._done = 0
         self._undone = 0
         #: Steps that ended and are not done: failed, blocked or asked about.
@@ -127,6 +130,9 @@ class Progress:
         self._total = sum(step["status"] != "SKIPPED" and "remedies" not in step for step in body["steps"])
         self._large = len(self._names) > _TOLD_ONE_BY_ONE
         self._done = sum(step["status"] == "SUCCEEDED" for step in body["steps"])
+        for step in body["steps"]:
+            for direction, call in (("forward", step), ("compensate", step.get("compensation") or {})):
+                self._calls[str(step["step_id"]), direction] = call.get("attempts", 0)
 
     @classmethod
     def of_many(cls) -> Progress:
@@ -158,10 +164,13 @@ class Progress:
         row.state = _STATES[kind][backward]
         row.note = _remark(kind, record)
         if kind == "StepIntended":
-            row.attempt = record.attempt
+            self._calls[place] = row.attempt = self._calls.get(place, 0) + 1
             row.since_ms = record.at
             row.begun_s = time.monotonic()
-        row.took = times.between(row.since_ms, record.at) if kind != "StepIntended" else ""
+        made = _was_called(kind, record)
+        if not made:
+            self._calls[place] = max(self._calls.get(place, 0) - 1, 0)
+        row.took = times.between(row.since_ms, record.at) if made and kind != "StepIntended" else ""
         decided = kind == "DecisionMade" and record.decision != "retry"
         if kind in _ENDED or decided:
             del self._active[place]
@@ -318,6 +327,13 @@ def _plain(row: _Row) -> str:
     if row.took and row.took != "-":
         parts.append(row.took)
     return f"{row.label}: {', '.join(parts)}{f' ({row.note})' if row.note else ''}"
+
+
+def _was_called(kind: str, record: Any) -> bool:
+    """False if the attempt ended before the tool was called: a person is asked first, or it was not let through."""
+    if kind == "StepEscalated":
+        return bool(record.kind != "approval")
+    return kind != "StepBlocked" and getattr(record, "counted", True) is not False
 
 
 def _remark(kind: str, record: Any) -> str:

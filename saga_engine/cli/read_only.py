@@ -23,7 +23,7 @@ _SILENT_S: Final = 1.0
 def no_store(settings: Settings) -> str | None:
     """The folder where the embedded store would be, if it has no data; None: there is a store, or it is a server.
 
-    Where there are data and their server is down, a reading starts that server, and the last to close stops it.
+    Where there are data and their server is down, they are read from a copy: the folder stays as it is.
     """
     path = settings.store.removeprefix(_EMBEDDED).partition("?")[0]
     if not settings.store.startswith(_EMBEDDED) or not path:
@@ -60,7 +60,7 @@ async def reading_from(settings: Settings) -> AsyncIterator[Store]:
     """The store to read from, open; whoever asks has seen that there is one. Says it when the store is silent."""
     from saga_engine.stores import open_store
 
-    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
+    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s, snapshot=True)
     try:
         with silence_told(settings):
             await store.open()
@@ -70,12 +70,12 @@ async def reading_from(settings: Settings) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def looking(settings: Settings, saga_id: str) -> AsyncIterator[Coordinator]:
+async def looking(settings: Settings, saga_id: str, tools: ToolRegistry | None = None) -> AsyncIterator[Coordinator]:
     """A coordinator to look at a saga with. Raises ``SagaNotFound`` where there is no store, and makes none."""
     folder = no_store(settings)
     if folder is not None:
         raise not_found(saga_id, folder)
-    async with looking_at_all(settings) as coordinator:
+    async with looking_at_all(settings, tools) as coordinator:
         yield coordinator
 
 
@@ -84,12 +84,8 @@ async def looking_at_all(settings: Settings, tools: ToolRegistry | None = None) 
     """A coordinator to look at any saga with; whoever asks has seen that there is a store."""
     from saga_engine.api import Coordinator
 
-    with silence_told(settings) as timer:
-        async with Coordinator.open(
-            settings.store, tools or (), durability=settings.durability, patience_s=settings.patience_s
-        ) as coordinator:
-            timer.cancel()
-            yield coordinator
+    async with reading_from(settings) as store, Coordinator.open(store, tools or ()) as coordinator:
+        yield coordinator
 
 
 def _tell(settings: Settings, patience_s: float) -> None:

@@ -31,14 +31,20 @@ _SCHEMES_HINT: Final = (
 
 
 def open_store(
-    url: str = DEFAULT_URL, *, durability: str = "fsync", patience_s: float = 10.0, root: Path | str | None = None
+    url: str = DEFAULT_URL,
+    *,
+    durability: str = "fsync",
+    patience_s: float = 10.0,
+    root: Path | str | None = None,
+    snapshot: bool = False,
 ) -> Store:
     """The store behind ``url``, not yet opened: nothing is read or written before ``Store.open``.
 
     ``durability``: ``fsync`` (refuse a server that keeps less), ``replicated:N`` (a write counts once N replicas
     have it on disk, too) or ``relaxed``. ``patience_s``: how long, in seconds, a call is repeated while the server
     cannot be reached. ``root``: the folder that a relative ``embedded://`` path starts from (default: the current
-    one). Every URL takes ``?namespace=NAME``, the first part of all keys.
+    one). ``snapshot``: only to read from; an embedded store whose server is down is then read from a copy, and its
+    folder is not changed. Every URL takes ``?namespace=NAME``, the first part of all keys.
 
     Raises ``StoreUrlInvalid`` for a URL that cannot be understood or whose extra is not installed, and
     ``SettingInvalid`` for the other arguments.
@@ -72,7 +78,7 @@ def open_store(
                 hint="use fsync, or a server with replicas",
                 durability=durability,
             )
-        return _embedded(address, root, shared) if scheme == "embedded" else _memory(address, shared)
+        return _embedded(address, root, shared, snapshot=snapshot) if scheme == "embedded" else _memory(address, shared)
     if scheme in ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"):
         return _several(scheme, address, options, shared)
     raise StoreUrlInvalid(f"{scheme}:// is no store", hint=_SCHEMES_HINT, scheme=scheme)
@@ -140,7 +146,7 @@ def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> St
     return RedisStore(connector, open_door=connector.open_door, **shared)
 
 
-def _embedded(path: str, root: Path | str | None, shared: dict[str, Any]) -> Store:
+def _embedded(path: str, root: Path | str | None, shared: dict[str, Any], *, snapshot: bool) -> Store:
     if not path:
         raise StoreUrlInvalid("embedded:// needs a folder", hint=f"for example {DEFAULT_URL}")
     if importlib.util.find_spec("fcntl") is None:
@@ -151,8 +157,11 @@ def _embedded(path: str, root: Path | str | None, shared: dict[str, Any]) -> Sto
     from saga_engine.stores.redis import RedisStore
 
     folder = Path(root or ".", Path(path).expanduser()).absolute()
-    connector = EmbeddedConnector(f"embedded://{path}", folder, find_binary())
-    return RedisStore(connector, **shared)
+    if snapshot:
+        from saga_engine.stores.snapshot import SnapshotConnector
+
+        return RedisStore(SnapshotConnector(f"embedded://{path}", folder, find_binary()), **shared)
+    return RedisStore(EmbeddedConnector(f"embedded://{path}", folder, find_binary()), **shared)
 
 
 def _memory(name: str, shared: dict[str, Any]) -> Store:

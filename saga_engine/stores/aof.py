@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_FOLDER: Final = "appendonlydir"
-_MANIFEST: Final = "appendonly.aof.manifest"
+FOLDER: Final = "appendonlydir"
+MANIFEST: Final = "appendonly.aof.manifest"
 #: A base file with no key in it is smaller. A server that was killed during its first start leaves just that.
 _EMPTY_BASE_BYTES: Final = 256
 _CUT: Final = re.compile(r"(\d\d? \w{3} \d{4} \d\d:\d\d:\d\d).*Truncating the AOF (\S+) at offset (\d+)")
@@ -30,8 +30,8 @@ REPAIR_HINT: Final = (
 
 def missing_manifest(data: Path) -> str | None:
     """Why no server may be started on this data: its files are there and the manifest that lists them is not."""
-    folder = data / _FOLDER
-    if not folder.is_dir() or (folder / _MANIFEST).exists():
+    folder = data / FOLDER
+    if not folder.is_dir() or (folder / MANIFEST).exists():
         return None
     kept = [
         path.name
@@ -41,7 +41,7 @@ def missing_manifest(data: Path) -> str | None:
     ]
     if not kept:
         return None
-    return f"{folder / _MANIFEST} is missing beside {', '.join(kept)}: a server would take it for a new store"
+    return f"{folder / MANIFEST} is missing beside {', '.join(kept)}: a server would take it for a new store"
 
 
 def cuts(log: Path, start: int = 0) -> Sequence[str]:

@@ -166,7 +166,7 @@ class FolderServer:
     def ensure(self, limit_s: float) -> str:
         """The socket of the one live server of the folder, started if need be. Raises ``StoreUnavailable``."""
         deadline_s = time.monotonic() + limit_s
-        found = self._reachable()
+        found = self.reachable()
         if found:
             return found
         try:
@@ -196,9 +196,10 @@ class FolderServer:
 
     # --- finding ---
 
-    def _reachable(self) -> str | None:
+    def reachable(self) -> str | None:
+        """The socket of the folder's live server; None if there is none. Changes nothing."""
         record = self._record()
-        return record.socket if record and _probe(record.socket, record.folder) != "gone" else None
+        return record.socket if record and probe(record.socket, record.folder) != "gone" else None
 
     def _record(self) -> _Record | None:
         """What ``server.json`` says, if it can be ours: a folder that came from elsewhere must not mislead."""
@@ -222,7 +223,7 @@ class FolderServer:
         try:
             body = json.loads((self._folder / "server.json").read_bytes())
             path, pid, folder = body["socket"], body["pid"], tuple(body["folder"])
-            if isinstance(path, str) and folder == _identity(self._data):
+            if isinstance(path, str) and folder == identity(self._data):
                 return _Record(path, pid if isinstance(pid, int) else None, folder)
         except (OSError, ValueError, KeyError, TypeError):
             # No file, a torn one, or no data: as good as no record.
@@ -242,7 +243,7 @@ class FolderServer:
         unreachable_since_s = time.monotonic()
         signals = [signal.SIGTERM, signal.SIGKILL]
         while True:
-            found = self._reachable()
+            found = self.reachable()
             if found:
                 return found
             held = self._server_lock()
@@ -272,18 +273,18 @@ class FolderServer:
                     "sagas that had not ended when it was copied are in both",
                     self._folder,
                 )
-            path = str(_socket_folder() / "s")
-            identity = _identity(self._data)
+            path = str(socket_folder() / "s")
+            data = identity(self._data)
             # Before the server starts, so that it can be found even if this process is killed in between.
-            self._write(_Record(path, None, identity))
+            self._write(_Record(path, None, data))
             logged = self._spawn(path, log, held)
         finally:
             # From here on the server alone holds it.
             os.close(held)
-        while _probe(path, identity) == "gone":
+        while probe(path, data) == "gone":
             ended = self._server_lock()
             if ended is not None:
-                self._clear(_Record(path, None, identity))
+                self._clear(_Record(path, None, data))
                 os.close(ended)
                 said, hint = last_words(log)
                 raise self._unavailable(f"its server does not start: {said}", hint or f"see {log}")
@@ -291,8 +292,8 @@ class FolderServer:
                 said, _ = last_words(log)
                 raise self._unavailable(f"its server takes long to start: {said}", f"try again, or see {log}")
             time.sleep(_POLL_S)
-        self._write(_Record(path, _pid(self._folder / "server.pid"), identity))
-        while time.monotonic() < deadline_s and _loads(path):
+        self._write(_Record(path, _pid(self._folder / "server.pid"), data))
+        while time.monotonic() < deadline_s and loads(path):
             time.sleep(_POLL_S)
         for text in cuts(log, logged):
             _log.warning("the store in %s: %s; `saga doctor` says what that means", self._folder, text)
@@ -305,38 +306,17 @@ class FolderServer:
                 output.truncate(0)
             begins = output.seek(0, os.SEEK_END)
             subprocess.run(  # noqa: S603 -- our own binary and our own arguments
-                self._command(path),
+                server_command(self._binary, path, self._data, log, self._folder / "server.pid"),
                 check=False,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
                 pass_fds=(held,),
-                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+                env=server_environment(),
                 cwd=self._folder,
             )
         return begins
-
-    def _command(self, path: str) -> list[str]:
-        options = {
-            "port": "0",
-            "unixsocket": path,
-            "unixsocketperm": "700",
-            "dir": str(self._data),
-            "appendonly": "yes",
-            "appendfsync": "always",
-            "no-appendfsync-on-rewrite": "no",
-            "save": "",
-            "maxmemory": "0",
-            # A head with its summary stays one compact block: half the memory, and cheaper to change.
-            "hash-max-listpack-value": "1024",
-            # Rewriting the log takes a core while it lasts; a folder on a disk has room for this much of it.
-            "auto-aof-rewrite-min-size": "256mb",
-            "daemonize": "yes",
-            "logfile": str(self._folder / "server.log"),
-            "pidfile": str(self._folder / "server.pid"),
-        }
-        return [str(self._binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
     def _signal(self, number: signal.Signals) -> None:
         """Stop the server that cannot be reached, if it is surely the one that was started for this folder."""
@@ -396,6 +376,34 @@ class FolderServer:
         )
 
 
+def server_command(binary: Path, path: str, data: Path, log: Path, pid: Path, *, daemon: bool = True) -> list[str]:
+    """The command line of a server on ``data`` that listens at the socket ``path``."""
+    options = {
+        "port": "0",
+        "unixsocket": path,
+        "unixsocketperm": "700",
+        "dir": str(data),
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "no-appendfsync-on-rewrite": "no",
+        "save": "",
+        "maxmemory": "0",
+        # A head with its summary stays one compact block: half the memory, and cheaper to change.
+        "hash-max-listpack-value": "1024",
+        # Rewriting the log takes a core while it lasts; a folder on a disk has room for this much of it.
+        "auto-aof-rewrite-min-size": "256mb",
+        "daemonize": "yes" if daemon else "no",
+        "logfile": str(log),
+        "pidfile": str(pid),
+    }
+    return [str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+
+def server_environment() -> dict[str, str]:
+    """What a server gets to know of this process's environment."""
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+
+
 def _lock(path: Path) -> int | None:
     """An open, locked file, or None when somebody else has it. The lock ends with the last copy of the handle."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -410,7 +418,7 @@ def _lock(path: Path) -> int | None:
     return handle
 
 
-def _socket_folder() -> Path:
+def socket_folder() -> Path:
     """A new private folder whose path is short enough for a socket."""
     for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 -- mkdtemp is private
         if not base or not os.access(base, os.W_OK | os.X_OK):
@@ -420,12 +428,13 @@ def _socket_folder() -> Path:
     raise OSError("no folder for temporary files has a path that is short enough for a socket")
 
 
-def _identity(folder: Path) -> tuple[int, int]:
+def identity(folder: Path) -> tuple[int, int]:
+    """The device and the inode of a folder. Raises ``OSError``."""
     found = folder.stat()
     return found.st_dev, found.st_ino
 
 
-def _probe(path: str, folder: tuple[int, int]) -> Literal["alive", "silent", "gone"]:
+def probe(path: str, folder: tuple[int, int]) -> Literal["alive", "silent", "gone"]:
     """Whether the server of ``folder`` (device and inode) listens there.
 
     ``silent``: somebody does, but is too busy (or frozen) to answer now. The server is asked where it works. If that
@@ -443,12 +452,12 @@ def _probe(path: str, folder: tuple[int, int]) -> Literal["alive", "silent", "go
     if not works_in:
         return "gone"  # its folder was removed
     try:
-        return "alive" if _identity(Path(os.fsdecode(works_in))) == folder else "gone"
+        return "alive" if identity(Path(os.fsdecode(works_in))) == folder else "gone"
     except OSError:
         return "alive"
 
 
-def _loads(path: str) -> bool:
+def loads(path: str) -> bool:
     """Whether the server is still reading its data."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(_PROBE_S)

@@ -62,7 +62,7 @@ class Cli:
 
     def look(self, *args: str) -> Ran:
         """The same in this process, which is cheaper: for commands that load no tools and drive nothing."""
-        assert args[0] in ("show", "list", "history", "graph", "check", "schema", "doctor")
+        assert args[0] in ("show", "list", "history", "graph", "inbox", "top", "trace", "check", "schema", "doctor")
         out, err = io.StringIO(), io.StringIO()
         where = (
             []
@@ -82,10 +82,9 @@ class Cli:
             self.command(*args),
             cwd=self.folder,
             env=self.env,
-            stdin=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )
 
     def plan(self, name: str, *steps: dict[str, Any], **fields: Any) -> str:

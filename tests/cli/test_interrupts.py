@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
+import struct
+import termios
+import threading
 
 import pytest
 
@@ -11,6 +16,7 @@ from tests.cli.conftest import TOOLS
 
 WITH = ("--tools", str(TOOLS))
 _LIMIT_S = 120
+_HIDDEN, _VISIBLE = b"\x1b[?25l", b"\x1b[?25h"
 
 
 @pytest.fixture
@@ -72,6 +78,50 @@ def test_a_second_interrupt_ends_at_once_and_loses_nothing(cli, blocked):
     resumed = cli("resume", "trip", *WITH, "--json")
     assert (resumed.code, resumed.json["questions"][0]["step_id"]) == (4, 2)
     assert cli.world == ["book:a", "begun:b"]
+
+
+def test_a_second_interrupt_gives_the_terminal_back(cli, book):
+    """On a terminal, where the live view hides the cursor, the second Ctrl-C shows it again and says how to go on."""
+    os.mkfifo(cli.folder / "begun")
+    os.mkfifo(cli.folder / "gate")
+    cli.plan("trip.json", book("a"), {"tool": "block", "params": {"item": "b"}}, task_id="trip")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    process = cli.start("submit", "trip.json", *WITH, stdin=theirs, stdout=theirs, stderr=theirs)
+    ender = threading.Timer(_LIMIT_S, os.killpg, (process.pid, signal.SIGKILL))
+    ender.start()
+    os.close(theirs)
+    try:
+        with (cli.folder / "begun").open() as begun:
+            assert begun.read() == "begun"
+        os.killpg(process.pid, signal.SIGINT)
+        screen = _read(ours, b"again to end at once")
+        assert screen.rfind(_HIDDEN) > screen.rfind(_VISIBLE)
+        os.killpg(process.pid, signal.SIGINT)
+        screen += _read(ours)
+        assert process.wait(_LIMIT_S) == 130
+    finally:
+        ender.cancel()
+        os.close(ours)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(_LIMIT_S)
+    assert screen.rfind(_VISIBLE) > screen.rfind(_HIDDEN)
+    assert f"resume with: saga resume trip --tools {TOOLS}".encode() in screen[screen.rfind(_VISIBLE) :]
+
+
+def _read(terminal: int, until: bytes | None = None) -> bytes:
+    """What is written to a terminal up to a text, or until nobody writes any more."""
+    found = b""
+    while until is None or until not in found:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # Linux's way to say that nobody writes any more
+            piece = b""
+        if not piece:
+            break
+        found += piece
+    return found
 
 
 def test_a_killed_saga_is_taken_over_at_once(cli, blocked):

@@ -60,18 +60,6 @@ def test_looking_leaves_nothing_behind(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert list(cli.folder.iterdir()) == []
 
 
-def test_a_store_that_is_down_is_read(cli: Cli, book) -> None:
-    """Its server runs for as long as it is read, and ends with the command; another namespace has its own sagas."""
-    cli.plan("p.json", book("a"), task_id="trip")
-    assert cli("submit", "p.json", *WITH).code == 0
-    assert not (cli.folder / ".saga" / "server.json").exists()
-    for command in (("list",), ("inbox",), ("top", "--once", "--every", "0.2"), ("graph", "trip"), ("doctor",)):
-        assert cli(*command).code == 0
-        assert not (cli.folder / ".saga" / "server.json").exists()
-    other = cli("list", "--store", f"embedded://{cli.folder}/.saga?namespace=other", "--json")
-    assert other.json["sagas"] == []
-
-
 def test_a_saga_is_followed_to_its_end(cli: Cli, book) -> None:
     """--follow prints each record on stderr and then the saga on stdout, with its exit code."""
     cli.plan("p.json", book("a"), {"tool": "fail"}, task_id="trip")

@@ -62,6 +62,49 @@ def test_a_small_saga_is_told_step_by_step():
     ]
 
 
+def test_a_wait_for_an_approval_is_no_try():
+    """Tries are calls: what a person has to approve first, and what was not let through, was not called."""
+    error = ErrorInfo("full", "no")
+    records = [
+        r.StepIntended(at=1000, step="0"),
+        r.StepEscalated(at=1005, step="0", question="0:f:1", kind="approval", options=["approve", "deny"]),
+        r.DecisionMade(at=2000, step="0", question="0:f:1", decision="approve", by="ada"),
+        r.StepIntended(at=3000, step="0", attempt=2),
+        r.StepRetryScheduled(at=3005, step="0", error=error, delay_ms=7),
+        r.StepIntended(at=4000, step="0", attempt=3),
+        r.StepRetryScheduled(at=4005, step="0", error=error, delay_ms=7, counted=False),
+        r.StepIntended(at=5000, step="0", attempt=4),
+        r.StepSucceeded(at=5005, step="0"),
+        r.StepIntended(at=6000, step="1"),
+        r.StepBlocked(at=6005, step="1", error=error),
+    ]
+
+    lines = [line.split("  ", 1)[1] for line in told(progress_of(2), records)]
+
+    assert lines == [
+        "step 0 n0: running",
+        "step 0 n0: needs a person (approval)",
+        "step 0 n0: decided (approve by ada)",
+        "step 0 n0: running",
+        "step 0 n0: waits to try again, 5 ms (full: no; next in 7 ms)",
+        "step 0 n0: running, try 2",
+        "step 0 n0: waits to try again, try 2 (full: no; next in 7 ms)",
+        "step 0 n0: running, try 2",
+        "step 0 n0: done, try 2, 5 ms",
+        "step 1 n1: running",
+        "step 1 n1: blocked (full: no)",
+    ]
+
+
+def test_tries_go_on_where_the_saga_stood():
+    """A saga that is resumed has made calls before; their number comes from what `show` says."""
+    progress = progress_of(1)
+    step = {"step_id": 0, "name": "n0", "status": "RUNNING", "attempts": 2, "compensation": None}
+    progress.start_from({"steps": [step]})
+    lines = told(progress, [r.StepIntended(at=1000, step="0", attempt=4)])
+    assert [line.split("  ", 1)[1] for line in lines] == ["step 0 n0: running, try 3"]
+
+
 def test_ten_thousand_steps_are_counted_and_only_trouble_is_told():
     """A large saga prints a count now and then, and every step that is not routine; it holds no more than a window."""
     progress = progress_of(10_000)
@@ -127,7 +170,7 @@ def test_what_is_not_routine_has_its_line():
         "step 1 n1: needs a person (approval, rule boss)",
         "step 1 n1: decided (approve by kim)",
         "step 1 n1: running",
-        "step 1 n1: blocked, 10 ms (rule never; policy_denied: no)",
+        "step 1 n1: blocked (rule never; policy_denied: no)",
         "step 1 n1: denied (nobody answered in time)",
         "saga s: asking the planner for another way than step 1",
         "saga s: step 7 added by planner; 1 will not run any more",

@@ -1,0 +1,216 @@
+"""Reading an embedded store whose server is down, without a change to its folder.
+
+A reader attaches to the server of the folder if it runs. If not, it copies the append-only file to a temporary folder
+and starts a server on the copy. The copy is consistent also if a server starts on the folder meanwhile: files of that
+format only grow, and an end that is missing is dropped when they are loaded. A base file is never written to, so a link
+stands for it.
+
+The temporary server ends with the reader, also if the reader is killed: a small process waits for the end of a pipe
+that the reader holds, stops the server and removes its files. When the folder gets a server of its own, the reader
+changes over to it, so that what follows a saga sees what happens now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from saga_engine.errors import StoreUnavailable
+from saga_engine.stores.aof import FOLDER, MANIFEST, REPAIR_HINT, cuts, last_words, missing_manifest
+from saga_engine.stores.embedded import (
+    EmbeddedConnector,
+    identity,
+    loads,
+    probe,
+    server_command,
+    server_environment,
+    socket_folder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_POLL_S: Final = 0.01
+#: How often a reader of a copy looks whether the folder has a server now.
+_LOOK_S: Final = 1.0
+#: The log may be rewritten while it is copied; so often it is copied anew.
+_COPIES: Final = 10
+#: Stops the server and removes its files when the pipe ends. It is told the server's id first.
+_KEEPER: Final = """
+import os, shutil, signal, sys
+pid = sys.stdin.readline().strip()
+sys.stdin.read()
+if pid:
+    try:
+        os.kill(int(pid), signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+for folder in sys.argv[1:]:
+    shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+class SnapshotConnector(EmbeddedConnector):
+    """Connections to the server of a folder, or to a temporary server on a copy of its data."""
+
+    def __init__(self, url: str, folder: Path, binary: Path) -> None:
+        super().__init__(url, folder, binary)
+        self._folder = folder
+        self._binary = binary
+        self._copy: TemporaryServer | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._one = asyncio.Lock()
+
+    async def prepare(self, limit_s: float) -> None:
+        """Find the server, or start one on a copy. Raises ``StoreUnavailable``."""
+        async with self._one:
+            if self._socket is not None:
+                return
+            await self._leave_copy()
+            self._socket = await asyncio.to_thread(self._server.reachable)
+            if self._socket is None:
+                self._copy = TemporaryServer(self._folder, self._binary)
+                self._socket = await asyncio.to_thread(self._copy.start, limit_s)
+                self._watching = asyncio.create_task(self._change_over(self._copy), name="saga-snapshot")
+
+    async def close(self) -> None:
+        """End the temporary server; the folder's own is stopped if nobody else uses it."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._copy is None:
+            await super().close()
+        await self._leave_copy()
+
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """What the logs of both servers say."""
+        return [*super().findings(), *(() if self._copy is None else self._copy.findings())]
+
+    async def _change_over(self, copy: TemporaryServer) -> None:
+        """Leave the copy as soon as the folder has a server: the next call connects to that one."""
+        while self._copy is copy:
+            await asyncio.sleep(_LOOK_S)
+            if await asyncio.to_thread(self._server.reachable) is not None and self._copy is copy:
+                await self._leave_copy()
+
+    async def _leave_copy(self) -> None:
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            self._socket = None
+            await asyncio.to_thread(copy.close)
+
+
+class TemporaryServer:
+    """A server on a copy of a folder's data. All methods block."""
+
+    def __init__(self, folder: Path, binary: Path) -> None:
+        self._folder = folder
+        self._binary = binary
+        self._home: Path | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(self, limit_s: float) -> str:
+        """Copy the data and start the server; returns its socket. Raises ``StoreUnavailable``."""
+        damage = missing_manifest(self._folder / "data")
+        if damage:
+            raise self._unavailable(f"its data is damaged: {damage}", REPAIR_HINT)
+        try:
+            return self._started(time.monotonic() + limit_s)
+        except OSError as error:
+            self.close()
+            raise self._unavailable(
+                f"its files cannot be copied to be read: {error.strerror or error}",
+                "reading needs room for a copy in the folder for temporary files (TMPDIR)",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop the server and remove its files."""
+        if self._keeper is not None:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                self._keeper.stdin.close()  # type: ignore[union-attr] # it has a pipe
+            self._keeper.wait()
+            self._keeper = None
+        if self._server is not None:
+            self._server.wait()
+            self._server = None
+
+    def findings(self) -> Sequence[tuple[str, str, str]]:
+        """What was not in the copy because its end was missing: (severity, text, hint)."""
+        texts = () if self._home is None else cuts(self._home / "log")
+        return [("warning", text, "it is dropped for good when a saga is begun or resumed") for text in texts]
+
+    def _started(self, deadline_s: float) -> str:
+        home = self._home = Path(tempfile.mkdtemp(prefix="saga-copy-"))
+        socket = socket_folder()
+        self._keeper = subprocess.Popen(  # noqa: S603 -- our own interpreter and our own text
+            [sys.executable, "-I", "-S", "-c", _KEEPER, str(home), str(socket)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+        )
+        data, path, log = home / "data", str(socket / "s"), home / "log"
+        self._copy(data)
+        with log.open("ab") as output:
+            self._server = subprocess.Popen(  # noqa: S603 -- our own binary and our own arguments
+                server_command(self._binary, path, data, log, home / "pid", daemon=False),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=server_environment(),
+                cwd=home,
+            )
+        self._keeper.stdin.write(f"{self._server.pid}\n".encode())  # type: ignore[union-attr] # it has a pipe
+        self._keeper.stdin.flush()  # type: ignore[union-attr]
+        whose = identity(data)
+        while probe(path, whose) == "gone":
+            if self._server.poll() is not None:
+                said, hint = last_words(log)
+                raise self._unavailable(f"no server starts on a copy of its data: {said}", hint or "try again")
+            if time.monotonic() > deadline_s:
+                raise self._unavailable("the server on a copy of its data takes long to start", "try again")
+            time.sleep(_POLL_S)
+        while time.monotonic() < deadline_s and loads(path):
+            time.sleep(_POLL_S)
+        return path
+
+    def _copy(self, data: Path) -> None:
+        """Copy what the manifest lists, as it stands at one moment."""
+        source = self._folder / "data" / FOLDER
+        for _ in range(_COPIES):
+            target = data / FOLDER
+            shutil.rmtree(data, ignore_errors=True)
+            target.mkdir(mode=0o700, parents=True)
+            if not source.is_dir():
+                return  # no server has written anything yet
+            before = (source / MANIFEST).read_bytes() if (source / MANIFEST).exists() else b""
+            try:
+                for file in source.iterdir():
+                    if ".base." in file.name:
+                        (target / file.name).symlink_to(file.absolute())
+                    elif file.name != MANIFEST:
+                        shutil.copyfile(file, target / file.name)
+            except FileNotFoundError:
+                continue  # a server has just rewritten its log
+            after = (source / MANIFEST).read_bytes() if (source / MANIFEST).exists() else b""
+            if before == after:
+                if before:
+                    (target / MANIFEST).write_bytes(before)
+                return
+        raise OSError("a server rewrites them all the time")
+
+    def _unavailable(self, why: str, hint: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the embedded store in {self._folder} cannot be read: {why}", hint=hint, folder=str(self._folder)
+        )
