@@ -108,15 +108,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'saga_engine' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # else every name would be one to a type checker
 
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'saga_engine' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

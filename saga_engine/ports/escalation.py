@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -53,6 +53,10 @@ class EscalationHook(Protocol):
         """Deliver the question; raising means it was not delivered, and it is tried again."""
 
 
+#: A hook as a user may give it: sync or async. ``Coordinator.open`` makes sync ones async.
+AnyHook = EscalationHook | Callable[[Question], Awaitable[None] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Escalation:
     """Who is told about open questions, and when again.
@@ -62,8 +66,8 @@ class Escalation:
     than ``timeout_s`` has failed: nobody waits for it any more.
     """
 
-    hooks: Sequence[EscalationHook] = ()
-    further: Sequence[EscalationHook] = ()
+    hooks: Sequence[AnyHook] = ()
+    further: Sequence[AnyHook] = ()
     remind_s: float = 3600.0
     further_after_s: float = 86400.0
     timeout_s: float = 30.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from saga_engine.core.effects import FORWARD, Alert, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.masking import mask_of, tools_of_step
@@ -142,7 +142,8 @@ async def tell(escalation: Escalation, question: Question, now_ms: int) -> Error
     further_ms = escalation.further_after_s * 1000
     if further_ms and question.asked_ms is not None and now_ms - question.asked_ms >= further_ms:
         hooks += escalation.further
-    results = await asyncio.gather(*(_told(hook, question, escalation.timeout_s) for hook in hooks))
+    called = cast("list[EscalationHook]", hooks)  # the sync ones have been made async
+    results = await asyncio.gather(*(_told(hook, question, escalation.timeout_s) for hook in called))
     # A hook is somebody else's code: its failure is recorded, and people are told again.
     errors = [error for error in results if error]
     return ErrorInfo("alert_failed", "; ".join(errors)[:1000]) if errors else None

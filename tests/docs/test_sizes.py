@@ -1,0 +1,60 @@
+"""The laws of size: a file has at most 600 lines, a function at most 70."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.docs.pages import ROOT
+
+FILE_LINES: Final = 600
+FUNCTION_LINES: Final = 70
+ROOMS: Final = ("saga_engine", "chaos", "tests", "benchmarks", "examples")
+
+#: What broke the laws on 2026-11-22, with its lines on that day. The list only shrinks: whoever mends one removes it.
+TOO_LONG: Final = {
+    "saga_engine/api/coordinator.py::open": 73,
+    "saga_engine/cli/submit.py::submit": 77,
+    "saga_engine/tools/decorator.py::__init__": 87,
+    "saga_engine/tools/decorator.py::tool": 75,
+    "tests/core/cases.py::make_case": 74,
+    "tests/test_api.py": 616,
+    "tests/test_growing_sagas.py": 605,
+    "tests/tools/http/test_outcomes.py": 619,
+    "tests/tools/policy/test_gate.py": 602,
+    "tests/tools/test_calling.py": 661,
+    "tests/tools/test_decorator.py": 653,
+}
+
+
+def too_long(path: Path, name: str) -> Iterator[tuple[str, int]]:
+    """What is too long in a file: the file, or functions of it, each with its lines."""
+    text = path.read_text(encoding="utf-8")
+    if (lines := text.count("\n")) > FILE_LINES:
+        yield name, lines
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            if (lines := node.end_lineno - node.lineno + 1) > FUNCTION_LINES:
+                yield f"{name}::{node.name}", lines
+
+
+def test_files_and_functions_are_short() -> None:
+    """Nothing is too long but what is on the list, nothing on the list has grown, and what was mended is off the list."""
+    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    found = dict(each for path in paths for each in too_long(path, path.relative_to(ROOT).as_posix()))
+    assert len(paths) > 400
+    assert {name: lines for name, lines in found.items() if lines > TOO_LONG.get(name, 0)} == {}
+    assert TOO_LONG.keys() - found.keys() == set()
+
+
+def test_what_is_too_long_is_found(tmp_path: Path) -> None:
+    """A line more than the law allows, in a file and in a function within a class, is found."""
+    short, long = tmp_path / "short.py", tmp_path / "long.py"
+    body = "        pass\n" * (FUNCTION_LINES - 1)
+    short.write_text(f"class A:\n    def f():\n{body}")
+    long.write_text(f"class A:\n    async def f():\n{body}        pass\n" + "\n" * (FILE_LINES - FUNCTION_LINES - 1))
+    assert list(too_long(short, "short")) == []
+    assert list(too_long(long, "long")) == [("long", FILE_LINES + 1), ("long::f", FUNCTION_LINES + 1)]

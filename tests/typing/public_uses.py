@@ -1,0 +1,212 @@
+"""Uses of every public name as the docs use them. ``mypy`` reads this file (``make types``); nothing runs it.
+
+A line with ``type: ignore[code]`` is a wrong use that the types must refuse: ``warn_unused_ignores`` makes it an error if they
+do not. ``assert_type`` says what a user's editor shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, assert_type
+
+import saga_engine
+from saga_engine import (
+    BreakerPolicy,
+    CallBlocked,
+    CallFailed,
+    CallResult,
+    Coordinator,
+    Escalation,
+    Failure,
+    Handle,
+    NeedsPerson,
+    Outcome,
+    OutcomeUnknown,
+    Plan,
+    PlanInvalid,
+    Policy,
+    Question,
+    RetryPolicy,
+    Rule,
+    SagaError,
+    Savepoint,
+    Sensitive,
+    Session,
+    StepResult,
+    SyncSession,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolRegistry,
+    Undo,
+    run_sync,
+    select_tools,
+    sync_session,
+    tool,
+)
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+@tool
+async def cancel(ref: str, idempotency_key: str) -> None:
+    """Cancel a booking."""
+
+
+@tool(undo=cancel, retry=RetryPolicy(max_attempts=2), breaker=BreakerPolicy(failures=5, open_s=60), rate="10/s")
+async def book(item: str, ctx: ToolContext, card: Annotated[str, Sensitive] = "") -> dict[str, str]:
+    """Book an item."""
+    assert_type(ctx.saga_id, str)
+    assert_type(ctx.deadline, float | None)
+    if not item:
+        raise ToolError("no seat left", error_code="sold_out", retryable=False, suggestion="take a later flight")
+    if not card:
+        raise OutcomeUnknown("the line went dead")
+    return {"ref": item}
+
+
+@tool(effect="read", last_good_s=300)
+def look(at: str) -> int:
+    return len(at)
+
+
+def plain(value: str) -> str:
+    return value
+
+
+async def a_tool_stays_the_function_that_it_is(context: ToolContext) -> None:
+    assert_type(look("Oslo"), int)
+    assert_type(await book("flight", context), dict[str, str])
+    assert_type(tool(plain)("x"), str)
+    assert_type(Tool(plain, name="other")("x"), str)
+    look(7)  # type: ignore[arg-type]
+    look("Oslo", "Rome")  # type: ignore[call-arg]
+    tool(effect="writes")(plain)  # type: ignore[call-overload]
+    tool(undoes=cancel)(plain)  # type: ignore[call-overload]
+    RetryPolicy(attempts=2)  # type: ignore[call-arg]
+    BreakerPolicy(failures="5")  # type: ignore[arg-type]
+    context.attempt = 2  # type: ignore[misc]
+    registry = ToolRegistry([book, cancel, look])
+    assert_type(registry.names(), Sequence[str])
+    select_tools("book a flight", registry, limit=5)
+    select_tools(registry, "book a flight")  # type: ignore[arg-type]
+
+
+# --- the coordinator -------------------------------------------------------------------------------------------------
+
+PLAN = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "flight"}}]}
+POLICY = Policy([Rule(name="no wires", verdict="deny", tools=["wire"])])
+Rule(name="no wires", verdict="refuse")  # type: ignore[arg-type]
+Rule("no wires", "deny")  # type: ignore[call-arg]
+
+
+async def tell(question: Question) -> None:
+    assert_type(question.options, tuple[str, ...])
+    assert_type(question.step_id, str)
+    question.answer  # type: ignore[attr-defined]  # noqa: B018
+
+
+def tell_at_once(question: Question) -> None:
+    assert_type(question.kind, str)
+
+
+async def a_coordinator() -> None:
+    escalation = Escalation(hooks=[tell, tell_at_once], remind_s=600)
+    async with Coordinator.open("memory://", [book, cancel], policy=POLICY, on_escalation=escalation) as coordinator:
+        assert_type(coordinator, Coordinator)
+        outcome = await coordinator.run(PLAN, saga_id="trip-1", input={"guest": "Ada"})
+        handle = await coordinator.submit(PLAN, detach=True)
+        assert_type(handle, Handle)
+        assert_type(await handle.wait(), Outcome)
+        assert_type(await coordinator.cancel("trip-1", by="kim"), Outcome)
+        assert_type(await coordinator.amend("trip-1", [{"step_id": 2, "tool": "book"}]), Outcome)
+        assert_type(await coordinator.history("trip-1"), list[dict[str, Any]])
+        await coordinator.decide("trip-1", 1, "happened", output={"ref": "flight"}, by="kim")
+        async for record in coordinator.follow("trip-1"):
+            assert_type(record, dict[str, Any])
+        look_at(outcome)
+        Coordinator.open(tool=[book])  # type: ignore[call-arg]
+        Coordinator.open(on_escalation=plain)  # type: ignore[arg-type]
+        coordinator.run(PLAN).status  # type: ignore[attr-defined]  # noqa: B018
+        await coordinator.run(PLAN, "trip-1")  # type: ignore[call-arg]
+        await coordinator.run(7)  # type: ignore[arg-type]
+        await coordinator.decide("trip-1", "happened")  # type: ignore[call-arg]
+        async with Coordinator.open(on_escalation=[tell], tool_options={"book": {"timeout_s": 5}}):
+            pass
+
+
+def look_at(outcome: Outcome) -> None:
+    assert_type(outcome.completed, bool)
+    assert_type(outcome.status, str)
+    assert_type(outcome.error, Failure | None)
+    step = outcome.steps.by_id("flight")
+    assert_type(step, StepResult)
+    assert_type(step.compensation, CallResult | None)
+    assert_type(step.attempts, int)
+    outcome.status = "COMPLETED"  # nobody does this; a property would cost each saga a call
+    outcome.completed = True  # type: ignore[misc]
+    step.status = "SUCCEEDED"  # type: ignore[misc]
+    step.compensation.status  # type: ignore[union-attr]  # noqa: B018
+    if outcome.error is not None:
+        assert_type(outcome.error.error_code, str | None)
+
+
+def a_plan(plan: Plan) -> None:
+    assert_type(plan.goal, str)
+    plan.steps = ()  # type: ignore[misc]
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+async def an_agent(coordinator: Coordinator) -> None:
+    async with coordinator.session("trip-2", goal="two nights", on_divergence="continue") as session:
+        assert_type(session, Session)
+        point = session.savepoint()
+        assert_type(point, Savepoint)
+        try:
+            await session.call(book, item="flight")
+            await session.call("book", {"item": "hotel"}, undo=Undo("cancel", {"ref": "$output.ref"}), timeout_s=5)
+            await session.call(book, undo=("cancel", {"ref": "$output.ref"}), item="car")
+        except CallBlocked as error:
+            assert_type(error.code, str)
+        except CallFailed as error:
+            assert_type(error.hint, str | None)
+            await session.rollback(point)
+        await session.rollback("start")  # type: ignore[arg-type]
+        await session.call(7)  # type: ignore[arg-type]
+        await session.call(book, undo=7)  # type: ignore[arg-type]
+    coordinator.session(on_divergence="ignore")  # type: ignore[arg-type]
+
+
+def an_agent_that_blocks() -> None:
+    with sync_session("trip-3", store="memory://", tools=[book, cancel]) as session:
+        assert_type(session, SyncSession)
+        session.call(book, item="flight")
+        session.rollback(session.savepoint())
+    SyncSession(session.session, asyncio.new_event_loop())
+    SyncSession(session)  # type: ignore[arg-type, call-arg]
+
+
+# --- errors and the rest ---------------------------------------------------------------------------------------------
+
+
+async def count() -> int:
+    return 1
+
+
+def errors_say_what_to_do(needed: NeedsPerson, invalid: PlanInvalid) -> None:
+    assert_type(run_sync(count()), int)
+    run_sync(count)  # type: ignore[arg-type]
+    error: SagaError = needed
+    assert_type(error.code, str)
+    assert_type(error.context, Mapping[str, Any])
+    for problem in invalid.problems:
+        assert_type(problem.path, str)
+    assert_type(saga_engine.__version__, str)
+    raise ToolError("full", code="full")  # type: ignore[call-arg]
+
+
+def there_is_no_such_name() -> None:
+    from saga_engine import Nonsense  # type: ignore[attr-defined]  # noqa: F401
