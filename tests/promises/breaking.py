@@ -49,6 +49,15 @@ class Mutation(NamedTuple):
     def id(self) -> str:
         return f"{self.test.removeprefix('tests/')}: {self.breaks}"
 
+    @property
+    def replaced(self) -> list[tuple[str, str, str]]:
+        """All that is changed: the file, the text in it, and what stands in its place."""
+        return [*((self.file, old, new) for old, new in self.changes), *self.also]
+
+    def fits(self) -> bool:
+        """Whether the code still has each text that is replaced."""
+        return all(old in (ROOT / name).read_text(encoding="utf-8") for name, old, _ in self.replaced)
+
 
 class Copy:
     """A copy of the tree, in which one thing at a time is broken."""
@@ -65,10 +74,9 @@ class Copy:
 
     def play(self, mutation: Mutation) -> tuple[int, str]:
         """The exit code of the named test under the mutation, and what it printed."""
-        changes = [*((mutation.file, old, new) for old, new in mutation.changes), *mutation.also]
-        genuine = {name: self._read(name) for name, _, _ in changes}
+        genuine = {name: self._read(name) for name, _, _ in mutation.replaced}
         broken = dict(genuine)
-        for name, old, new in changes:
+        for name, old, new in mutation.replaced:
             assert old in broken[name], f"{name} has changed: the mutation {mutation.id!r} no longer fits"
             broken[name] = broken[name].replace(old, new)
         assert broken != genuine

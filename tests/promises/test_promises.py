@@ -30,6 +30,11 @@ def test_every_named_test_has_a_mutation() -> None:
     assert {row.test for row in MUTATIONS} == set(named_tests())
 
 
+def test_every_mutation_fits_the_code() -> None:
+    """Whoever changes the code that a mutation replaces hears of it at once, and not from the long form."""
+    assert [row.id for row in MUTATIONS if not row.fits()] == []
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("row", ROWS)
 def test_the_named_test_notices(tree: Copy, row: Mutation) -> None:
