@@ -188,7 +188,7 @@ class Coordinator:
                     await backend.close()
 
     async def close(self) -> None:
-        """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        """Start nothing more, await and journal the calls in flight, release the sagas, end the lease."""
         self._fleet.stop()
         self._guards.stop_waiting()
         for worker in [*self._workers]:

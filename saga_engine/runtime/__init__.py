@@ -1,1 +1,1 @@
-"""Doing it: the driver of one saga, the performer of effects, the group-commit writer, the lease."""
+"""Execution: the driver of one saga, the performer of effects, the group-commit writer, the lease."""

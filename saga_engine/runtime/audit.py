@@ -1,9 +1,8 @@
-"""Compares what the store says of the sagas that have not ended with what is true, one piece a second.
+"""Compares the store's owners of unfinished sagas with the truth, one piece a second.
 
-Each process with a lease does that, whether it is a worker or not. A saga that nobody owns and nobody queued goes into
-the queue. A saga that is this process's own, although it does not drive it, is given up: the store may have gone back
-to an earlier day (a restored backup, a fail-over), when the saga was driven here. What processes that were
-killed have left in the store is cleared away.
+Each process with a lease runs the audit, whether it is a worker or not. It queues orphaned sagas. It releases a saga
+that the store assigns to this process but that the process does not drive: the store may have gone back in time (a
+restored backup, a fail-over) to when the saga was driven here. It removes what killed processes have left in the store.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from saga_engine.runtime.pending_releases import Debts
 
 _log = logging.getLogger("saga_engine.audit")
 
-#: How often, in seconds, a piece is looked at.
+#: The interval between pieces, in seconds.
 _EVERY_S = 1.0
-#: In every so many whole sweeps it is looked who is gone.
+#: Every so many whole sweeps, the audit searches for owners that are gone.
 _SWEEPS_PER_CLEARING = 60
-#: So many damaged sagas are told of, each once.
+#: At most so many damaged sagas are logged, each once.
 _MAX_TOLD = 1000
-#: A due time that is long past: the saga wants a worker now.
+#: A due time in the distant past: the saga needs a worker now.
 _AT_ONCE = 1
 
 
 class Audit:
-    """The audit of one process. ``owner`` tells who it is now; ``drives`` whether it drives a saga."""
+    """The audit of one process. ``owner`` returns the current owner; ``drives`` whether this process drives a saga."""
 
     def __init__(
         self, work: Callable[[], WorkStore], owner: Callable[[], str], drives: Callable[[str], bool], debts: Debts
@@ -40,10 +39,10 @@ class Audit:
         self._debts = debts
         self._at = SWEEP_START
         self._of = ""
-        # Sagas of ours that were not driven when the last whole sweep, and this one, came by: by epoch.
+        # Sagas of this process that were not driven at the last whole sweep, nor at this one: by epoch.
         self._before: dict[str, int] = {}
         self._now: dict[str, int] = {}
-        # Owners whose sessions had ended when this sweep began.
+        # Owners whose leases had ended when this sweep began.
         self._gone: list[str] = []
         self._sweeps = 0
         self._told: set[str] = set()
@@ -51,21 +50,21 @@ class Audit:
         self._stopped = False
 
     def start(self) -> None:
-        """Go on with it until ``stop``."""
+        """Continue the audit until ``stop``."""
         if self._task is None:
             self._task = asyncio.create_task(self._go_round(), name="saga-audit")
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop the audit."""
         self._stopped = True  # a client may swallow the one cancellation that is sent
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def look(self) -> None:
-        """Look at one piece. Raises ``StoreUnavailable`` or ``StoreRefused``."""
+        """Examine one piece. Raises ``StoreUnavailable`` or ``StoreRefused``."""
         owner = self._owner()
-        if owner != self._of:  # with the lease, its sagas became nobody's
+        if owner != self._of:  # when the lease ended, its sagas lost their owner
             self._of, self._at, self._sweeps = owner, SWEEP_START, 0
             self._before.clear()
             self._now.clear()
@@ -79,7 +78,7 @@ class Audit:
         for saga_id, epoch in swept.owned:
             if self._drives(saga_id):
                 continue
-            # Seen twice, so that what has just been taken, or is just being given up, is left alone.
+            # Seen twice, so that sagas in the middle of a take-over or a release are left alone.
             if self._before.get(saga_id) == epoch:
                 _log.warning("saga %s is ours by the store's word and is not driven here: it is given up", saga_id)
                 self._debts.owe_perhaps(saga_id, _AT_ONCE)
@@ -91,17 +90,17 @@ class Audit:
             await self._end_sweep()
 
     async def _begin_sweep(self, owner: str) -> None:
-        """In the first sweep and now and then, see who is gone: a process that was killed cleared nothing away."""
+        """Search for dead owners, in the first sweep and periodically: a killed process removed nothing itself."""
         self._gone.clear()
         if self._sweeps % _SWEEPS_PER_CLEARING == 0:
             work = self._work()
             if self._sweeps == 0:
-                await work.mend()  # somebody may have died over it
+                await work.mend()  # a process may have died during the sweep
             self._gone += [name for name in await _gone(work) if name != owner]
         self._sweeps += 1
 
     async def _end_sweep(self) -> None:
-        """What the sagas of the gone were, is queued now: nobody has to look for the sagas of these owners any more."""
+        """The sagas of dead owners are queued now: no later search for the sagas of these owners is needed."""
         gone, self._gone = self._gone, []
         for name in gone:
             await self._work().forget(name)
@@ -127,7 +126,7 @@ class Audit:
 
 
 async def clear_away(work: WorkStore) -> None:
-    """Queue what processes that were killed have left behind, and forget them. It costs one look if there are none."""
+    """Queue the sagas that killed processes have left, and forget their owners. Costs one read if there are none."""
     gone = await _gone(work)
     if not gone:
         return
@@ -141,6 +140,6 @@ async def clear_away(work: WorkStore) -> None:
 
 
 async def _gone(work: WorkStore) -> Sequence[str]:
-    """The owners whose sessions have ended."""
+    """The owners whose leases have ended."""
     owners = await work.owners(range(work.count))
     return [owner for owner, ttl_ms in owners.items() if ttl_ms == 0]

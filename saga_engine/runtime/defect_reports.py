@@ -1,4 +1,4 @@
-"""What a tool did that nobody foresaw, told to the log as soon as it is known and before it is judged."""
+"""Logs unforeseen exceptions of tools, as soon as they occur and before they are interpreted."""
 
 from __future__ import annotations
 

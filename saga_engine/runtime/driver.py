@@ -1,8 +1,9 @@
-"""Drives one saga: decide, append, perform, judge, and again, until it rests or ends.
+"""Drives one saga: decide, append, perform, interpret, and again, until it rests or ends.
 
-The order is the whole point. Records are evolved into the state, appended in one write, and only when that write is
-durable are the effects performed that they order. The result of one call and the intent of the next are one append.
-If the append fails, the state in memory is worthless and thrown away with the driver; the journal is what counts.
+The order of these steps is the guarantee. The driver evolves records into the state and appends them in one write. Only
+when that write is durable does it perform the effects that the records order. The outcome of one call and the intent of
+the next are one append. If the append fails, the state in memory is invalid and is dropped with the driver; the journal
+counts.
 """
 
 from __future__ import annotations
@@ -39,31 +40,31 @@ _log = logging.getLogger("saga_engine.driver")
 
 Result = Outcome | Advice | ErrorInfo | None
 
-#: What calls no tool. A person's answer or a cancel is not kept waiting by it, and neither is the end of the process.
+#: Effects that call no tool. An operator's answer, a cancel and the end of the process do not wait for them.
 _ASIDE: Final = frozenset({Alert, AskPlanner})
-#: How long people may still be told when the process, or a session's agent, goes.
+#: How long notifications may still take when the process, or a session's agent, stops.
 ALERT_GRACE_S: Final = 5.0
-#: For a wait for a timer that is longer than this, a saga needs no task.
+#: For a longer wait for a timer, a saga needs no task.
 _SLEEP_MS = 1_000
-#: A due time that is long past: the saga wants a worker now.
+#: A due time in the distant past: the saga needs a worker now.
 AT_ONCE = 1
-#: What this process cannot do, and another one perhaps can, is offered again after so long.
+#: When a saga is offered again that this process cannot drive, and another one perhaps can.
 OFFER_AGAIN_MS = 60_000
 
 
 def queued_again(state: State, now_ms: int) -> int:
-    """When a saga that rests wants a worker: its deadline, an approval that expires, a reminder. 0: never."""
+    """When a resting saga needs a worker: its deadline, an approval that expires, a reminder. 0: never."""
     due_ms = state.next_overdue()
     if due_ms is None:
         return 0
-    return due_ms if due_ms > now_ms else now_ms + OFFER_AGAIN_MS  # a reminder, and nobody here to remind
+    return due_ms if due_ms > now_ms else now_ms + OFFER_AGAIN_MS  # a reminder, and no hook here to notify
 
 
 class Link:
-    """Between a session's agent and whoever drives its saga, across a loss of the lease.
+    """Connects a session's agent with the driver of its saga, across a loss of the lease.
 
-    ``requests`` are facts that the agent wants recorded, each made from the state as it is when it is recorded.
-    ``on_durable`` is told of records, and ``on_driver`` of a driver that has begun.
+    ``requests`` are facts that the agent wants recorded, each built from the state at the time of its recording.
+    ``on_durable`` receives records, and ``on_driver`` a driver that has started.
     """
 
     __slots__ = ("driver", "left", "on_driver", "on_durable", "requests")
@@ -76,13 +77,13 @@ class Link:
         self.left = False
 
     def leave(self) -> None:
-        """The agent is gone: what is in flight is journalled, and the saga is given up for the agent's next life."""
+        """The agent is gone: journal what is in flight, and release the saga until the agent restarts."""
         self.left = True
         if self.driver is not None:
             self.driver.rouse()
 
     def request(self, make: Callable[[State, int], r.AnyRecord | None]) -> None:
-        """Have a fact recorded; ``make`` may find that there is nothing to record any more."""
+        """Request that a fact is recorded; ``make`` may find that there is nothing to record any more."""
         self.requests.append(make)
         if self.driver is not None:
             self.driver.rouse()
@@ -91,8 +92,8 @@ class Link:
 class SagaDriver:
     """The only writer of one saga, as long as its epoch is the saga's.
 
-    ``mail``: whether messages may be waiting. ``rest_ms``: for a wait for a timer that takes longer, the saga is given
-    up, and comes back through the queue when the timer fires. None: whoever waits for the saga waits here.
+    ``mail``: whether messages may be waiting. ``rest_ms``: if a wait for a timer takes longer, the driver releases the
+    saga, and the queue returns it when the timer fires. None: a caller waits for the saga here.
     """
 
     __slots__ = (
@@ -144,7 +145,7 @@ class SagaDriver:
         self.state = state
         self.stopping = False
         self.journalled = journalled
-        #: Not 0: ``run`` has returned because nothing moves the saga before this time; it may be run again, with no
+        #: Not 0: ``run`` has returned because only a timer at this time moves the saga; it may be run again, with no
         #: records.
         self.sleeps_until_ms = 0
         self._seq = seq
@@ -166,20 +167,20 @@ class SagaDriver:
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._wake: asyncio.Future[None] | None = None
         self._released = False
-        #: Whether the one effect that is under way runs in ``run`` itself, which then writes nothing meanwhile.
+        #: Whether the only effect in flight runs in ``run`` itself, which writes nothing meanwhile.
         self._here = False
-        #: What calls in tasks of their own have to have written before they go on.
+        #: What calls in their own tasks need to have written before they continue.
         self._notes: list[tuple[Call, bool, asyncio.Future[None]]] = []
-        #: Why what a call had to have written while ``run`` made it was not.
+        #: Why a note of a call, which ``run`` itself made, could not be written.
         self._unwritten: Exception | None = None
 
     def notify(self) -> None:
-        """There is mail for the saga."""
+        """The saga has messages."""
         self._mail = True
         self.rouse()
 
     def stop(self) -> None:
-        """Start nothing more; journal what comes of the calls in flight; then give the saga up."""
+        """Start nothing more; journal the outcomes of the calls in flight; then release the saga."""
         if not self.stopping:
             self.stopping = True
             self._drop(AskPlanner)
@@ -188,13 +189,13 @@ class SagaDriver:
         self.rouse()
 
     def _drop(self, kind: type[Alert | AskPlanner]) -> None:
-        """Wait for effects of this kind no more. They change nothing outside and are begun anew when it goes on."""
+        """Stop waiting for effects of this kind. They have no external effect and start anew later."""
         for task, effect in self._tasks.items():
             if type(effect) is kind:
                 task.cancel()
 
     def stay(self) -> None:
-        """Somebody waits for the saga here: it does not go back into the queue to wait for a timer."""
+        """A caller waits for the saga here: it does not return to the queue to wait for a timer."""
         self._rest_ms = None
 
     def sleeps_s(self) -> float:
@@ -202,23 +203,23 @@ class SagaDriver:
         return max(self.sleeps_until_ms - self._now_ms(), 0) / 1000 + 0.001
 
     def under_way(self) -> int:
-        """How many calls, undos and probes are under way."""
+        """How many calls, undos and probes are in flight."""
         return len(self.state.in_flight)
 
     def rouse(self) -> None:
-        """There is something to look at."""
+        """Wake the driver: something has changed."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     async def run(self, first: Sequence[r.AnyRecord]) -> None:
-        """Drive the saga until it ends, rests, sleeps or is stopped; ``first`` are the records that begin or resume it.
+        """Drive the saga until it ends, rests, sleeps or is stopped; ``first`` are the records that start or resume it.
 
-        Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then stands as
-        its journal says.
+        Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then is as its
+        journal says.
         """
         records: list[r.AnyRecord] = list(first)
         self.sleeps_until_ms = 0
-        settled_at: int | None = None  # when the last outcome was judged; what follows from it is decided then
+        settled_at: int | None = None  # when the last outcome was interpreted; what follows is decided then
         if self._link is not None:
             self._link.driver = self
             self._link.on_driver(self.state)
@@ -245,8 +246,8 @@ class SagaDriver:
                 if self.stopping:
                     effects = [effect for effect in effects if type(effect) not in _ASIDE]
                 if self.stopping and not (effects or self._tasks or self._outcomes):
-                    # Workers go on with it at once; with an open session, its agent does. (A call whose intent has
-                    # just become durable is made: left alone it would be in doubt.)
+                    # Workers continue it at once; in an open session, its agent does. (A call whose intent has just
+                    # become durable is made: without that it would be in doubt.)
                     due_ms = self.state.binding_deadline or 0 if self.state.open else AT_ONCE
                     await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
                     return
@@ -258,7 +259,7 @@ class SagaDriver:
                 if not effects and self._may_sleep():
                     return
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
-                    # It runs right here, with no task of its own: the hot path of a sequential saga.
+                    # It runs right here, without its own task: the hot path of a sequential saga.
                     settled_at = self._judge(effects[0], await self._perform_here(effects[0]), records)
                 else:
                     await self._perform(effects, records)
@@ -279,7 +280,7 @@ class SagaDriver:
         return self._clock.now_after(self.state.saga_id, self.state.at)
 
     def _decide(self, records: list[r.AnyRecord], now: int | None) -> None:
-        """Follow the state until nothing more can be settled now; each round is evolved before the next is asked."""
+        """Decide until nothing more follows from the state; each round is evolved before the next."""
         state = self.state
         if now is None or now < state.at:
             now = self._now_ms()
@@ -291,9 +292,9 @@ class SagaDriver:
             records.extend(found)
 
     def _is_abandoned_session(self) -> bool:
-        """An open session that nobody has taken up again: all that can be settled without its agent is settled.
+        """Whether this is an open session without an agent: everything that needs no agent is settled.
 
-        Only its deadline may still come; a worker sees to that.
+        Only its deadline may still pass; a worker enforces that.
         """
         state = self.state
         kept = self._link is not None and not self._link.left
@@ -302,7 +303,7 @@ class SagaDriver:
         return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
 
     def _may_sleep(self) -> bool:
-        """Whether nothing but a timer that is far away will move the saga; it then sleeps until that time."""
+        """Whether the saga is parked on a distant timer; it then sleeps until that time."""
         if self._tasks or self._outcomes or self._mail or self.stopping or self._link is not None:
             return False
         if not self.state.only_waits():
@@ -313,17 +314,18 @@ class SagaDriver:
         return self.sleeps_until_ms > 0
 
     def _take_requests(self, records: list[r.AnyRecord], link: Link) -> None:
-        """What a session's agent wants recorded; its calls and their intents share an append."""
+        """The facts that a session's agent wants recorded; its calls and their intents share an append."""
         while link.requests:
             record = link.requests.popleft()(self.state, self._now_ms())
             if record is not None:
                 evolve(self.state, record)
                 records.append(record)
 
-    # A call that waits for a guard says so, and again before it is made. Both are durable before it goes on.
+    # A call that waits for a guard records that, and records again that it starts. Both are durable before it
+    # continues.
 
     def _note(self, call: Call, waits: bool) -> Awaitable[None] | None:
-        """What a call has to await before it waits on, or is made; None: nothing is to be written."""
+        """What a call must await before it waits on, or is made; None: nothing needs to be written."""
         state = self.state
         phase = state.steps[state.plan.by_key[call.step_id]].call(call.direction).phase  # type: ignore[arg-type]
         if (phase == "queued") is waits:
@@ -352,7 +354,7 @@ class SagaDriver:
             await self._observers.tell(self.state.saga_id, self._masked(records))
 
     def _take_notes(self, records: list[r.AnyRecord]) -> list[asyncio.Future[None]]:
-        """Have what calls said written with the next append; returns what they wait for until it is durable."""
+        """Add the notes of calls to the next append; returns what waits until they are durable."""
         taken, self._notes = self._notes, []
         found: list[asyncio.Future[None]] = []
         for call, waits, written in taken:
@@ -362,7 +364,7 @@ class SagaDriver:
         return found
 
     async def _read_mail(self, records: list[r.AnyRecord]) -> int:
-        """Answer the messages in the inbox; returns how many were answered. They leave it in the same append."""
+        """Answer the saga's messages; returns how many. They are removed in the same append."""
         self._mail = False
         waiting = await self._store.inbox(self.state.saga_id)
         now = self._now_ms()
@@ -373,7 +375,7 @@ class SagaDriver:
         return len(waiting)
 
     def _masked(self, records: list[r.AnyRecord]) -> list[r.AnyRecord]:
-        """The records as those who listen may see them."""
+        """The records as observers may see them."""
         state = self.state
         if not state.sensitive:
             return records
@@ -386,7 +388,7 @@ class SagaDriver:
         return [masked_record(self._mask, state, record) for record in records]
 
     def _commit(self, records: list[r.AnyRecord], consumed: int) -> asyncio.Future[Ack]:
-        """Append the records; what came of it is for ``_committed``."""
+        """Append the records; ``_committed`` handles the acknowledgement."""
         state = self.state
         values: dict[str, bytes] = {}
         data = encode_all(records, values)
@@ -410,7 +412,7 @@ class SagaDriver:
             self._creation,
             due_ms,
         )
-        # What follows holds if the append succeeds. If not, this driver is worth nothing, and nobody asks it any more.
+        # What follows holds if the append succeeds. If not, this driver is invalid, and is not asked any more.
         self._creation = None
         self._seq += len(data)
         self._head_status = state.status
@@ -418,13 +420,13 @@ class SagaDriver:
         return self._writer.append(entry)
 
     def _committed(self, records: list[r.AnyRecord], ack: Ack) -> None:
-        """The records are durable; or they are not, and why not is raised."""
+        """The records are durable; or they are not, and the reason is raised."""
         if ack.verdict != "ok":
             raise self._refusal(ack.verdict, ack.digest)
         final = self._head_status in t.SAGA_FINAL
         if ack.inbox and not final:
             self._mail = True
-        self._released = ack.released or final  # mail that came in time keeps a saga here that only rests
+        self._released = ack.released or final  # a message that came in time keeps a saga here that only rests
         if self.journalled is not None:
             self.journalled()
             self.journalled = None
@@ -432,7 +434,7 @@ class SagaDriver:
             self._link.on_durable(records)
 
     def _due_ms(self, *, resting: bool) -> int:
-        """When a saga that is given up with this append wants a worker; 0: it is not given up, or never wants one."""
+        """When a saga that this append releases needs a worker; 0: it is not released, or never needs one."""
         if self._tasks:
             return 0
         if resting:
@@ -446,7 +448,7 @@ class SagaDriver:
         return due_ms and self._clock.in_store(due_ms, self._decided_at)
 
     def _asked(self) -> tuple[Any, ...] | None:
-        """What the head says about open questions: whoever lists them reads no journal."""
+        """What the head says about open questions: a listing reads no journal."""
         state = self.state
         if not (state.questions or state.expiring or state.reminders):
             return None
@@ -471,12 +473,12 @@ class SagaDriver:
     # --- doing ---------------------------------------------------------------------------------------------------
 
     async def _perform(self, effects: Sequence[AnyEffect], records: list[r.AnyRecord]) -> None:
-        """Start the effects, wait until something has come of any, and turn that into records."""
+        """Start the effects, wait until one has an outcome, and turn it into records."""
         for effect in effects:
             task = asyncio.create_task(self._perform_apart(effect), name=f"saga-call {self.state.saga_id}")
             if not task.done():  # an eager task may have ended already
                 self._tasks[task] = effect
-        # One that stops waits for the calls in flight and looks at nothing else: it would look without end.
+        # A driver that stops waits for the calls in flight and checks nothing else: it would check without end.
         waits = bool(self._tasks) if self.stopping else not self._has_post()
         if not (self._outcomes or self._notes) and waits:
             await self._wait()
@@ -487,7 +489,7 @@ class SagaDriver:
             self._judge(effect, result, records)
 
     def _has_post(self) -> bool:
-        """Whether there is mail to read, or a wish of a session's agent to record."""
+        """Whether there are messages to read, or a session's request to record."""
         return self._mail or (self._link is not None and bool(self._link.requests))
 
     def _is_alone(self) -> bool:
@@ -507,7 +509,7 @@ class SagaDriver:
         return performer.probe(self.state, effect)  # type: ignore[arg-type]
 
     async def _perform_here(self, effect: AnyEffect) -> Result:
-        """What comes of an effect that nothing else goes on beside."""
+        """The outcome of an effect beside which nothing else runs."""
         self._here = True
         try:
             result = await self._result(effect)
@@ -519,7 +521,7 @@ class SagaDriver:
             result = self._defect(effect, error)
         finally:
             self._here = False
-        if self._unwritten is not None:  # the guards may have made an outcome of it
+        if self._unwritten is not None:  # a guard may have produced an outcome of it
             raise self._unwritten
         return result
 
@@ -540,17 +542,17 @@ class SagaDriver:
     def _ended_apart(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.pop(task, None)  # here and not in a callback: the driver counts on it as soon as it wakes
+        self._tasks.pop(task, None)  # here and not in a callback: the driver relies on it as soon as it wakes
         self.rouse()
 
     def _defect(self, effect: AnyEffect, error: BaseException) -> Result:
-        """What came of an effect that failed inside the engine, or in code of others around the call: nobody knows."""
+        """The outcome of an effect that failed inside the engine, or in user code around the call: unknown."""
         _log.error("an effect of saga %s failed inside the engine", self.state.saga_id, exc_info=error)
         defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
         return defect if type(effect) in _ASIDE else Unknown(defect)
 
     def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:
-        """Record what came of an effect; returns when."""
+        """Record the outcome of an effect; returns when."""
         state = self.state
         now = self._now_ms()
         if type(effect) is Alert:
@@ -567,10 +569,10 @@ class SagaDriver:
         return now
 
     async def _wait(self) -> None:
-        """Until an outcome, a message, a stop, or the next due time."""
+        """Wait for an outcome, a message, a stop, or the next due time."""
         loop = asyncio.get_running_loop()
         self._wake = loop.create_future()
-        # Counted from the last decision: what has fallen due since then has not been looked at yet.
+        # Counted from the last decision: what has become due since then has not been considered yet.
         due = None if self.stopping else self.state.next_due(self._decided_at)
         delay_s = 0.0 if due is None else max(due - self._now_ms(), 0) / 1000 + 0.001
         timer = None if due is None else loop.call_later(delay_s, self.rouse)

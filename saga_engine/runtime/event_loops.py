@@ -1,4 +1,4 @@
-"""Objects that belong to one event loop: used from another one they would hang, so they refuse."""
+"""Objects that belong to one event loop: in another loop they would hang, so they raise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def require_loop(own: asyncio.AbstractEventLoop | None, what: str) -> asyncio.Ab
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
-        return own  # a call that is only made here: it runs where it is awaited
+        return own  # a call that is only created here runs where it is awaited
     if own is None or running is own:
         return running
     raise EventLoopMismatch(

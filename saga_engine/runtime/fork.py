@@ -1,7 +1,7 @@
-"""Forks: which effects of a saga a new one takes over, and how they change hands.
+"""Forks: which effects of a saga a new one reuses, and how they are transferred.
 
-An effect has one owner, whatever dies in between: it is claimed for the fork first; then a saga that might still undo
-it hands it over, by a record of its own; only then does the fork begin. Asked again, the same fork goes on.
+An effect has one owner, whatever dies in between. The fork claims it first; then a saga that might still undo it
+transfers it, by a record of its own; only then does the fork start. Repeating the request continues the same fork.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from saga_engine.runtime.journal import compile_journalled, read_records
 Handover = Literal["none", "due", "done"]
 
 _CLAIMS: Final = "saga.fork"
-#: As long as a finished saga can be looked at, and longer.
+#: As long as a finished saga can be viewed, and longer.
 _CLAIM_MS: Final = 366 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A fork as it would be: its id, the saga ``of`` which it is one, what it takes over and what it runs.
+    """A preview of a fork: its id, the saga ``of`` which it is one, what it reuses and what it runs.
 
-    ``begun``: it exists; what it took over and what it runs are settled, and nothing is claimed any more. ``handover``:
-    the saga that it is a fork of rests (``due``: it has to hand over what is taken), did so and has not been undone to
-    its end (``done``), or has ended (``none``).
+    ``begun``: it exists; what it reuses and what it runs are final, and nothing is claimed any more. ``handover``: the
+    forked saga rests and must still transfer the effects (``due``), has transferred them and has not been undone to its
+    end (``done``), or has ended (``none``).
     """
 
     saga_id: str
@@ -58,7 +58,7 @@ class Fork:
 
     @property
     def steps(self) -> list[str]:
-        """The keys of the other saga's steps that are taken over."""
+        """The keys of the other saga's steps that are reused."""
         return [each.source.partition("/")[2] for each in self.plan.taken]
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Fork:
 
 
 class Forking:
-    """Prepares forks of one saga: ``look`` says what one would do, ``claim`` makes that final."""
+    """Prepares forks of one saga: ``look`` previews one, ``claim`` makes the preview final."""
 
     def __init__(self, store: Store, catalog: ToolCatalog, records: list[AnyRecord], now_ms: int) -> None:
         started = records[0] if records else None
@@ -83,13 +83,13 @@ class Forking:
 
     @classmethod
     async def of(cls, store: Store, catalog: ToolCatalog, saga_id: str, now_ms: int) -> Forking:
-        """From a saga's journal. Raises ``SagaNotFound``."""
+        """Read a saga's journal. Raises ``SagaNotFound``."""
         return cls(store, catalog, await read_records(store, saga_id), now_ms)
 
     async def look(
         self, plan: Plan | Mapping[str, Any] | str | bytes | Path | None, saga_id: str | None, run_from: str | None
     ) -> Fork:
-        """What a fork would do now; nothing is changed.
+        """Preview a fork; changes nothing.
 
         Raises ``PlanInvalid``, ``ForkRefused``, and ``SagaExists`` if the id is another saga's.
         """
@@ -103,7 +103,7 @@ class Forking:
                 f"the plan has no step {run_from}", hint=f"steps: {', '.join(list(compiled.by_key)[:50])}"
             )
         identity = digest(["saga-fork/1", self._old.saga_id, given.digest, self._first.input, run_from])
-        # The same fork has the same id, so a command that is repeated after a crash goes on with what it began.
+        # The same fork has the same id, so a command that is repeated after a crash continues what it started.
         name = check_saga_id(saga_id or f"{self._old.saga_id[:96]}-fork-{identity[:8]}")
         started = SagaStarted(
             at=self._now_ms,
@@ -126,9 +126,9 @@ class Forking:
         return await self._chosen(name, started, compiled, run_from)
 
     async def claim(self, fork: Fork, run_from: str | None) -> Fork:
-        """Make the fork the owner of what it takes over; what another fork was faster to take, it runs itself.
+        """Make the fork the owner of what it reuses; it runs itself what another fork claimed first.
 
-        Raises ``SagaExists`` if another fork goes by the same id.
+        Raises ``SagaExists`` if another fork has the same id.
         """
         while True:
             lost = await self._claimed_elsewhere(fork)
@@ -141,9 +141,10 @@ class Forking:
             fork = await self._chosen(fork.saga_id, fork.started, fork.compiled, run_from)
 
     async def _claimed_elsewhere(self, fork: Fork) -> tuple[str, str] | None:
-        """Claim step by step, each after those it depends on, up to one that another fork has: that one, and whose.
+        """Claim step by step, each after those it depends on, up to one that another fork has: that one, and its owner.
 
-        So whoever has a step has all that it rests on, and two forks do not each take a half that neither can use.
+        The owner of a step therefore has everything that it depends on, and two forks do not each claim a half that
+        neither can use.
         """
         for step in fork.steps:
             # The fork's identity is part of its name here: another plan under the same id is another owner.
@@ -155,7 +156,7 @@ class Forking:
         return None
 
     async def handed_over(self, fork: Fork) -> bool:
-        """Whether the other saga has handed over what is taken, as its journal says now."""
+        """Whether the other saga has transferred what is reused, as its journal says now."""
         records = await read_records(self._store, fork.of, whole=False)
         given = [record for record in records if isinstance(record, HandedOver) and record.to == fork.saga_id]
         return any(set(fork.steps) <= set(record.steps) for record in given)
@@ -197,7 +198,7 @@ class Forking:
         return f"fork\n{self._old.saga_id}"
 
     def _whole_plan(self) -> Plan:
-        """The plan of the old saga, with all that was added to it on its way forward, and nothing that was dropped."""
+        """The old saga's plan with everything that was added in the forward direction, without what was dropped."""
         body = msgspec.to_builtins(self._first.plan)
         added = [each.addition for each in self._old.added if not each.addition.remedy]
         dropped = {key for addition in added for key in addition.dropped}

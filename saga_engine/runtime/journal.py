@@ -1,4 +1,4 @@
-"""From a journal to a state: reading records, putting large values back, and compiling the plan they speak of."""
+"""From a journal to a state: reads records, restores large values, and compiles their plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from saga_engine.ports import Store
 
 
 async def read_records(store: Store, saga_id: str, start: int = 0, *, whole: bool = True) -> list[AnyRecord]:
-    """The saga's records from ``start`` on; ``whole`` puts large values back in their place.
+    """The saga's records from ``start`` on; ``whole`` restores large values.
 
     Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
     """
@@ -31,7 +31,7 @@ async def read_records(store: Store, saga_id: str, start: int = 0, *, whole: boo
 
 
 async def shown_records(store: Store, saga_id: str, *, whole: bool) -> list[AnyRecord]:
-    """The saga's records as they may be shown: sensitive values are masked. Raises what ``read_records`` raises."""
+    """The saga's records for display: sensitive values are masked. Raises what ``read_records`` raises."""
     records = await read_records(store, saga_id, whole=whole)
     if whole or not is_sensitive(records):
         return masked_records(records)
@@ -39,7 +39,7 @@ async def shown_records(store: Store, saga_id: str, *, whole: bool) -> list[AnyR
 
 
 async def at_hand(store: Store, saga_id: str, records: list[AnyRecord]) -> list[AnyRecord]:
-    """The records with those large values in their places that the store still has."""
+    """The records with those large values restored that the store still has."""
     try:
         return await _inflated(store, saga_id, records)
     except JournalUnreadable:
@@ -47,7 +47,7 @@ async def at_hand(store: Store, saga_id: str, records: list[AnyRecord]) -> list[
 
 
 async def decoded(store: Store, saga_id: str, data: Sequence[bytes], *, whole: bool = True) -> list[AnyRecord]:
-    """Records as they were read, with large values put back in their place; raises what ``read_records`` raises."""
+    """Decoded records with large values restored; raises what ``read_records`` raises."""
     records = [decode(piece) for piece in data]
     return await _inflated(store, saga_id, records) if whole else records
 
@@ -61,16 +61,16 @@ async def _inflated(store: Store, saga_id: str, records: list[AnyRecord]) -> lis
 
 
 def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) -> CompiledPlan:
-    """The plan of a journal; ``catalog`` None is enough to look at a saga, but not to drive it."""
+    """The plan of a journal; ``catalog`` None is enough to view a saga, but not to drive it."""
     started = records[0] if records else None
     if not isinstance(started, SagaStarted):
         raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
     if started.session:
-        return _compile(started, catalog)  # it grows in place
+        return _compile(started, catalog)  # the plan grows in place
     known = _known(catalog)
     said = encode([started.plan, started.input, started.undos, started.reads])
     compiled = known.pop(said, None) or _compile(started, catalog)
-    known[said] = compiled  # the last one used stands last
+    known[said] = compiled  # the last one used is last
     if len(said) > _REMEMBERED_BYTES or (catalog is not None and not _is_complete(compiled)):
         known.pop(said)
     elif len(known) > _REMEMBERED_PLANS:
@@ -79,7 +79,7 @@ def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) ->
 
 
 def _is_complete(compiled: CompiledPlan) -> bool:
-    """Whether every tool of the plan is known. One that is not yet may be registered later."""
+    """Whether every tool of the plan is known. A missing one may be registered later."""
     calls = list(compiled.calls())
     return all(call.spec is not None and (call.rollback is None or call.rollback.spec is not None) for call in calls)
 
@@ -93,11 +93,11 @@ def _compile(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan:
 
 
 class _Nobody:
-    """Stands for the catalog where there is none."""
+    """Replaces a missing catalog."""
 
 
 _NOBODY = _Nobody()
-#: Plans by what the journal says of them, for each catalog: many sagas of a worker have the same plan.
+#: Plans by their journalled content, for each catalog: many sagas of a worker have the same plan.
 _PLANS: WeakKeyDictionary[Any, dict[bytes, CompiledPlan]] = WeakKeyDictionary()
 _REMEMBERED_PLANS = 256
 _REMEMBERED_BYTES = 64 * 1024
@@ -108,7 +108,7 @@ def _known(catalog: ToolCatalog | None) -> dict[bytes, CompiledPlan]:
 
 
 def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
-    """The state that the records add up to."""
+    """The state that the records fold to."""
     plan = compile_journalled(records, catalog)
     started = records[0]
     assert isinstance(started, SagaStarted), "compile_journalled has seen to that"
@@ -116,7 +116,7 @@ def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> St
 
 
 async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
-    """The state of a saga for people to look at. Without ``full``, large outputs are not fetched (``codec.Stored``).
+    """The state of a saga for views. Without ``full``, large outputs are not fetched (``codec.Stored``).
 
     Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``. Without ``full``, a large output that is
     missing from the store is no error.
@@ -124,12 +124,12 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     if full:
         return state_of(await read_records(store, saga_id))
     records = await read_records(store, saga_id, whole=False)
-    # Steps are part of the plan, wherever they came in.
+    # Steps are part of the plan, in whatever way they were added.
     planned = [record for record in records if "steps" in refs_of(record) or record is records[0]]
     whole = {id(old): new for old, new in zip(planned, await _inflated(store, saga_id, planned), strict=True)}
     state = state_of([whole.get(id(record)) or abridge(record) for record in records])
     if any(question.kind == "approval" for question in state.questions.values()):
-        # A person is asked about the exact call, and what its params bind to may be in a large output.
+        # An operator is asked about the exact call, and its params may bind a large output.
         try:
             return state_of(await _inflated(store, saga_id, records))
         except JournalUnreadable:
@@ -145,7 +145,7 @@ def drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> St
     try:
         state = state_of(records, catalog)
     except SagaError:
-        _require_tools(saga_id, state_of(records), catalog)  # steps that came in later may need a tool to be understood
+        _require_tools(saga_id, state_of(records), catalog)  # steps that were added later may need a tool
         raise
     _require_tools(saga_id, state, catalog)
     return state

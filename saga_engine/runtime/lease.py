@@ -1,9 +1,9 @@
 """The lease of this process: the right to write the journals of all the sagas it drives.
 
-One lease covers all sagas of a process (as in etcd, where many keys hang on one lease); each saga's epoch is its
-fence. The lease lives on the server's clock. Locally it is judged on a clock that goes on while the machine sleeps,
-from the moment
-*before* the renewal was sent, so this process always believes it ends no later than the server does.
+One lease covers all sagas of a process (as in etcd, where many keys are attached to one lease); each saga's epoch is
+its fence. The server's clock counts. Locally the lease is checked on a clock that continues while the machine sleeps,
+from the moment *before* the renewal was sent. This process therefore always expects it to end no later than the server
+does.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from saga_engine.runtime.owner import this_process
 
 _log = logging.getLogger("saga_engine.lease")
 
-#: CLOCK_MONOTONIC stands still while a laptop sleeps, and its lease runs out meanwhile; CLOCK_BOOTTIME does not.
+#: CLOCK_MONOTONIC stops while a laptop sleeps, and its lease expires meanwhile; CLOCK_BOOTTIME does not stop.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def lease_clock_s() -> float:
     """Seconds on a clock that never goes back and never pauses."""
-    # macOS and Windows have no such clock, and Windows cannot be asked for one by its number.
+    # macOS and Windows have no such clock, and Windows cannot look one up by its number.
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
-#: The store's word may be this much behind what was said here, because answers take their time: the clock then stands
-#: still until it is caught up with. A word that is further behind is another time, and holds from now on.
+#: The store's time may lag by this much behind what was said here, because responses take time: the clock then stops
+#: until the store has caught up. A greater lag means another time, which counts from now on.
 _JITTER_MS = 1_000
-#: Of so many sagas it is remembered since when they are ahead of the store's clock.
+#: For so many sagas it is stored since when they are ahead of the store's clock.
 _AHEAD_KEPT = 10_000
 
 
 class StoreClock:
-    """The store's clock as this process knows it: the last answer's time plus what has passed here since.
+    """The store's clock as this process knows it: the last response's time plus the time that has passed here since.
 
-    Until the store has spoken it is this machine's clock, which may be hours ahead: what that says binds nobody.
+    Until the store has responded it is this machine's clock, which may be hours ahead and is not authoritative.
 
-    The store's clock may step back: somebody put it right, or a replica with another clock took over. Records that were
-    made before are then from the future, and so are the times that their sagas wait for. Each such saga has a time of
-    its own (``now_after``), which goes on from its last record: a wait takes no longer than it was meant to.
+    The store's clock may step back: it was corrected, or a replica with another clock took over. Records that were made
+    before are then in the future, and so are the times that their sagas wait for. Each such saga has its own time
+    (``now_after``), which continues from its last record: a wait takes no longer than intended.
     """
 
     __slots__ = ("_ahead", "_base_ms", "_base_s", "_heard", "_last_ms")
@@ -57,11 +57,11 @@ class StoreClock:
 
     @property
     def heard(self) -> bool:
-        """Whether the store has said what time it is; until then this is the clock of this machine."""
+        """Whether the store has reported its time; until then this is the clock of this machine."""
         return self._heard
 
     def set(self, now_ms: int) -> None:
-        """The store has just said what time it is."""
+        """The store has just reported its time."""
         self._heard = True
         self._base_ms = now_ms
         self._base_s = time.monotonic()
@@ -69,7 +69,7 @@ class StoreClock:
             self._last_ms = now_ms
 
     def now_ms(self) -> int:
-        """Unix milliseconds; once the store has spoken, never less than before unless its clock stepped back."""
+        """Unix milliseconds; once the store has responded, never less than before unless its clock stepped back."""
         now = self._base_ms + int((time.monotonic() - self._base_s) * 1000)
         if not self._heard:
             return now
@@ -77,7 +77,7 @@ class StoreClock:
         return self._last_ms
 
     def now_after(self, saga_id: str, at_ms: int) -> int:
-        """The time of a saga whose last record was made at ``at_ms``: never before that, and it never stands still."""
+        """The time of a saga whose last record was made at ``at_ms``: never before that, and never constant."""
         now = self.now_ms()
         if now >= at_ms:
             if self._ahead:
@@ -86,7 +86,7 @@ class StoreClock:
         known = self._ahead.get(saga_id)
         if known is None or known[0] != at_ms:
             if len(self._ahead) >= _AHEAD_KEPT:
-                self._ahead.clear()  # their waits begin anew
+                self._ahead.clear()  # their waits start anew
             known = self._ahead[saga_id] = (at_ms, time.monotonic())
         return at_ms + int((time.monotonic() - known[1]) * 1000)
 
@@ -96,7 +96,7 @@ class StoreClock:
 
 
 class Lease:
-    """A lease that is kept alive until it is closed or lost. Once lost, it stays lost: open another one."""
+    """A lease that is renewed until it is closed or lost. Once lost, it stays lost: open another one."""
 
     def __init__(self, store: Store, clock: StoreClock, ttl_s: float, *, on_wake: Callable[[str], None]) -> None:
         self.owner = str(this_process())
@@ -104,12 +104,12 @@ class Lease:
         self._store = store
         self._clock = clock
         self.ttl_s = ttl_s
-        #: Until when it is ours for certain, on ``lease_clock_s``.
+        #: Until when it is certainly valid, on ``lease_clock_s``.
         self.valid_until_s = 0.0
         #: Why it may be lost one day, as far as that is known here.
         self.why = ""
         self._ttl_ms = round(ttl_s * 1000)
-        # Often enough that mail is seen within a second and that two renewals may be lost.
+        # Often enough that messages are seen within a second and that two renewals may be lost.
         self._every_s = min(1.0, ttl_s / 3)
         self._on_wake = on_wake
         self._on_lost: list[Callable[[], None]] = []
@@ -135,15 +135,15 @@ class Lease:
             try:
                 await self._store.close_session(self.owner, clean=clean)
             except SagaError as error:
-                # It ends by itself; whoever waits for a saga just waits a little longer.
+                # It ends by itself; waiters for a saga only wait a little longer.
                 _log.warning("the lease could not be closed and will run out by itself: %s", error)
 
     def valid(self) -> bool:
-        """Whether a call may begin now."""
+        """Whether a call may start now."""
         return not self.lost and lease_clock_s() < self.valid_until_s
 
     def check(self) -> None:
-        """Raises ``LeaseLost`` unless a call may begin now."""
+        """Raises ``LeaseLost`` unless a call may start now."""
         if not self.valid():
             raise LeaseLost(
                 "the lease of this process has ended; nothing was started after it",
@@ -152,15 +152,15 @@ class Lease:
             )
 
     def prolong(self, until_s: float) -> None:
-        """It has been renewed from another thread, because the event loop was blocked."""
+        """Another thread has renewed it, because the event loop was blocked."""
         self.valid_until_s = max(self.valid_until_s, until_s)
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called once when the lease is lost (not when it is closed)."""
+        """Call ``callback`` once when the lease is lost (not when it is closed)."""
         self._on_lost.append(callback)
 
     def lose(self) -> None:
-        """The lease is gone: stop all that relies on it."""
+        """The lease is gone: stop everything that relies on it."""
         if self.lost:
             return
         self.lost = True
@@ -176,7 +176,7 @@ class Lease:
                 self.lose()  # this process was stopped or too busy; the server has not waited for it
                 return
             try:
-                # Bounded by what is left: the store may be away for longer than the lease lasts.
+                # Bounded by the remaining time: the store may be unavailable for longer than the lease lasts.
                 async with asyncio.timeout(self.valid_until_s - sent):
                     renewal = await self._store.renew(self.owner, self._ttl_ms)
             except (TimeoutError, StoreUnavailable):

@@ -1,4 +1,4 @@
-"""Messages to sagas, whether they were heard, and the way on with those that stand."""
+"""Posts messages to sagas, waits until they are read, and continues sagas that have messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from saga_engine.runtime.supervisor import Fleet
 
 _log = logging.getLogger("saga_engine")
 
-#: How often, in seconds, a saga that others drive is looked at: less and less.
+#: The intervals, in seconds, at which the head of a saga that others drive is read: ever longer.
 _LOOK_AGAIN_S: Final = (0.02, 0.5)
 #: How many sagas are resumed at the same time.
 _RESUME_AT_ONCE: Final = 256
@@ -49,13 +49,14 @@ _REFUSALS = {
 
 
 async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool) -> Outcome:
-    """Post a cancel or an answer; with ``wait``, until the saga ends or rests, else only post it.
+    """Post a cancel or an answer; with ``wait``, wait until the saga ends or rests.
 
-    Saying again what the saga has been told already is no conflict. Raises ``SagaNotFound``, and what refuses it.
+    Repeating a message that the saga has already received is no conflict. Raises ``SagaNotFound``, and the refusal of
+    the message.
     """
     records = await read_records(store, saga_id)
     state = state_of(records, tools)
-    # Before the store has spoken nobody here knows what time it is; the owner judges whether a question has expired.
+    # Before the store has answered, its time is unknown here; the owner checks whether a question has expired.
     now_ms = max(fleet.clock.now_ms(), state.at) if fleet.clock.heard else state.at
     checked = to_post(state, records, await store.inbox(saga_id), message, now_ms)
     if not wait:
@@ -71,14 +72,14 @@ async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, mess
 
 
 async def send(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
-    """Only post a message: who drives the saga acts on it, or else a worker or the next resume."""
+    """Only post a message: the saga's owner acts on it, or else a worker or the next resume."""
     await store.post(saga_id, encode_message(message))
     fleet.notify(saga_id)
     return await _look(store, saga_id)
 
 
 async def _go_on(store: Store, fleet: Fleet, saga_id: str) -> Outcome:
-    """Drive a saga on that has been told already, unless a live process does."""
+    """Drive a saga on that has received the message already, unless a live process drives it."""
     head = await store.head(saga_id)
     if fleet.find(saga_id) is None and head.owner_ttl_ms > 0 and not provably_dead(head.owner):
         return await _look(store, saga_id)
@@ -93,9 +94,9 @@ async def _look(store: Store, saga_id: str) -> Outcome:
 
 
 async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
-    """Post a message; if no other live process drives the saga, this one does, until it ends or rests.
+    """Post a message; if no other live process drives the saga, drive it here until it ends or rests.
 
-    Raises ``SagaNotFound``, and the refusal that fits the message if it was not heard or not taken in.
+    Raises ``SagaNotFound``, and the refusal that fits the message if it was not read or not accepted.
     """
     handle = await post(store, fleet, saga_id, message)
     present = fleet.find(saga_id)
@@ -107,7 +108,7 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
         try:
             outcome = await handle.wait()
             if not outcome.ended and encode_message(message) in await store.inbox(saga_id):
-                # It was just being given up, at its rest or because a session's agent had gone, and did not read this.
+                # It was just being released, at its rest or because a session's agent had gone, and this was not read.
                 outcome = await fleet.resume(saga_id).wait()
         except SagaOwned:  # a worker was faster, and reads it
             outcome = await _look(store, saga_id)
@@ -116,7 +117,7 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
 
 
 async def post(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Handle | None:
-    """Post a message and see to it that somebody reads it; None if that is another live process.
+    """Post a message and make sure that an owner reads it; None if that is another live process.
 
     Raises ``SagaNotFound``.
     """
@@ -131,14 +132,14 @@ async def post(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Ha
 
 
 async def _require_heard(store: Store, message: Message, outcome: Outcome) -> None:
-    """Whoever answers second must hear of it: the message was refused, or the saga ended without reading it."""
+    """Raise if the message was refused, or the saga ended without reading it: the second to answer must learn that."""
     refusal = _REFUSALS[message.kind]
     records = await read_records(store, outcome.saga_id)
     for record in records:
         if getattr(record, "message", "") == message.id:
             if isinstance(record, MessageRefused):
                 if repeats(records, message):
-                    return  # two said the same at the same time
+                    return  # two posted the same message at the same time
                 raise refusal(record.reason, hint="somebody else was faster: see `saga history`")
             return
     if outcome.ended:
@@ -148,18 +149,18 @@ async def _require_heard(store: Store, message: Message, outcome: Outcome) -> No
 
 
 async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) -> None:
-    """Have the saga that is forked give away what is taken, and undo the rest. A crash in between loses nothing."""
-    if fork.handover == "done":  # an earlier attempt died of it
+    """Have the forked saga transfer what is reused, and undo the rest. A crash in between loses nothing."""
+    if fork.handover == "done":  # an earlier attempt died here
         try:
             await fleet.resume(fork.of).wait()
         except SagaOwned:
-            return  # it goes on elsewhere; what is taken is given away
+            return  # it continues elsewhere; the effects that are reused have been transferred
     elif fork.handover == "due":
         message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
         try:
             await deliver(store, fleet, fork.of, message)
         except ForkRefused:
-            # An earlier attempt, which died, may have been heard in its place.
+            # An earlier attempt, which died, may have been read in its place.
             if not await forking.handed_over(fork):
                 raise
             return
@@ -172,7 +173,7 @@ async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) ->
 
 
 async def in_the_store(store: Store, handle: Handle) -> bool:
-    """Wait until a saga that somebody else submits here is journalled; False: it ended first, and its end says why."""
+    """Wait until a saga that another task submits here is journalled; False: it ended first, and its end says why."""
     pause_s = _LOOK_AGAIN_S[0]
     while True:
         try:
@@ -187,7 +188,7 @@ async def in_the_store(store: Store, handle: Handle) -> bool:
 
 
 async def settled(store: Store, saga_id: str) -> Outcome:
-    """Look at a saga's head until it has ended or rests; raises ``SagaNotFound``."""
+    """Read a saga's head until it has ended or rests; raises ``SagaNotFound``."""
     pause_s = _LOOK_AGAIN_S[0]
     while True:
         head = await store.head(saga_id)
@@ -198,7 +199,7 @@ async def settled(store: Store, saga_id: str) -> Outcome:
 
 
 async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaError]:
-    """Drive on every saga that can go on; an error stands in its saga's place.
+    """Resume every saga that can continue; an error stands in its saga's place.
 
     The sagas are looked up page by page, and some hundreds are resumed at a time.
     """
@@ -215,7 +216,7 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaErro
     try:
         async for head in _can_go_on(store, fleet):
             if head.saga_id in begun:
-                continue  # it has gone on from one status to another meanwhile
+                continue  # its status has changed meanwhile
             begun.add(head.saga_id)
             if len(tasks) >= _RESUME_AT_ONCE:
                 done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -239,14 +240,14 @@ async def _can_go_on(store: Store, fleet: Fleet) -> AsyncIterator[Head]:
         while at is not None:
             found, at = await store.page(status, at)
             if status == ESCALATED and not fleet.clock.heard and any(_due_ms(head) for head in found):
-                await fleet.lease()  # what is overdue is a question for the store's clock
+                await fleet.lease()  # only the store's clock tells what is overdue
             for head in found:
                 if status != ESCALATED or head.inbox or _overdue(head, fleet.clock.now_ms()):
                     yield head
 
 
 def _overdue(head: Head, now_ms: int) -> bool:
-    """Whether a saga that rests has an approval that has expired, people to remind, or a deadline that has passed."""
+    """Whether a resting saga has an expired approval, a due reminder, or a deadline that has passed."""
     due_ms = _due_ms(head)
     return due_ms is not None and due_ms <= now_ms
 

@@ -1,4 +1,4 @@
-"""Observers: somebody else's code, told of records that are durable. It runs in a thread and within a time limit."""
+"""Observers: user code that receives durable records. It runs in a thread and within a time limit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from saga_engine.ports import Observer
 
 _log = logging.getLogger("saga_engine")
 
-#: How long an observer may take for the records of one append before nobody waits for it any more.
+#: How long an observer may take for the records of one append before the engine stops waiting for it.
 OBSERVER_LIMIT_S: Final = 5.0
-#: Begins work in a thread that may be abandoned.
+#: Starts work in a thread that may be abandoned.
 InThread = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 
 
 class Observers:
-    """All observers of a process. Each is told of one append at a time, in the order of the journals."""
+    """All observers of a process. Each receives one append at a time, in the order of the journals."""
 
     def __init__(
         self, observers: Sequence[Observer], in_thread: InThread, *, limit_s: float = OBSERVER_LIMIT_S
@@ -31,13 +31,16 @@ class Observers:
         return bool(self._each)
 
     async def tell(self, saga_id: str, records: Sequence[AnyRecord]) -> None:
-        """Tell all of them, each within its time limit. Raises nothing of theirs."""
+        """Notify all of them, each within its time limit. Raises none of their exceptions."""
         for each in self._each:
             await each.tell(saga_id, records)
 
 
 class _Observed:
-    """One observer. While a call that overran its time still runs, it misses what happens: nobody waits twice."""
+    """One observer. While a call that timed out still runs, the observer misses records.
+
+    The engine does not wait twice.
+    """
 
     def __init__(self, observer: Observer, in_thread: InThread, limit_s: float) -> None:
         self._observer = observer
@@ -50,7 +53,7 @@ class _Observed:
 
     async def tell(self, saga_id: str, records: Sequence[AnyRecord]) -> None:
         async with self._turn:
-            # One that was left behind by a lost lease may still be within its time.
+            # One that a lost lease left behind may still be within its time.
             if self._running is not None and not self._late:
                 await self._ended()
             if self._late:

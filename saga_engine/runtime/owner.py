@@ -1,4 +1,4 @@
-"""Who owns a saga: a name that tells one process of one machine from all others, and whether it is provably dead."""
+"""Owners: names that distinguish one process of one machine from all others, and proofs that one is dead."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 class Owner(NamedTuple):
     """A process, as its lease names it.
 
-    ``host``, ``boot``, ``pidns`` and ``start`` pin down the process: a pid means something only within one boot and one
-    pid namespace, and is used again after its process has ended. ``nonce`` tells the leases of one process apart.
+    ``host``, ``boot``, ``pidns`` and ``start`` identify the process: a pid is unique only within one boot and one pid
+    namespace, and is reused after its process has ended. ``nonce`` distinguishes the leases of one process.
     """
 
     host: str
@@ -50,13 +50,14 @@ def parse(text: str) -> Owner | None:
 
 
 def provably_dead(text: str) -> bool:
-    """Whether the named process certainly runs no more. When in doubt, the answer is no: then its lease decides.
+    """Whether the named process certainly runs no more. In doubt the answer is no: then its lease counts.
 
-    Only the kernel's word counts: no process has that pid (``ESRCH``), or it is a zombie without a thread. What cannot
-    be seen is not dead: ``/proc`` may hide the processes of others (``hidepid``, systemd's ``ProtectProc``). A start
-    time that differs is no proof either, because each time namespace has its own; a pid that was used again is left to
-    the lease. The process must be of this host, this boot and this pid namespace. Machines that were cloned while they
-    ran share all three: a worker that relies on this answer looks as well whether the lease is still renewed.
+    Only the kernel's answer counts: no process has that pid (``ESRCH``), or it is a zombie without a thread. A process
+    that cannot be seen is not dead: ``/proc`` may hide the processes of others (``hidepid``, systemd's
+    ``ProtectProc``). A start time that differs is no proof either, because each time namespace has its own; a reused
+    pid is left to the lease. The process must be of this host, this boot and this pid namespace. Machines that were
+    cloned while they ran share all three: a worker that relies on this answer also checks whether the lease is still
+    renewed.
     """
     owner = parse(text)
     if owner is None or not owner.boot or not owner.pidns or owner.pid < 1:
@@ -68,7 +69,7 @@ def provably_dead(text: str) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        return False  # it runs, and is somebody else's
+        return False  # it runs, and belongs to another user
     return _is_zombie(owner.pid, owner.start)
 
 
@@ -96,7 +97,7 @@ def _start_time(pid: int) -> str | None:
 
 
 def _is_zombie(pid: int, start: str) -> bool:
-    """Whether this very process has ended, all its threads as well, and only waits for its parent to take note."""
+    """Whether this very process has ended with all its threads, and only waits for its parent."""
     try:
         threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
     except OSError:
@@ -109,6 +110,6 @@ def _stat(pid: int) -> tuple[str, str | None]:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return "", None
-    # The second field is the command in parentheses and may hold anything: count from behind it.
+    # The second field is the command in parentheses and may contain anything: count from its end.
     fields = text.rpartition(")")[2].split()
     return (fields[0], fields[19]) if len(fields) > 19 else ("", None)

@@ -1,8 +1,8 @@
-"""Sagas that this process owns and does not drive: they are given up as soon as the store can be told.
+"""Pending releases: sagas that this process owns and does not drive, until the store can be told.
 
-A saga is given up when its driver has ended in an outage or a defect. If the store does not hear of that, or if the
-answer is lost that would have made a saga ours, this process owes the store a word. Until it is said, the saga stands
-still, because its owner seems to live.
+A saga is released when its driver has ended in an outage or a defect. A release is pending if the store could not be
+told, or if the response was lost that would have made a saga ours. Until it is done the saga stands still, because its
+owner seems to be alive.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from saga_engine.ports import Store
 
 _log = logging.getLogger("saga_engine")
 
-#: How long, in seconds, a word to the store may take before it is owed.
+#: How long, in seconds, a request to the store may take before the release is pending.
 _PATIENCE_S = 1.0
-#: The epoch of a saga that may be ours: the answer that would say so was lost.
+#: The epoch of a saga that may be ours: the response that would say so was lost.
 _UNKNOWN = -1
-#: How often, in seconds, the store is told what is owed, until it hears.
+#: The interval, in seconds, at which pending releases are repeated.
 _AGAIN_S = 1.0
 
 
 class Debts:
-    """What is owed, by saga. ``owner`` tells who this process is; ``drives`` whether it drives a saga now."""
+    """Pending releases, by saga. ``owner`` returns this process's owner; ``drives`` whether it drives a saga now."""
 
     def __init__(self, store: Store, owner: Callable[[], str], drives: Callable[[str], bool]) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class Debts:
         return not (self._owed or self._unsure)
 
     async def give_up(self, saga_id: str, epoch: int, due_ms: int) -> None:
-        """Let others take a saga over at ``due_ms``; owed, if the store cannot be told now."""
+        """Release a saga that needs a worker at ``due_ms``; the release is pending if the store cannot be told now."""
         try:
             await asyncio.wait_for(self._store.release(saga_id, epoch, due_ms), _PATIENCE_S)
         except (SagaError, TimeoutError) as error:
@@ -50,40 +50,40 @@ class Debts:
             _log.info("saga %s could not be given up yet (%s)", saga_id, error)
 
     def owe(self, saga_id: str, epoch: int, due_ms: int) -> None:
-        """A saga that is ours is to be given up. Of what is owed of one saga, the latest epoch counts."""
+        """Add a pending release of a saga that is ours. The latest epoch of a saga counts."""
         known = self._owed.get(saga_id)
         if known is None or (known[0] != _UNKNOWN and known[0] <= epoch):
             self._owed[saga_id] = (epoch, due_ms)
         self._settle_soon()
 
     def owe_perhaps(self, saga_id: str, due_ms: int) -> None:
-        """A saga that may be ours, at an epoch that is not known, is to be given up if it is."""
+        """Add a pending release of a saga that may be ours, at an unknown epoch."""
         self._owed[saga_id] = (_UNKNOWN, due_ms)  # it covers every epoch that was known before
         self._settle_soon()
 
     def unsure(self) -> None:
-        """This process may own sagas that it does not know of: the end of its lease must have others look for them."""
+        """This process may own sagas that it does not know of: when its lease ends, others must search for them."""
         self._unsure = True
 
     def forgive(self) -> None:
-        """With the lease, its sagas became nobody's."""
+        """Drop all pending releases: when the lease ended, its sagas lost their owner."""
         self._owed.clear()
 
     async def settle(self) -> None:
-        """Give up what is owed. Raises ``StoreUnavailable`` or ``StoreRefused``; the rest is still owed then."""
+        """Do the pending releases. Raises ``StoreUnavailable`` or ``StoreRefused``; the rest is still pending then."""
         for saga_id, debt in list(self._owed.items()):
             epoch, due_ms = debt
             if epoch != _UNKNOWN:
                 await self._store.release(saga_id, epoch, due_ms)
             elif self._drives(saga_id):
-                continue  # what drives it may yet fail before it has found out at which epoch it is ours
+                continue  # its driver may still fail before it has learned at which epoch the saga is ours
             else:
                 await self._release_if_ours(saga_id, due_ms)
             if self._owed.get(saga_id) == debt:
                 del self._owed[saga_id]
 
     async def settle_at_the_end(self) -> None:
-        """One last try; what is still owed then is found by workers."""
+        """Try once more at the end; workers find what is still pending then."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -104,7 +104,7 @@ class Debts:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # the loop has been torn down under a saga: workers find it
+            return  # the loop was torn down under a saga: workers find it
         self._timer = loop.call_later(_AGAIN_S, self._settle_now)
 
     def _settle_now(self) -> None:

@@ -1,4 +1,4 @@
-"""Carries out effects. It does only what a journalled record orders, and only while the lease has time left."""
+"""Performs effects. It does only what a journalled record orders, and only while the lease has time left."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Performer:
         #: What this process can do beside calling tools.
         self.means = means_of(escalation, advisor, semantic)
         self.remind_ms = round(escalation.remind_s * 1000)
-        #: How many effects were begun: calls, undos, probes, alerts and questions to a model.
+        #: How many effects were started: calls, undos, probes, alerts and requests to a model.
         self.begun = 0
 
     def call(
@@ -99,7 +99,7 @@ class Performer:
         try:
             params = template.resolve(scope)
         except SecretMissing as error:
-            # Checked before the saga was taken on, so the variable was removed since; nothing has been called.
+            # Checked before the saga was taken over, so the variable was removed since; nothing has been called.
             return NotDone(ErrorInfo(error_code="secret_missing", message=error.message, suggestion=error.hint))
         refused = misfit(serving.spec, params)
         if refused is not None:
@@ -123,7 +123,7 @@ class Performer:
         return scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
 
     async def learn(self, state: State, records: Sequence[AnyRecord]) -> None:
-        """A person said that calls happened, and that is durable: whoever remembers results learns theirs."""
+        """An operator said that calls happened, and that is durable: de-duplication stores their results."""
         for record in records:
             if type(record) is not DecisionMade or record.decision != "happened":
                 continue
@@ -133,12 +133,12 @@ class Performer:
                 continue
             effect = CallTool(index, FORWARD, state.steps[index].forward.attempt)
             call = call_of(state, effect, FORWARD, serving.timeout_s, None)
-            # What identical calls have in common has markers in the place of secrets: their values are not needed.
+            # Identical calls share params with markers in place of secrets: their values are not needed.
             shown = serving.params.resolve(StateScope(state))
             await self._tools.learn(serving.tool, shown, record.output, call)
 
     async def alert(self, state: State, effect: Alert) -> ErrorInfo | None:
-        """Tell everybody about a question, all at once; None if all were told."""
+        """Notify all hooks about a question, concurrently; None if all succeeded."""
         question = question_of(state, effect)
         if question is None:
             return None  # answered in the meantime
@@ -153,12 +153,12 @@ class Performer:
         return await abandonable(advise(state, effect, self._advisor, self._tools, self.means))
 
     def judge_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
-        """The record of what a model answered."""
+        """The record of a model's answer."""
         return judge_advice(state, effect, advice, self._tools, self.means, now_ms)
 
 
 def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:
-    """What a process with these can do beside calling tools."""
+    """What a process with these parts can do beside calling tools."""
     return Means(bool(escalation.hooks or escalation.further), advisor is not None, semantic)
 
 

@@ -1,7 +1,7 @@
-"""What a model is told when it is asked for steps, and how its answer is checked before it is believed.
+"""Builds requests to a model for steps, and checks its answer.
 
-A model learns what happened, with outputs that are cut before it sees them, and which tools it may use; never an
-idempotency key, never a secret.
+A request contains what happened, with outputs cut to size, and the tools that the model may use. It never contains an
+idempotency key or a secret.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _words_of_advisor(local: Mapping[str, Any]) -> str:
 async def advise(
     state: State, effect: AskPlanner, advisor: Advisor, catalog: ToolCatalog, means: Means
 ) -> Advice | ErrorInfo:
-    """Ask for steps; what the model's answers are wrong about goes back to it, as often as the advisor allows."""
+    """Ask for steps; problems of an answer go back to the model, as often as the advisor allows."""
 
     def check(steps: Sequence[Mapping[str, Any]]) -> Sequence[Problem]:
         assert state.growth is not None, "a saga is driven only with its plan at hand"
@@ -64,7 +64,7 @@ async def advise(
 
 
 def _used(error: SagaError, advisor: Advisor) -> Written | None:
-    """What a question that came to nothing used, where the error tells."""
+    """The usage of a request that failed, if the error has it."""
     usage = error.context.get("usage")
     if not isinstance(usage, Mapping):
         return None
@@ -133,7 +133,7 @@ def _past(state: State, index: int, mask: Mask | None) -> PastStep:
 
 
 def _without(value: Any, keys: re.Pattern[str]) -> Any:
-    """A value with a marker in the place of each idempotency key of the saga: a model needs to know of none."""
+    """A value with a marker in place of each idempotency key of the saga: a model must not see any."""
     if isinstance(value, str):
         return keys.sub("$key", value) if ":" in value else value
     if isinstance(value, Mapping):

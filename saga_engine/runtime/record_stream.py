@@ -1,4 +1,4 @@
-"""A saga's records as they become durable, whoever drives it."""
+"""A saga's records as they become durable, in whatever process it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.ports import Store
 from saga_engine.runtime.journal import at_hand, read_records
 
-#: How often the journal is looked at: soon after something came, then less often. In seconds.
+#: The intervals, in seconds, at which the journal is read: soon after something came, then longer.
 LOOK_FIRST_S: Final = 0.05
 LOOK_MOST_S: Final = 1.0
 
@@ -21,7 +21,7 @@ LOOK_MOST_S: Final = 1.0
 async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[str, Any]]:
     """The records from ``since`` on as plain JSON, each with its ``seq``, until the saga has ended.
 
-    Large values show as references. Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
+    Large values appear as references. Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``.
     """
     known, pause_s = since, LOOK_FIRST_S
     reader: Reader | None = None
@@ -29,7 +29,7 @@ async def follow(store: Store, saga_id: str, since: int) -> AsyncIterator[dict[s
         head = await store.head(saga_id)
         if head.length > known:
             if reader is None:
-                # What is sensitive stands at the beginning, whatever part of the journal is asked for.
+                # The first record lists what is sensitive, whatever part of the journal is requested.
                 reader = Reader()
                 before = await read_records(store, saga_id, whole=False)
                 reader.feed(await at_hand(store, saga_id, before) if is_sensitive(before) else before)

@@ -1,4 +1,4 @@
-"""Where a saga stands, and a handle to wait for it."""
+"""The state of a saga, and a handle to wait for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from saga_engine.runtime.step_results import Failure, Steps, failure_of
 
 
 class Outcome:
-    """Where a saga stands. The details are put together when they are first asked for: many want only ``status``.
+    """The state of a saga. The details are assembled on first use: many callers want only ``status``.
 
-    What ``run``, ``wait`` and ``resume`` return has its outputs whole. In what ``show`` returns without ``full``, those
+    Outputs are whole in what ``run``, ``wait`` and ``resume`` return. In what ``show`` returns without ``full``, those
     over 31 KiB are in their cut form, with ``output_ref`` (``digest``, ``bytes``) beside them.
     """
 
@@ -75,7 +75,7 @@ class Outcome:
         """The whole output of a step, None if it has none.
 
         Raises ``StepUnknown`` (a ``KeyError``) if there is no such step, ``OutputNotFetched`` (a ``LookupError``) if
-        only the cut form of its output is here: a program must not take that for the value.
+        only the cut form of its output is available: a program must not use that as the value.
         """
         return self.steps.by_id(step_id).output
 
@@ -90,7 +90,7 @@ class Handle:
     __slots__ = ("_begin", "_known", "saga_id")
 
     def __init__(self, saga_id: str, future: asyncio.Future[Outcome] | Callable[[], asyncio.Future[Outcome]]) -> None:
-        """``future`` has the saga's end; a function makes it when somebody first asks, because watching costs."""
+        """``future`` has the saga's end; a function creates it on first use, because watching costs."""
         self.saga_id = saga_id
         self._begin = future if callable(future) else None
         self._known = None if callable(future) else future
@@ -103,7 +103,7 @@ class Handle:
         return self._known
 
     async def wait(self) -> Outcome:
-        """Until the saga ends or needs a person. Cancelling the wait leaves the saga running.
+        """Wait until the saga ends or needs an operator. Cancelling the wait leaves the saga running.
 
         Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost``, ``SagaOwned``
         or ``EventLoopMismatch``.
@@ -111,7 +111,7 @@ class Handle:
         if self._future.done():
             return self._future.result()
         require_loop(self._future.get_loop(), "handle")
-        # A future of its own for each waiter: cancelling the wait must not touch the saga, nor the other waiters.
+        # A separate future for each waiter: cancelling the wait must not affect the saga, nor the other waiters.
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         ended = partial(pass_on, waiter)
         self._future.add_done_callback(ended)
@@ -119,7 +119,7 @@ class Handle:
             return await waiter
         finally:
             if not self._future.done():
-                self._future.remove_done_callback(ended)  # one who looks in again and again leaves nothing behind
+                self._future.remove_done_callback(ended)  # a caller that polls leaves nothing behind
 
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once ``wait`` would return at once."""

@@ -11,10 +11,10 @@ _T = TypeVar("_T")
 
 
 def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
-    """The one bridge from synchronous code: run ``work`` to its end and return its result.
+    """Run ``work`` to its end from synchronous code and return its result.
 
-    Where an event loop already runs in this thread (a notebook, an async agent), the work gets a loop in a thread of
-    its own.
+    If an event loop already runs in this thread (a notebook, an async agent), the work runs in the loop of a new
+    thread.
     """
     try:
         asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""One saga as the fleet keeps it: awake with a task, or asleep with an alarm."""
+"""One saga of the supervisor: awake with a task, or asleep with an alarm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saga_engine.runtime.result import Outcome
 
 
 class Running:
-    """A saga of this process: its driver of the moment, and those who wait for it."""
+    """A saga of this process: its current driver and its waiters."""
 
     __slots__ = (
         "alarm",
@@ -31,7 +31,7 @@ class Running:
 
     def __init__(self, digest: str, link: Link | None = None, *, queued: bool = False) -> None:
         self.digest = digest
-        #: It came from the queue and nobody waits for it here: where it need not stay it goes back there.
+        #: It came from the queue and has no waiter here: if it need not stay, it returns there.
         self.queued = queued
         #: To the agent of a session.
         self.link = link
@@ -41,25 +41,25 @@ class Running:
         self.task: asyncio.Task[None] | None = None
         self.alarm: asyncio.TimerHandle | None = None
         self.context: Context | None = None
-        #: It has been woken, and its task has not begun yet.
+        #: It has been woken, and its task has not started yet.
         self.waking = False
         self.lost = False
-        #: It is only being put into the queue.
+        #: It is only being queued.
         self.detached = False
         #: A driver of it has run here.
         self.begun = False
-        #: Why it had to be taken up again from its journal here, if that is known.
+        #: Why it had to be taken over again from its journal here, if that is known.
         self.reason = ""
-        #: Resolved when the saga is in the store, for a submission that waits for no more than that.
+        #: Resolved when the saga is in the store, for a submission that waits only for that.
         self.journalled: asyncio.Future[None] | None = None
 
     async def created(self) -> None:
-        """Until a saga that is only being put into the queue is there, or could not be."""
+        """Wait until a saga that is only being queued is in the queue, or could not be."""
         assert self.task is not None
         await asyncio.wait([self.task])
 
     def stay(self) -> None:
-        """Somebody waits for it here now: it stays until it ends or rests."""
+        """A caller waits for it here now: it stays until it ends or rests."""
         self.queued = False
         if self.driver is not None:
             self.driver.stay()

@@ -1,8 +1,8 @@
-"""Sessions: an agent that has no plan in advance calls its tools one by one, and gets the safety of a saga.
+"""Sessions: an agent without a plan calls its tools one by one, and gets the safety of a saga.
 
-Each call is a step of a growing saga: journalled before it is made, with a key of its own, guarded, traced, and undone
-in reverse when the session fails. After a crash the agent runs again with the same id: a call that stands at the same
-position with the same tool and params returns what is recorded, with no call to the outside.
+Each call is a step of a growing saga: journalled before it is made, with its own key, guarded, traced, and undone in
+reverse when the session fails. After a crash the agent runs again with the same id. A call at the same position with
+the same tool and params then returns the recorded outcome, without an external call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Diverging = Literal["strict", "continue", "rollback"]
 DIVERGING: Final = ("strict", "continue", "rollback")
 
 
-#: What ends an agent's life, or keeps it from going on, and says nothing about its work: the session stays open.
+#: Errors that stop an agent and say nothing about its work: the session stays open.
 _LEAVES_OPEN: Final = (
     Interrupted,
     JournalConflict,
@@ -67,26 +67,26 @@ _LEAVES_OPEN: Final = (
 
 
 class Savepoint(NamedTuple):
-    """A place in a session to roll back to: how many calls the agent had made."""
+    """A place in a session to return to: how many calls the agent had made."""
 
     calls: int
 
 
 @of_one_loop
 class Session:
-    """One agent's session; made by ``Coordinator.session``.
+    """One agent's session; created by ``Coordinator.session``.
 
-    Leaving its block completes it; an exception, or ``rollback()``, undoes in reverse what it did.
+    Leaving its block completes it; an exception, or ``rollback()``, undoes its calls in reverse.
     """
 
     def __init__(self, saga_id: str, catalog: ToolCatalog, *, diverging: Diverging) -> None:
         if diverging not in DIVERGING:
             raise SettingInvalid(f"on_divergence={diverging!r} has no meaning", hint=", ".join(DIVERGING))
         self.saga_id = saga_id
-        #: What a resumed agent did otherwise than before, in words.
+        #: How a resumed agent diverged, in words.
         self.divergence: str | None = None
         self.link = Link(self._on_durable, self._on_driver)
-        #: How a message reaches the session when nobody drives it.
+        #: How a message reaches the session when no process drives it.
         self.deliver: Callable[[Message], Awaitable[Outcome]] | None = None
         #: The tools that can be called.
         self.catalog = catalog
@@ -95,18 +95,18 @@ class Session:
         self._state: State | None = None
         self._calls = 0  # the number of the agent's last call in this life; it is the key of its step
         self._begun = False  # and durable
-        self._live = False  # apart from what was recorded
+        self._live = False  # diverged from what was recorded
         self._complete = False  # before this life began
-        self._turned_away: SessionDiverged | None = None  # there is no going on after it in this life
-        # What was recorded of another life: after how many calls which of them were rolled back.
+        self._turned_away: SessionDiverged | None = None  # it cannot continue after this in this life
+        # Recorded in another life: after how many calls which of them were rolled back.
         self._rollbacks: list[tuple[int, frozenset[str]]] = []
         self._repeated: set[str] = set()  # those of them that this life has rolled back as well
-        # What the agent wants recorded and is not durable; asked for again if it is lost with a lease.
+        # What the agent wants recorded and is not durable; requested again if it is lost with a lease.
         self._wanted: dict[int, r.CallAdded] = {}
         self._rolling: list[str] = []
         self._closing: tuple[str, str] | None = None
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}  # by the call that they wait for; "": for anything
-        # What is known to be durable: calls that are settled, that are undone, and that a person is asked about.
+        # What is known to be durable: calls that are settled, that are undone, and that an operator is asked about.
         self._settled: set[str] = set()
         self._undone: set[str] = set()
         self._asked: set[str] = set()
@@ -114,7 +114,7 @@ class Session:
         self._latest: dict[int, None] | None = None
 
     def recall(self, records: Sequence[r.AnyRecord]) -> None:
-        """Be told what is in the journal, before the session begins: where an agent rolled back is in no state."""
+        """Receive the journal before the session starts: no state contains where an agent rolled back."""
         made = 0
         for record in records:
             if isinstance(record, r.CallAdded):
@@ -123,12 +123,12 @@ class Session:
                 self._rollbacks.append((made, frozenset(record.steps)))
 
     def repeat(self, state: State) -> None:
-        """Be told that the session is complete: calls are answered from ``state``, and none can be added."""
+        """The session is complete: calls are answered from ``state``, and none can be added."""
         self._complete = self._begun = True
         self._on_driver(state)
 
     async def begin(self, handle: Handle) -> None:
-        """Wait until somebody drives the saga. Raises what keeps it from that, ``SessionEnded``, ``NeedsPerson``."""
+        """Wait until the saga has a driver. Raises what prevents that, ``SessionEnded``, ``NeedsPerson``."""
         self._handle = handle
         handle.when_done(self._wake)
         while not self._begun:
@@ -149,8 +149,8 @@ class Session:
     ) -> Any:
         """Call a tool and return its output; ``params`` and keyword arguments are its params.
 
-        ``undo``: how it is taken back; left out, the tool's registered undo. ``irreversible``: it writes, has no undo,
-        and that is meant. Raises ``CallFailed`` (not done), ``CallBlocked`` (the policy), ``NeedsPerson``,
+        ``undo``: its undo; by default the tool's registered one. ``irreversible``: the tool writes and has no undo,
+        deliberately. Raises ``CallFailed`` (not done), ``CallBlocked`` (the policy), ``NeedsPerson``,
         ``SessionDiverged``, ``SessionEnded``, ``ToolMissing`` or ``ValueNotJson``.
         """
         record = call_record(
@@ -185,10 +185,12 @@ class Session:
         return Savepoint(self._calls)
 
     async def rollback(self, to: Savepoint | None = None) -> Outcome | None:
-        """Undo, in reverse, everything since the savepoint, and go on; without one everything, which ends the session.
+        """Undo, in reverse, everything since the savepoint, and continue.
 
-        Raises ``NeedsPerson`` if an undo fails for good, ``SessionDiverged``, ``SessionEnded``, and ``RuntimeError`` if
-        calls are in flight.
+        Without one everything, which ends the session.
+
+        Raises ``NeedsPerson`` if an undo fails permanently, ``SessionDiverged``, ``SessionEnded``, and ``RuntimeError``
+        if calls are in flight.
         """
         state = self._here()
         if to is None:
@@ -198,7 +200,7 @@ class Session:
             self._require_unasked(waits)
             raise RuntimeError(f"call {waits[0]} is in flight: await it before rolling back")
         await self._repeat_rollback(to)
-        while self._here().undo_open:  # a rollback that another life began
+        while self._here().undo_open:  # a rollback that another life started
             self._require_unasked(self._asked)
             await self._changes()
         state = self._here()
@@ -217,7 +219,8 @@ class Session:
     async def close(self, *, reason: str = "", note: str = "") -> Outcome:
         """End the session: it is complete, or with a ``reason`` everything it did is undone.
 
-        A session that rests over a question hears of the reason by a message, and is undone when that is answered.
+        A session that rests over a question receives the reason as a message, and is undone when the question is
+        answered.
         """
         if self._handle is None:
             raise SessionEnded(f"session {self.saga_id} has not begun")
@@ -254,13 +257,13 @@ class Session:
 
     @property
     def given_up(self) -> bool:
-        """Whether the agent itself had everything undone."""
+        """Whether the agent itself undid everything."""
         return self._closing is not None and self._closing[0] == "rolled-back"
 
     # --- what a call is ------------------------------------------------------------------------------------------
 
     def _add_next(self, state: State, now: int) -> r.AnyRecord | None:
-        """The next call as it is recorded, in the order of their making, even after some were lost with a lease."""
+        """The next call as it is recorded, in the order of their creation, even after some were lost with a lease."""
         number = len(state.plan.steps) + 1
         record = self._wanted.get(number)
         if record is None:
@@ -273,7 +276,7 @@ class Session:
         self.link.request(lambda state, now: roll_back(state, chosen, now))
 
     def _latest_of(self, state: State) -> list[int]:
-        """The calls that are known to have happened last and that stand, but for those before another of these."""
+        """The calls that are known to have happened last and that stand, without those before another of these."""
         if self._latest is None:
             self._latest = {}
             known = (
@@ -286,7 +289,7 @@ class Session:
         return sorted(self._latest)
 
     def _happened(self, compiled: CompiledStep) -> None:
-        """A call is the latest of all. The earliest are let go: what comes after a later one comes after them, too."""
+        """A call is the latest of all. The earliest are dropped: what comes after a later one comes after them, too."""
         latest = self._latest
         assert latest is not None
         for before in compiled.deps:
@@ -296,7 +299,7 @@ class Session:
             del latest[next(iter(latest))]
 
     async def _number(self, record: r.CallAdded) -> None:
-        """Count the call: its place is settled when it is made. Raises ``SessionDiverged``."""
+        """Number the call: its position is fixed when it is made. Raises ``SessionDiverged``."""
         if self._turned_away is not None:
             raise self._turned_away
         state = self._here()
@@ -316,7 +319,7 @@ class Session:
         self._calls = len(state.plan.steps) + 1
 
     async def _repeat_rollback(self, to: Savepoint) -> None:
-        """See whether a rollback at this place is what is recorded. Raises ``SessionDiverged``."""
+        """Check whether a rollback at this place is the recorded one. Raises ``SessionDiverged``."""
         if self._turned_away is not None:
             raise self._turned_away
         if self._live:
@@ -324,7 +327,7 @@ class Session:
         state = self._here()
         since = {str(number) for number in range(to.calls + 1, self._calls + 1)}
         undoable = {key for key, index in state.plan.by_key.items() if _has_undo(state, index)}
-        # What it would undo, had nothing of it been undone before; a rollback of nothing is none.
+        # What it would undo, had nothing of it been undone before; an empty rollback counts as none.
         wanted = (since & undoable) - self._repeated
         while self._rollbacks and self._rollbacks[0][0] == self._calls and self._rollbacks[0][1] & undoable <= since:
             self._repeated |= self._rollbacks.pop(0)[1]
@@ -335,7 +338,10 @@ class Session:
             self._calls = len(state.plan.steps)
 
     async def _diverge(self, why: str) -> None:
-        """Do as the policy says. After ``continue`` the agent is apart from what was recorded, and comes after it."""
+        """Apply the divergence policy.
+
+        After ``continue`` the agent has left the recorded calls, and comes after them.
+        """
         self.divergence = why
         if self._diverging == "continue":
             self._live = True
@@ -363,7 +369,7 @@ class Session:
     # --- waiting -------------------------------------------------------------------------------------------------
 
     async def _result(self, key: str, record: r.CallAdded) -> Any:
-        """What came of a call, once that is durable."""
+        """The outcome of a call, once it is durable."""
         while True:
             state = self._here()
             index = state.plan.by_key.get(key)
@@ -381,7 +387,7 @@ class Session:
             await self._changes(key)
 
     def _require_unasked(self, keys: Iterable[str]) -> None:
-        """Raises ``NeedsPerson`` if a person is asked about one of these calls."""
+        """Raises ``NeedsPerson`` if an operator is asked about one of these calls."""
         asked = next((key for key in keys if key in self._asked), None)
         if asked is not None:
             state = self._here()
@@ -390,7 +396,7 @@ class Session:
             raise needs_person(self.saga_id, asked, kind)
 
     async def _changes(self, key: str = "") -> None:
-        """Until something more is durable, of one call if it is given. Raises what ended the saga."""
+        """Wait until something more is durable, of one call if it is given. Raises what ended the saga."""
         handle = self._handle
         assert handle is not None
         if not handle.done():
@@ -401,7 +407,7 @@ class Session:
             raise self.ended(await handle.wait())
 
     async def people_told(self) -> None:
-        """Until the session rests, if a person is asked; but no longer than people may take to be told."""
+        """Wait until the session rests, if an operator is asked; but no longer than notifications may take."""
         handle = self._handle
         if self._asked and handle is not None and not handle.done():
             rests = asyncio.ensure_future(handle.wait())
@@ -431,7 +437,7 @@ class Session:
     # --- what the driver tells -----------------------------------------------------------------------------------
 
     def _on_driver(self, state: State) -> None:
-        """Somebody drives the saga from its journal: what its state holds now is durable."""
+        """A driver has folded the journal: what its state holds now is durable."""
         self._state = state
         steps = zip(state.plan.steps, state.steps, strict=True)
         known = [(compiled.key, step) for compiled, step in steps]
@@ -469,7 +475,7 @@ class Session:
         self._wake({"", *(str(getattr(record, "step", "")) for record in records)})
 
     def _answered(self, key: str, direction: str) -> None:
-        """A person's answer may settle a call without another record."""
+        """An operator's answer may settle a call without another record."""
         state = self._here()
         step = state.steps[state.plan.by_key[key]]
         if direction == COMPENSATE and step.status == t.RESOLVED:
@@ -478,7 +484,7 @@ class Session:
             self._settle(key)
 
     def _settle(self, key: str) -> None:
-        """It is durable what came of a call."""
+        """The outcome of a call is durable."""
         self._settled.add(key)
         state = self._here()
         compiled = state.plan.steps[state.plan.by_key[key]]
@@ -486,7 +492,7 @@ class Session:
             self._happened(compiled)
 
     def _wake(self, keys: Iterable[str] | None = None) -> None:
-        """Something is durable of these calls; left out, of any. To wake all for each would cost a wave's square."""
+        """Something is durable of these calls; by default, of any. Waking all for each would cost a wave's square."""
         for key in [*self._waiters] if keys is None else keys:
             for waiter in self._waiters.pop(key, ()):
                 if not waiter.done():
@@ -507,7 +513,7 @@ def _to_undo(state: State, index: int) -> bool:
 
 
 def _leaves_open(error: BaseException) -> bool:
-    """Whether it says nothing about the agent's work; a group of errors does not if none in it does."""
+    """Whether the error says nothing about the agent's work; a group of errors does not if none in it does."""
     if isinstance(error, BaseExceptionGroup):
         return all(_leaves_open(inner) for inner in error.exceptions)
     return isinstance(error, _LEAVES_OPEN)
@@ -517,7 +523,7 @@ def _leaves_open(error: BaseException) -> bool:
 async def opened(
     session: Session, begin: Callable[[Session, Mapping[str, Any]], Awaitable[Handle]], body: Mapping[str, Any]
 ) -> AsyncIterator[Session]:
-    """The session for the length of a block: completed at its end, undone if an exception leaves it."""
+    """The session for the duration of a block: completed at its end, undone if an exception leaves it."""
     name = session.saga_id
     try:
         await session.begin(await begin(session, body))

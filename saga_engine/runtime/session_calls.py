@@ -1,4 +1,4 @@
-"""What an agent asks for in a session, as it is recorded, and what it is told of a call that came to nothing."""
+"""Calls of an agent in a session: how they are recorded, and the errors of those that failed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from saga_engine.plan.values import cut, digest, json_path, plain
 
 
 class Undo(NamedTuple):
-    """How a call is taken back: a tool, and its params.
+    """The undo of a call: a tool and its params.
 
-    In the params a whole text that is ``$output`` with a path, such as ``"$output.order_id"``, is the call's own
+    In the params, a text that consists of ``$output`` and a path, such as ``"$output.order_id"``, is the call's own
     output, and ``"$key"`` its idempotency key.
     """
 
@@ -29,7 +29,7 @@ class Undo(NamedTuple):
 
 
 def refusal(state: State, index: int) -> CallFailed:
-    """What the agent is told of a call that was not done, or not allowed."""
+    """The exception for a call that was not done, or not allowed."""
     error = state.steps[index].forward.error or ErrorInfo("tool_error", "it was not done")
     tool = state.acting(index).tool
     kind = CallBlocked if state.steps[index].status == t.BLOCKED else CallFailed
@@ -44,7 +44,7 @@ def refusal(state: State, index: int) -> CallFailed:
 
 
 def needs_person(saga_id: str, key: str, kind: str) -> NeedsPerson:
-    """What the agent is told when only a person can go on; ``kind`` is the question's."""
+    """The exception for a call that only an operator can settle; ``kind`` is the question's."""
     return NeedsPerson(
         f"session {saga_id} waits for a person: {kind} about call {key}",
         hint=f"answer with `saga resolve {saga_id} {key} …`, then run the agent again with the same id",
@@ -63,7 +63,7 @@ def call_record(
     irreversible: bool,
     timeout_s: float | None,
 ) -> r.CallAdded:
-    """A call as it is recorded, but for its place. Raises ``ToolMissing``, ``PlanInvalid``, ``ValueNotJson``."""
+    """The record of a call, without its position. Raises ``ToolMissing``, ``PlanInvalid``, ``ValueNotJson``."""
     spec = catalog.spec(name)
     if spec is None:
         raise ToolMissing(f"no tool is called {name!r} here", hint="register it with the coordinator", tool=name)
@@ -102,7 +102,7 @@ def call_record(
         tool_digest=spec.digest,
         sensitive={each.name: list(each.sensitive) for each in (spec, undo_spec) if each and each.sensitive},
     )
-    # Compiled once for its faults: a path in the undo's params that is none must not be recorded.
+    # Compiled once to find faults: an invalid path in the undo's params must not be recorded.
     Growth.call_of(made, 0, {}, catalog)
     return made
 
@@ -119,12 +119,12 @@ def _undo_of(undo: Any, spec: ToolSpec) -> tuple[str | None, dict[str, Any] | No
 
 
 def name_of(tool: Any) -> str:
-    """The name of a tool that is given by name, or as its function."""
+    """The name of a tool that is given by name or as its function."""
     return tool if isinstance(tool, str) else str(getattr(tool, "name", "") or getattr(tool, "__name__", repr(tool)))
 
 
 def difference(state: State, key: str, record: r.CallAdded) -> str | None:
-    """What the agent does otherwise than what is recorded at the same position."""
+    """How the agent's call differs from the recorded one at the same position, in words."""
     step = state.plan.steps[state.plan.by_key[key]]
     if step.tool != record.tool:
         return f"it called {step.tool} before, and now {record.tool}"

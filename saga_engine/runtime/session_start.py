@@ -1,4 +1,4 @@
-"""How a session begins, or goes on after its agent has crashed."""
+"""How a session starts, or continues after its agent has crashed."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from saga_engine.runtime.result import Handle, Outcome
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.supervisor import Fleet
 
-#: All sessions begin alike: what an agent does is not known in advance.
+#: All sessions start alike: an agent's calls are not known in advance.
 _DIGEST: Final = digest(["saga-session/1"])
 
 
 async def session_handle(
     store: Store, fleet: Fleet, tools: ToolCatalog, session: Session, body: Mapping[str, Any]
 ) -> Handle:
-    """The saga of a session: a new one with ``body`` for its plan, or the one that its agent had begun or completed.
+    """The saga of a session: a new one with ``body`` as its plan, or the one that its agent had started or completed.
 
-    Raises ``SagaExists`` (the id is a saga's with a plan) and ``SagaOwned``.
+    Raises ``SagaExists`` (the id belongs to a saga with a plan) and ``SagaOwned``.
     """
     name = session.saga_id
     session.deliver = partial(deliver, store, fleet, name)
     try:
         records = await read_records(store, name)
     except SagaNotFound:
-        if fleet.find(name) is not None:  # another agent has just begun it, and it is not journalled yet
+        if fleet.find(name) is not None:  # another agent has just started it, and it is not journalled yet
             return fleet.resume(name, session.link)
         plan = load_plan(body, session=True)
         started = SagaStarted(
@@ -58,7 +58,7 @@ async def session_handle(
         raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
     session.recall(records)
     if isinstance(records[-1], SagaCompleted):
-        # A job that is delivered once more: what was done is answered from the journal, and nothing is driven.
+        # A job that is delivered again: the journal answers its calls, and nothing is driven.
         state = state_of(records, tools)
         ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         ended.set_result(Outcome(state))

@@ -1,4 +1,4 @@
-"""What a saga's outcome says of its steps, typed: for programs, and for the editors of those who write them."""
+"""The steps of a saga's result, typed: for programs, and for editors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ _MAX_NAMED: Final = 20
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """A step's call in one direction. Times are Unix milliseconds of the store's clock.
 
-    ``params`` are in the form in which people see them: cut, with markers for secrets; None where a binding has no
-    value. ``idempotency_key`` is None until the first attempt. ``traceback``: where the tool raised what nobody
-    foresaw.
+    ``params`` are in the form of views: cut, with markers for secrets; None where a binding has no value.
+    ``idempotency_key`` is None until the first attempt. ``traceback``: where the tool raised an unforeseen exception.
     """
 
     step_id: int | str
@@ -34,13 +33,13 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     next_try_ms: int | None = None
     traceback: str | None = None
-    #: The output as the body of the outcome has it; ``Outcome.output`` refuses the cut form.
+    #: The output as in the body of the outcome; ``Outcome.output`` refuses the cut form.
     shown: Any = None
     cut: bool = False
 
     @property
     def output(self) -> Any:
-        """The output, None if there is none. Raises ``OutputNotFetched`` if only its cut form is here."""
+        """The output, None if there is none. Raises ``OutputNotFetched`` if only its cut form is available."""
         if self.cut:
             raise OutputNotFetched(
                 f"the output of step {self.step_id} was not fetched", hint="use show(..., full=True)"
@@ -56,12 +55,12 @@ class StepResult(CallResult, frozen=True, kw_only=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether it happened and stands."""
+        """Whether its call happened and its effect remains."""
         return self.status == "SUCCEEDED"
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a saga did not simply complete. ``step_id`` is None where that is not about one step."""
+    """Why a saga did not simply complete. ``step_id`` is None where that concerns no single step."""
 
     code: str
     step_id: int | str | None = None

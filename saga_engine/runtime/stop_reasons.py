@@ -1,4 +1,4 @@
-"""Why a saga is not driven here (any more), in words."""
+"""The reasons why a saga is not driven here (any more), in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def other_plan(saga_id: str) -> SagaExists:
 
 
 def interrupted(saga_id: str) -> Interrupted:
-    """The error of whoever waits for a saga that this process stops driving before its end."""
+    """The error for callers that wait for a saga that this process stops driving before its end."""
     return Interrupted(
         f"saga {saga_id} was interrupted; it stands as its journal says",
         hint=f"saga resume {saga_id}",
@@ -24,7 +24,7 @@ def interrupted(saga_id: str) -> Interrupted:
 
 
 def lost(saga_id: str) -> LeaseLost:
-    """The error of whoever waits for a saga that this process may not write any more."""
+    """The error for callers that wait for a saga that this process may not write any more."""
     return LeaseLost(
         f"the lease of saga {saga_id} was lost; this process stopped before the next effect",
         hint=f"saga resume {saga_id}",

@@ -1,7 +1,7 @@
 """The sagas of this process: one lease, one writer, and a driver for each saga.
 
-A saga comes here as a new plan or from its journal, is driven to its end or rest, and is taken up again from its
-journal when the lease was lost under it. Whoever waits for it gets its end, or the error that stopped it.
+A saga enters as a new plan or from its journal, is driven until it ends or rests, and is taken over again from its
+journal when its lease was lost. Its waiters get its end, or the error that stopped it.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine")
 
-#: How often a saga is taken up again after the lease was lost under it.
+#: How often a saga is taken over again after its lease was lost.
 _MAX_TAKE_UPS = 3
-#: A saga from the queue that waits for a timer for longer than this does not wait in memory.
+#: A saga from the queue does not wait in memory for a timer that is further away than this.
 _REST_MS = 2_000
-#: When, in seconds, a saga that rests is woken again if the store was away.
+#: When, in seconds, a resting saga is woken again if the store was unavailable.
 _WAKE_AGAIN_S = 5.0
-#: What becomes of a saga here; None: it sleeps.
+#: The end of a saga here; None: it sleeps.
 Work = Coroutine[Any, Any, Outcome | None]
 
 
 class Fleet:
     """All sagas that this process drives.
 
-    ``keep_ms``: how long finished sagas are kept. ``room``: how many sagas of a partition may wait for a worker, 0: any
-    number. ``on_wait(saga_id, owner, seconds)`` is told when a take-over has to wait.
+    ``keep_ms``: how long finished sagas are kept. ``room``: how many sagas of a partition may wait for a worker, 0:
+    unlimited. ``on_wait(saga_id, owner, seconds)`` is called when a take-over has to wait.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Fleet:
             self._rouse(saga_id)
 
     async def close(self) -> None:
-        """Start nothing more, await and journal the calls in flight, give the sagas up, end the lease."""
+        """Start nothing more, await and journal the calls in flight, release the sagas, end the lease."""
         self.stop()
         tasks = [saga.task for saga in self._running.values() if saga.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -154,7 +154,7 @@ class Fleet:
         return self._running.get(saga_id)
 
     def notify(self, saga_id: str) -> None:
-        """There is mail for a saga; nothing happens if another process drives it."""
+        """A saga has messages; nothing happens if another process drives it."""
         saga = self._running.get(saga_id)
         if saga is not None and saga.driver is not None:
             saga.driver.notify()
@@ -170,7 +170,7 @@ class Fleet:
         link: Link | None = None,
         taken: Sequence[StepTakenOver] = (),
     ) -> Handle:
-        """A new saga; with ``detach`` it is journalled and left to others. Raises ``SecretMissing``.
+        """Start a new saga; with ``detach`` journal it and leave it to others. Raises ``SecretMissing``.
 
         Nothing is awaited here, so two submissions of one id in this process meet in ``find``.
         """
@@ -183,7 +183,7 @@ class Fleet:
         return self._take_on(started.saga_id, saga, work)
 
     def resume(self, saga_id: str, link: Link | None = None) -> Handle:
-        """A saga from its journal; with a ``link`` for the agent of a session. Raises ``SagaOwned``."""
+        """Resume a saga from its journal; with a ``link`` for the agent of a session. Raises ``SagaOwned``."""
         self._still_open()
         present = self._running.get(saga_id)
         saga = Running("", link)
@@ -197,9 +197,12 @@ class Fleet:
         return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, ()))
 
     def adopt(self, taken: Taken, owner: str) -> Handle:
-        """A saga that ``owner``, the lease of this process, has taken from the queue; it goes back if it need not stay.
+        """Drive a saga that ``owner``, the lease of this process, has taken from the queue.
 
-        The handle's outcome may be one that only waits for a timer. Raises ``Interrupted``: the saga then goes back.
+        It returns there if it need not stay.
+
+        The handle's result may be one that only waits for a timer. Raises ``Interrupted``: the saga then returns to the
+        queue.
         """
         if self.closing:
             self.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
@@ -215,11 +218,14 @@ class Fleet:
         return (await self._open_lease()).lease
 
     async def verify_store(self) -> None:
-        """Whether the store still keeps what it is asked to. Raises ``StoreTooWeak`` and ``StoreUnavailable``."""
+        """Verify that the store still keeps the configured durability.
+
+        Raises ``StoreTooWeak`` and ``StoreUnavailable``.
+        """
         await self._store.verify()
 
     def count(self) -> tuple[int, int, int]:
-        """How many sagas are driven here, how many effects are under way, and how many were ever begun."""
+        """How many sagas are driven here, how many effects are in flight, and how many were ever started."""
         drivers = [saga.driver for saga in self._running.values() if saga.driver is not None]
         begun = self._begun_before + (0 if self._performer is None else self._performer.begun)
         return len(self._running), sum(driver.under_way() for driver in drivers), begun
@@ -230,7 +236,7 @@ class Fleet:
 
     def _take_on(self, saga_id: str, saga: Running, work: Work) -> Handle:
         self._running[saga_id] = saga
-        # Its own context for its whole life: who wakes a sleeper must not lend it theirs.
+        # Its own context for its whole life: the code that wakes a sleeper must not lend it another.
         saga.context = saga.context or copy_context()
         saga.task = asyncio.create_task(
             self._see_through(saga_id, saga, work), name=f"saga {saga_id}", context=saga.context
@@ -238,7 +244,7 @@ class Fleet:
         return Handle(saga_id, saga.future)
 
     def _put_to_sleep(self, saga_id: str, saga: Running) -> None:
-        """Nothing but a timer far away will move the saga: until then it is its state and an alarm, and no task."""
+        """The saga is parked on a distant timer: until then it is its state and an alarm, and holds no task."""
         assert saga.driver is not None
         saga.task = None
         saga.alarm = asyncio.get_running_loop().call_later(saga.driver.sleeps_s(), self._rouse, saga_id)
@@ -264,7 +270,7 @@ class Fleet:
         state = begin(started, compiled, Growth(started, self._tools))
         driver = self._driver_of(state, 0, performer, saga, creation=creation)
         first: list[AnyRecord] = [started]
-        for record in taken:  # a fork begins with what it took over, in the same write
+        for record in taken:  # a fork starts with what it reuses, in the same write
             first.append(msgspec.structs.replace(record, at=started.at))
             evolve(state, first[-1])
         return await self._drive(started.saga_id, saga, driver, first)
@@ -300,14 +306,14 @@ class Fleet:
         return Outcome(begin(started, compiled))
 
     async def _drive_after(self, detached: Running, saga_id: str, saga: Running) -> Outcome | None:
-        """Drive a saga that is just being put into the queue, as soon as it is there."""
+        """Drive a saga that is just being queued, as soon as it is in the queue."""
         await detached.created()
         return await self._drive(saga_id, saga, None, ())
 
     # --- driving -------------------------------------------------------------------------------------------------
 
     async def _see_through(self, saga_id: str, saga: Running, work: Work) -> None:
-        """Run ``work`` and hand its end to those who wait; None: it sleeps, and they wait on."""
+        """Run ``work`` and pass its end to the waiters; None: it sleeps, and they wait on."""
         try:
             outcome = await work
         except asyncio.CancelledError:
@@ -316,13 +322,13 @@ class Fleet:
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
             if not isinstance(error, SagaError):
-                self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))  # a defect: wherever it struck
+                self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))  # a defect, wherever it occurred
             if not saga.future.done():
                 saga.future.set_exception(error)
-                saga.future.exception()  # if nobody waits for it, its journal says so: asyncio need not warn
+                saga.future.exception()  # if it has no waiter, its journal says so: asyncio need not warn
             self._go_on_later(saga_id, saga, error)
         except BaseException:
-            # Somebody's code wants the process to end, or the loop is torn down: whatever ends a driver gives it back.
+            # User code wants the process to end, or the loop is torn down: whatever ends a driver releases the saga.
             self.debts.owe_perhaps(saga_id, AT_ONCE)
             if not saga.future.done():
                 saga.future.set_exception(interrupted(saga_id))
@@ -331,7 +337,7 @@ class Fleet:
         else:
             heir = self._running.get(saga_id)
             if outcome is None and heir is not None and heir is not saga:
-                # Taken from the queue anew while it drove: nobody would wake this one; who waits for it waits there.
+                # Taken from the queue anew while it was driven: nothing would wake this one; its waiters wait there.
                 heir.stay()
                 heir.future.add_done_callback(partial(pass_on, saga.future))
             elif outcome is None:
@@ -345,7 +351,7 @@ class Fleet:
     async def _drive(
         self, saga_id: str, saga: Running, driver: SagaDriver | None, first: Sequence[AnyRecord]
     ) -> Outcome | None:
-        """Drive a saga to its end or rest, taking it up again from its journal when the lease was lost under it.
+        """Drive a saga until it ends or rests, taking it over again from its journal when the lease was lost.
 
         None: it waits for a timer, and need not wait here.
         """
@@ -375,14 +381,14 @@ class Fleet:
                 take_ups += 1
                 self._absorb(saga, error)
                 if self.closing or saga.queued or take_ups > _MAX_TAKE_UPS:
-                    # One from the queue is found there again, unless a late request of ours was what fenced it off.
+                    # One from the queue is found there again, unless a late request of ours fenced it off.
                     self.debts.owe_perhaps(saga_id, AT_ONCE)
                     raise lost(saga_id) from error
                 _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
                 driver = None
             except Exception as error:
-                saga.driver = None  # it drives no more; a lease lost meanwhile must not hide the error
-                if isinstance(error, JournalConflict):  # the store went back, perhaps, and with it the epoch
+                saga.driver = None  # it is not driven any more; a lease lost meanwhile must not hide the error
+                if isinstance(error, JournalConflict):  # the store may have gone back in time, and with it the epoch
                     self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))
                 await self.debts.give_up(saga_id, driver.state.epoch, self._take_over.due_after(error))
                 raise
@@ -401,24 +407,24 @@ class Fleet:
                     if not saga.queued:
                         self._wake_later(driver.state)
                     return Outcome(driver.state)  # only its agent can go on with it
-                if not driver.stopping:  # it had just gone back into the queue when somebody came to wait for it
+                if not driver.stopping:  # it had just returned to the queue when a caller started to wait for it
                     driver = None
                     continue
                 raise interrupted(saga_id)
 
     def _wake_later(self, state: State) -> None:
-        """Take a saga up again at its deadline, or when an approval expires or a reminder is due, if we still live."""
+        """Resume a saga at its deadline, or when an approval expires or a reminder is due, if still alive."""
         due_ms, now_ms = state.next_overdue(), self.clock.now_after(state.saga_id, state.at)
         if due_ms is None or self.closing:
             return
         if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._means.alerting):
-            return  # a reminder, and nobody here to remind
+            return  # a reminder, and no hook here to notify
         self._wake_in(state.saga_id, max(due_ms - now_ms, 0) / 1000 + 0.001)
 
     def _go_on_later(self, saga_id: str, saga: Running, error: Exception) -> None:
-        """A saga that was driven here and that the store's absence stopped goes on when the store is back.
+        """Continue a saga that an outage of the store stopped here, when the store is back.
 
-        One from the queue goes back there, and an agent hears of it.
+        One from the queue returns there, and an agent is told.
         """
         stopped = saga.begun and isinstance(error, StoreUnavailable | StoreRefused | LeaseLost)
         if not stopped or saga.queued or saga.link is not None or self.closing:
@@ -439,13 +445,13 @@ class Fleet:
             handle.when_done(partial(self._wake_again, handle))
 
     def _wake_again(self, handle: Handle) -> None:
-        """A store that is away just when a reminder is due must not keep people from being reminded."""
+        """Try again: a store that is unavailable just when a reminder is due must not suppress the reminder."""
         away = isinstance(handle.found(), StoreUnavailable | StoreRefused)
         if away and not self.closing and handle.saga_id not in self._alarms:
             self._wake_in(handle.saga_id, _WAKE_AGAIN_S)
 
     def _absorb(self, saga: Running, error: BaseException) -> None:
-        """A cancellation that we sent because the lease was lost is ours to end; any other is not."""
+        """Absorb a cancellation that we sent because the lease was lost; pass on any other."""
         if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if not saga.lost or task is None:
@@ -484,7 +490,7 @@ class Fleet:
         self, taken: Taken, owner: str, saga: Running, before: asyncio.Task[None] | None
     ) -> Outcome | None:
         if before is not None:
-            await asyncio.wait([before])  # an earlier epoch of it ends here: it is fenced, and hears of it
+            await asyncio.wait([before])  # an earlier epoch of it ends here: it is fenced, and is told
         took = await self._take_over.adopt(taken, owner, saga)
         if isinstance(took, Outcome):
             return took
@@ -496,15 +502,15 @@ class Fleet:
         if performer is not None and performer.lease.valid():
             return performer
         if self._opening is None:
-            # One task for all who need it: they go on together, and share their first append.
+            # One task for all who need it: they continue together, and share their first append.
             self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
             self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)  # one who waits no more must not end it for the others
+        return await asyncio.shield(self._opening)  # a caller that stops waiting must not end it for the others
 
     def _opened(self, opening: asyncio.Task[Performer]) -> None:
         self._opening = None
         if not opening.cancelled():
-            opening.exception()  # it is raised where it is waited for; perhaps nobody waits any more
+            opening.exception()  # it is raised where it is awaited; perhaps nothing awaits it any more
 
     async def _open_new_lease(self) -> Performer:
         performer = self._performer
@@ -523,10 +529,10 @@ class Fleet:
         return self._performer
 
     def _lost(self) -> None:
-        """Stop waiting for answers: whoever owns the sagas now settles what is in doubt."""
+        """Stop waiting for outcomes: the new owner of the sagas now settles what is in doubt."""
         for saga_id, saga in list(self._running.items()):
             if saga.alarm is not None:
-                saga.driver = None  # it takes itself up again from its journal
+                saga.driver = None  # it takes itself over again from its journal
                 self._rouse(saga_id)
             elif saga.task is not None and saga.driver is not None and not saga.waking:
                 saga.lost = True

@@ -1,7 +1,7 @@
-"""Taking a saga over: from its journal when somebody asks for it here, or from the queue.
+"""Take-over: from the journal on request, or from the queue.
 
-A take-over ends with a driver that has not begun, and the record that it begins with; or with an outcome, where there
-is nothing to drive. A saga that became ours and is not driven is given up again.
+A take-over ends with a driver that has not started, and its first record; or with a result, if there is nothing to
+drive. A saga that became ours and is not driven is released again.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from saga_engine.runtime.result import Outcome
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost
 
-#: How often, in seconds, a saga that another process owns is asked for: its owner may end with it, or prove that it
-#: lives, before its lease ends. A lease that ends later than it did, by more than this, has been renewed.
+#: The interval, in seconds, at which a saga of another process is requested: its owner may end with it, or prove that
+#: it lives, before its lease ends. A lease that ends later than it did, by more than this, has been renewed.
 _AGAIN_S = 1.0
 _RENEWED_S = 0.25
-#: After how long a saga is offered again that could not be driven here, for want of a tool or a secret: least and most.
+#: When a saga is offered again that could not be driven here because a tool or a secret is missing: least and most.
 _RETRY_REFUSED_MS = (5_000, 600_000)
 #: When the next saga that may have ended its owners is offered again, while another one is tried here.
 _NEXT_SUSPECT_MS = 500
-#: A driver and the record that it begins with, or where a saga stands that is not driven.
+#: A driver and its first record, or the state of a saga that is not driven.
 Took = Outcome | tuple[SagaDriver, AnyRecord]
 
 
 class TakeOver:
     """The take-overs of one process.
 
-    ``owner``: who this process is. ``drives``: whether it drives a saga. ``open_lease``: its lease and performer.
-    ``driver(state, seq, performer, saga, mail)`` makes a driver. ``on_wait`` is told when a take-over has to wait.
+    ``owner``: this process's owner. ``drives``: whether it drives a saga. ``open_lease``: its lease and performer.
+    ``driver(state, seq, performer, saga, mail)`` creates a driver. ``on_wait`` is called when a take-over has to wait.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class TakeOver:
         self._suspect = ""  # the last saga that may have ended its owners and is tried here
 
     async def take(self, saga_id: str, saga: Running) -> Took:
-        """Take a saga over from its journal; an outcome if there is nothing to drive."""
+        """Take a saga over from its journal; a result if there is nothing to drive."""
         records = await read_records(self._store, saga_id)
         state = drivable(saga_id, records, self._tools)
         if state.status in t.SAGA_FINAL:
             return Outcome(state)
         if state.next_overdue() is not None and not self._clock.heard:
-            await self._open_lease()  # for the store's clock, on which approvals expire and people are reminded
+            await self._open_lease()  # for the store's clock, on which approvals expire and reminders are due
         if self._rests(state) and not await self._store.inbox(saga_id):
             return Outcome(state)
         idle = saga.link is None and self._is_idle(state)
@@ -111,7 +111,7 @@ class TakeOver:
             raise
 
     def _rests(self, state: State) -> bool:
-        """Whether a saga has nothing to do until a person answers, or time passes."""
+        """Whether a saga has nothing to do until an operator answers, or time passes."""
         alerting = self._means.alerting
         if state.status != t.ESCALATED or state.alerts_pending(alerting=alerting):
             return False
@@ -132,7 +132,7 @@ class TakeOver:
         return self._clock.now_after(state.saga_id, state.at)
 
     async def _take_up(self, saga: Running, state: State, acquired: Acquired, performer: Performer) -> Took:
-        """Go on with a saga that has just become ours."""
+        """Continue a saga that has just become ours."""
         owner, saga.reason, reason = self._owner(), "", saga.reason
         resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=acquired.epoch, reason=reason)
         if state.status in t.SAGA_FINAL:
@@ -142,7 +142,10 @@ class TakeOver:
         return self._driver(state, acquired.seq, performer, saga, bool(acquired.inbox)), resumed
 
     async def adopt(self, taken: Taken, owner: str, saga: Running) -> Took:
-        """Begin with a saga that was taken from the queue; whatever keeps this process from it sends it back there."""
+        """Start with a saga that was taken from the queue.
+
+        Whatever prevents this process from driving it sends it back there.
+        """
         saga_id, epoch = taken.saga_id, taken.epoch
         records: list[AnyRecord] = []
         try:
@@ -178,14 +181,16 @@ class TakeOver:
         return self._driver(state, taken.seq, performer, saga, taken.inbox > 0), resumed
 
     def due_after(self, error: Exception, since_ms: int | None = None) -> int:
-        """When a worker may try again: at once after an outage; later, elsewhere perhaps, what failed for a reason.
+        """When a worker may try again: at once after an outage.
 
-        The longer nothing has come of a saga (``since_ms``: when its last record was made), the longer it waits.
+        Later, perhaps elsewhere, after a failure with a reason.
+
+        The longer a saga has made no progress (``since_ms``: when its last record was made), the longer it waits.
         """
         if isinstance(error, StoreUnavailable):
             return AT_ONCE
         now_ms = self._clock.now_ms()
-        if isinstance(error, StoreRefused):  # it is full, say: no fault of the saga's, and perhaps over in a moment
+        if isinstance(error, StoreRefused):  # it is full, for example: no fault of the saga
             return now_ms + _RETRY_REFUSED_MS[0]
         if since_ms is None or not isinstance(error, SagaError):
             return now_ms + OFFER_AGAIN_MS
@@ -205,8 +210,8 @@ async def acquire(
 ) -> Acquired:
     """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it.
 
-    ``owner`` tells who this process is. ``on_wait(saga_id, owner, seconds)`` is told whom it waits for. Raises
-    ``SagaOwned``, ``Interrupted`` once ``stopping`` is set, and what ``Store.acquire`` raises.
+    ``owner`` is this process's owner. ``on_wait(saga_id, owner, seconds)`` is called with the owner it waits for.
+    Raises ``SagaOwned``, ``Interrupted`` once ``stopping`` is set, and what ``Store.acquire`` raises.
     """
     told, ends_s = "", 0.0
     while True:
@@ -239,7 +244,7 @@ async def acquire(
 def is_suspect(state: State) -> bool:
     """Whether a call of the saga, an alert or a model's answer was awaited when owners ended: it may have ended them.
 
-    One such saga is driven at a time, so that the next end of a process speaks against it alone.
+    One such saga is driven at a time, so that the next end of a process incriminates it alone.
     """
     if any(alert.crashes >= 1 and alert.in_flight for alert in state.alerts.values()):
         return True

@@ -13,7 +13,8 @@ from saga_engine.ports import Store
 async def trace_lines(store: Store, saga_id: str, export: Export, catalog: ToolCatalog | None) -> list[str]:
     """The lines of one saga, as the next ones of ``export``. Large outputs are fetched only if they are shown whole.
 
-    Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``; the export can go on with another saga then.
+    Raises ``SagaNotFound``, ``JournalUnreadable`` or ``StoreUnavailable``; the export can continue with another saga
+    then.
     """
     records = [decode(data) for data in await store.read(saga_id)]
     outputs = export.needs_outputs

@@ -1,7 +1,8 @@
-"""Notices from a thread that the event loop is blocked, says what blocks it, and keeps lease and resources meanwhile.
+"""Detects a blocked event loop from a thread, names the cause, and keeps lease and resources meanwhile.
 
-An ``async def`` tool or hook that blocks (``time.sleep``, a synchronous client, a long computation) holds up every saga
-of its process. Without this the lease would end, and with it the right to record what all the other calls came to.
+An ``async def`` tool or hook that blocks (``time.sleep``, a synchronous client, a long computation) delays every saga
+of its process. Without this thread the lease would end, and with it the right to record the outcomes of all other
+calls.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from saga_engine.runtime.lease import Lease, lease_clock_s
 
 _log = logging.getLogger("saga_engine.watchdog")
 
-#: How often, in seconds, the loop is asked for a sign of life, at most.
+#: The maximum interval, in seconds, between checks of the loop.
 _EVERY_S: Final = 0.5
-#: A loop that gives none for so long is called blocked.
+#: A loop that does not respond for so long is blocked.
 _BLOCKED_S: Final = 1.0
-#: For so long the lease of a blocked loop is kept alive; longer only for a call whose own time-out allows for it.
+#: For so long the lease of a blocked loop is renewed; longer only for a call whose own time-out allows it.
 _AT_LEAST_S: Final = 60.0
 
 
 class Culprit(NamedTuple):
-    """What runs in the event loop: in words, how long it may take in seconds (0: nobody has said), and what to do."""
+    """What runs in the event loop: in words, how long it may take in seconds (0: undeclared), and what to do."""
 
     text: str
     timeout_s: float = 0.0
@@ -41,7 +42,7 @@ class Culprit(NamedTuple):
 
 
 class Watchdog:
-    """Watches the event loop in which it is started for as long as the lease is there."""
+    """Watches the event loop in which it is started for as long as the lease exists."""
 
     def __init__(self, lease: Lease, store: Store, held: Callable[[], Mapping[str, Sequence[str]]]) -> None:
         self._lease = lease
@@ -59,7 +60,7 @@ class Watchdog:
         threading.Thread(target=self._watch, name="saga-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._over.set()
 
     def _alive(self) -> None:
@@ -102,14 +103,14 @@ class Watchdog:
         remaining_s = lease.valid_until_s - sent_s
         if left_s <= 0 or remaining_s <= 0 or remaining_s > lease.ttl_s * 2 / 3:
             return
-        with contextlib.suppress(SagaError, TimeoutError):  # it is tried again; the loop tells of what is wrong
+        with contextlib.suppress(SagaError, TimeoutError):  # it is tried again; the loop reports the problem
             renewal = self._store.renew_blocking(lease.owner, round(lease.ttl_s * 1000), remaining_s, self._held())
             if renewal.alive:
                 lease.prolong(sent_s + lease.ttl_s)
 
 
 def what_runs(frame: FrameType | None) -> Culprit:
-    """What the event loop's thread is at: the call of a saga, or a hook of it, and where it is in the code."""
+    """What the event loop's thread executes: the call of a saga, or a hook, and its place in the code."""
     where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
     while frame is not None:
         found = foreign_code(frame)

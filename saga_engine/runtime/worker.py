@@ -1,8 +1,8 @@
-"""A worker: takes sagas from the queue and drives them, as many at once as it was told.
+"""A worker: takes sagas from the queue and drives them, up to a configured number at once.
 
-It asks for no more than it has room for, so what it cannot drive waits in the store, for any other worker. A saga that
-waits for a timer is given back and costs nothing here. The worker also looks after those that died: their sagas go back
-into the queue when their session has ended, or at once if they are provably dead.
+It requests no more than it has room for, so excess sagas wait in the store for any other worker. A saga that waits for
+a timer is released and costs nothing here. The worker also searches for dead owners: their sagas return to the queue
+when their lease has ended, or at once if they are provably dead.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _log = logging.getLogger("saga_engine.worker")
 
 #: How long, in seconds, an idle worker waits before it asks again: doubling while there is nothing to do.
 _ASK_AGAIN_S: Final = (0.02, 0.25)
-#: How often, in seconds, it looks after the others and tells of itself.
+#: The interval, in seconds, at which it searches for dead owners and reports.
 _LOOK_ROUND_S: Final = 1.0
 _REPORT_TTL_MS: Final = 5_000
-#: In every so many of these rounds it asks the store what it keeps.
+#: In every so many of these rounds it verifies the store's durability.
 _ROUNDS_PER_VERIFICATION: Final = 5
 #: A live process renews its lease within this (see ``Lease``), and some time to spare.
 _RENEWED_WITHIN_MS: Final = 1_300
@@ -40,20 +40,20 @@ _RENEWED_WITHIN_MS: Final = 1_300
 #: and after how long it says that somebody renews it.
 _LOOK_AGAIN_S: Final = 0.25
 _RENEWED_ON_S: Final = 5.0
-#: How long a worker that ends tries to give back what it does not drive, in seconds.
+#: How long a worker that ends tries to release what it does not drive, in seconds.
 _GIVE_BACK_S: Final = 1.0
-#: At most so many sagas come with one answer.
+#: At most so many sagas come with one response.
 _TAKE_AT_ONCE: Final = 256
-#: Different reasons why sagas could not be driven here, each told once.
+#: Different reasons why sagas could not be driven here, each logged once.
 _MAX_TOLD: Final = 1000
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a worker says of itself, for ``saga top``. The numbers from ``begun`` on count since its start.
+    """A worker's report for ``saga top``. The numbers from ``begun`` on count since its start.
 
     ``driving``: sagas it holds. ``under_way``: calls in flight. ``begun``: effects. ``taken``: sagas from the queue.
     ``returned``: sagas that went back there to wait. ``ended``: sagas by final status. ``refused``: sagas that it could
-    not drive, for want of a tool or a secret.
+    not drive because a tool or a secret is missing.
     """
 
     host: str
@@ -93,13 +93,13 @@ class Worker:
         self._started_ms = 0
 
     async def stop(self) -> None:
-        """Take nothing more, and have ``run`` return. What is being driven is the fleet's to drain when it closes."""
+        """Take nothing more, and have ``run`` return. The supervisor drains the driven sagas when it closes."""
         self._stopping.set()
         self._room.set()
         await self._finished.wait()
 
     async def run(self) -> Report:
-        """Take and drive sagas until ``stop``. An outage of the store is waited out for as long as it lasts.
+        """Take and drive sagas until ``stop``. Waits for as long as an outage of the store lasts.
 
         Returns the last report; sagas that are drained later are not counted in it. Raises ``Interrupted`` if the
         coordinator is being closed already.
@@ -112,7 +112,7 @@ class Worker:
         try:
             await asyncio.shield(turns)
         except asyncio.CancelledError:
-            # A request whose answer nobody waits for would take sagas that nobody drives.
+            # A request whose response is not awaited would take sagas that no process drives.
             self._stopping.set()
             self._room.set()
             await turns
@@ -125,7 +125,7 @@ class Worker:
                 await asyncio.gather(turns, rounds, return_exceptions=True)
                 await self._give_back()
             finally:
-                self._finished.set()  # also if it is cancelled once more: whoever stops it waits for this
+                self._finished.set()  # also if it is cancelled once more: the code that stops it waits for this
         return self._report(str(this_process()))
 
     # --- taking --------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Worker:
     async def _take_turns(self) -> None:
         pause_s = _ASK_AGAIN_S[0]
         while not self._stopping.is_set():
-            self._room.clear()  # before it is counted: what ends while we ask is heard of
+            self._room.clear()  # before it is counted: a saga that ends during the request is noticed
             free = self._concurrency - self._active
             if free <= 0:
                 # Not for ever: a little room that long sagas leave is room as well.
@@ -152,16 +152,16 @@ class Worker:
         if taking is None or taking.next_due_ms is None:
             return pause_s
         if self._counts["refused"]:
-            return pause_s  # what was refused here is offered again at its time: those who can drive it come first
+            return pause_s  # what was refused here is offered again at its time: workers that can drive it come first
         return min(pause_s, max((taking.next_due_ms - taking.now_ms) / 1000, _ASK_AGAIN_S[0]))
 
     async def _ask(self, limit: int) -> Taking | None:
-        """Take some sagas and begin to drive them; None if the store, or our lease, is away."""
+        """Take some sagas and start to drive them; None if the store, or our lease, is unavailable."""
         if not self._nonce:
-            self._partitions.append(self._partitions.pop(0))  # each is the first to be served in its turn
+            self._partitions.append(self._partitions.pop(0))  # each partition is the first to be served in its turn
         try:
             lease = await self._lease()
-            # The same nonce until there was an answer: what a lost one took is ours, and must not lie about.
+            # The same nonce until there was a response: what a lost one took is ours, and must not stay undriven.
             self._nonce = self._nonce or secrets.token_hex(8)
             taking = await self._work.take(lease.owner, self._nonce, limit, self._partitions)
         except (StoreUnavailable, StoreRefused) as error:
@@ -188,7 +188,7 @@ class Worker:
         try:
             handle = self._fleet.adopt(taken, owner)
         except Interrupted:
-            return  # the coordinator is being closed, and gives it back
+            return  # the coordinator is being closed, and releases it
         self._active += 1
         self._counts["taken"] += 1
         handle.when_done(partial(self._done, handle))
@@ -199,7 +199,7 @@ class Worker:
         return lease
 
     async def _give_back(self) -> None:
-        """Before the end: what is ours and not driven goes back, also what a request took whose answer was lost."""
+        """Before the end: release what is ours and not driven, also what a request took whose response was lost."""
         try:
             async with asyncio.timeout(_GIVE_BACK_S):
                 if self._nonce:
@@ -212,7 +212,7 @@ class Worker:
             _log.warning("sagas could not be given back yet: %s", error or "the store does not answer")
 
     async def _wait(self, seconds: float) -> None:
-        """Until there is room again (or more of it), at most for ``seconds``."""
+        """Wait until there is room again (or more of it), at most for ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 await self._room.wait()
@@ -264,15 +264,15 @@ class Worker:
                 continue
 
     async def _verify(self) -> None:
-        """Ask the store now and then whether it keeps what it is asked to; if not, taking work is refused."""
+        """Verify periodically that the store keeps the configured durability; if not, the worker takes no work."""
         self._rounds += 1
         if self._rounds % _ROUNDS_PER_VERIFICATION == 0:
             await self._fleet.verify_store()
 
     async def _reclaim(self) -> None:
-        """Put the sagas of owners that are gone back into the queue.
+        """Put the sagas of dead owners back into the queue.
 
-        Where this machine is a clone that was made while it ran, a process that is dead here may live on the other one,
+        If this machine is a clone that was made while it ran, a process that is dead here may live on the other one,
         and renew its lease: its sagas are left to it.
         """
         own = (await self._fleet.lease()).owner
@@ -291,7 +291,7 @@ class Worker:
                     self._room.set()
 
     def _suspects_lately(self) -> bool:
-        """Whether an owner was found dead a moment ago: its lease may still be too fresh to tell that it is."""
+        """Whether an owner was found dead a moment ago: its lease may still be too fresh to show it."""
         return any(lease_clock_s() - since_s < _RENEWED_ON_S for since_s in self._suspects.values())
 
     def _tell_of_clone(self, owner: str) -> None:

@@ -1,9 +1,9 @@
-"""Group commit: all sagas of a process that wait for the disk at the same moment share one round trip and one fsync.
+"""Group commit: sagas of a process that wait for the disk at the same moment share a round trip and an fsync.
 
-The calls in flight are the batching window: whatever is appended meanwhile goes into the next one, and no timer
-delays anybody (Helland et al., *Group Commit Timers and High Volume Transaction Systems*, 1988, tuned timers to the
+The calls in flight are the batching window: entries that are appended meanwhile go into the next one, and no timer
+delays any of them (Helland et al., *Group Commit Timers and High Volume Transaction Systems*, 1988, tuned timers to the
 load; here the commit before does it). Two calls may be in flight: while the server writes one batch, this process
-works through the other.
+handles the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORTH_HALVING = 32
 
 
 class JournalWriter:
-    """The one writer of a process. A saga has at most one append under way; its driver sees to that."""
+    """The one writer of a process. A saga has at most one append in flight; its driver ensures that."""
 
     __slots__ = ("_clock", "_flushing", "_late", "_loop", "_queue", "_sending", "_store", "_tasks", "owner")
 
@@ -32,7 +32,7 @@ class JournalWriter:
         self.owner = ""
         self._store = store
         self._clock = clock
-        #: Asked for once: which one runs is looked up with a system call each time.
+        #: Looked up once: finding the running loop costs a system call each time.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: list[tuple[asyncio.Future[Ack], Entry]] = []
         self._flushing = 0
@@ -43,15 +43,14 @@ class JournalWriter:
     def append(self, entry: Entry) -> asyncio.Future[Ack]:
         """Queue one saga's records; the future's ack says that they are durable, or why they were not added.
 
-        It fails with ``StoreUnavailable`` or ``StoreRefused``; then it is not known whether they were added, and
-        asking again with the same entry is safe.
+        It fails with ``StoreUnavailable`` or ``StoreRefused``; then it is unknown whether they were added, and
+        repeating the same entry is safe.
         """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Ack] = self._loop.create_future()
         self._queue.append((future, entry))
-        # A call that has not been sent yet will take this entry along; only beside one in flight is another worth
-        # while.
+        # A call that has not been sent yet will include this entry; only beside one in flight is another worthwhile.
         if len(self._queue) == 1:
             self._flush_soon()
         return future
@@ -73,13 +72,13 @@ class JournalWriter:
                 batch, self._queue = self._queue[:size], self._queue[size:]
                 if self._queue:
                     self._flush_soon()
-                # Whoever cancelled the wait has gone on from the journal; the entry is nobody's any more.
+                # The code that cancelled the wait has continued from the journal; the entry has no owner any more.
                 batch = [item for item in batch if not item[0].cancelled()]
                 if batch:
                     await self._send(batch)
                     await asyncio.sleep(0)  # those that were just served may have their next records ready
         finally:
-            self._flushing -= 1  # at once: an entry that comes now must find that nobody takes it along
+            self._flushing -= 1  # at once: an entry that comes now must find that no call will include it
 
     async def _send(self, batch: list[tuple[asyncio.Future[Ack], Entry]]) -> None:
         self._sending += 1
@@ -97,7 +96,7 @@ class JournalWriter:
             if not isinstance(error, Exception):
                 raise
             if not isinstance(error, SagaError):
-                # Each driver hears of it; the batches that wait behind this one are sent all the same.
+                # Each driver is told; the batches that wait behind this one are sent all the same.
                 _log.error("a group commit failed inside the engine", exc_info=error)
             return
         finally:
