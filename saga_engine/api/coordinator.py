@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 class Coordinator:
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
-    It keeps ``Engine``. Use ``Coordinator.open``; it says what the arguments mean.
+    Implements ``Engine``. Use ``Coordinator.open``, which documents the arguments.
     """
 
-    #: The tools are called by this process.
+    #: This process calls the tools.
     drives = True
 
     def __init__(
@@ -134,23 +134,20 @@ class Coordinator:
         advisor: Advisor | None = None,
         semantic: Semantic | None = None,
     ) -> AsyncIterator[Coordinator]:
-        """A coordinator, closed at the end of the block: it then awaits and journals the calls in flight, no more.
+        """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        ``tools``: decorated functions or a registry. ``durability``, ``lease_s``, ``patience_s``,
-        ``keep_finished_s``, ``queue_limit`` and ``max_output_bytes`` are those of ``Settings``.
-        ``on_escalation``: one hook or several, sync (called in a thread) or async, told about each open question at
-        least once; an ``Escalation`` also says when again, and how long a hook may take. Left out, a question is a
-        warning in the log; ``()``: nobody is told. ``observers`` see every durable record, in a thread.
-        ``on_wait(saga_id, owner, seconds)`` is told when a resume waits for another's lease. ``policy``: what is asked
-        before each call (docs/policy.md). ``tool_options``: an operator's options by tool, as in the tables
-        ``[tools.NAME]`` of ``saga.toml``. ``secrets``: the names that ``$secret.NAME`` may have in plans, by name or
-        glob of the tools that may get them; None: all. ``planner``: which model writes plans, and steps when a saga is
-        stuck: ``provider:name`` as in ``SAGA_MODEL`` (the environment says the rest), settings, or a planner of your
-        own (docs/planner.md). ``advisor``: who is asked for steps instead; ``semantic``: what such steps may do with
-        tools that do not say it themselves, ``auto``, ``approve`` (the default) or ``never``.
+        ``docs/python-api.md`` has a table of the arguments. ``store``: a URL or an open store. ``tools``: decorated
+        functions or a registry. ``durability``, ``lease_s``, ``patience_s``, ``keep_finished_s``, ``queue_limit`` and
+        ``max_output_bytes`` are those of ``Settings``. ``on_escalation``: hooks that are called for each open question
+        (default: a warning in the log; ``()``: none). ``observers`` receive every durable record, in a thread.
+        ``on_wait(saga_id, owner, seconds)`` is called when a resume waits for another owner's lease. ``policy``
+        authorizes each call. ``tool_options``: the operator's options by tool. ``secrets``: the names that plans may
+        pass, by tool (None: all). ``planner``: the model that writes plans, and steps when a saga is stuck.
+        ``advisor``: asked for such steps instead. ``semantic``: the role of tools that do not declare it: ``auto``,
+        ``approve`` or ``never``.
 
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak``, ``ToolInvalid``, ``SettingInvalid``, or
-        ``PlannerUnavailable`` for a name that names no model; whether it can be asked shows when it is.
+        ``PlannerUnavailable`` for an unknown model name; whether the model responds shows at its first use.
         """
         planning = planning_of(planner)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
@@ -160,7 +157,7 @@ class Coordinator:
         try:
             await backend.open()
         except BaseException:
-            await backend.close()  # an embedded server that was started for this must not stay
+            await backend.close()  # an embedded server that was started for this must stop
             raise
         coordinator = cls(
             backend,
@@ -207,13 +204,12 @@ class Coordinator:
         limit: int | None = None,
         intent: str | None = None,
     ) -> PlannedPlan:
-        """Have the planner write a plan for ``goal`` with the tools of this coordinator. Nothing runs.
+        """Ask the planner for a plan for ``goal`` with the tools of this coordinator. Nothing runs.
 
-        The model is shown ``limit`` tools at most (20 by default), those with one of ``tags`` first. Its plan is
-        checked, and what is wrong goes back to it. If no model can be asked, the plan prepared for the ``intent``, or
-        for the goal, is taken.
-        Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``, ``PlanInvalid``,
-        ``ValueNotJson`` or ``SettingInvalid`` (there are no tools).
+        The model sees ``limit`` tools at most (20 by default), those with one of ``tags`` first. The engine checks its
+        plan and returns the problems to it. If no model responds, the plan prepared for the ``intent``, or for the
+        goal, is used. Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``,
+        ``PlanInvalid``, ``ValueNotJson`` or ``SettingInvalid`` (there are no tools).
         """
         if self._planning is None:
             raise PlannerUnavailable(
@@ -234,10 +230,10 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
     ) -> Outcome:
-        """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks nobody.
+        """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks no model.
 
-        A model answers otherwise each time: that saga is driven on as it was planned. Raises what ``plan``, ``run`` and
-        ``resume`` raise, and ``SagaExists`` if it was begun for another goal or with other input.
+        A model answers differently each time: that saga continues as it was planned. Raises what ``plan``, ``run`` and
+        ``resume`` raise, and ``SagaExists`` if it was started for another goal or with other input.
         """
         if saga_id is not None and await self._begun(saga_id, goal, input, intent):
             return await self.resume(saga_id)
@@ -245,13 +241,13 @@ class Coordinator:
         return await self.run(planned.plan, saga_id=saga_id or new_saga_id())
 
     async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None, intent: str | None) -> bool:
-        """Whether this saga was begun for this goal. Raises ``SagaExists`` if it was begun for another."""
+        """Whether this saga was started for this goal. Raises ``SagaExists`` if it was started for another."""
         try:
             state = await look(self.store, saga_id)
         except SagaNotFound:
             return False
         goals = {goal} if self._planning is None else self._planning.goals(goal, intent)
-        # The planner's own input may be there as well; what was given to it is, unchanged.
+        # The planner's own input may be included; the input that was passed to it is unchanged.
         if state.plan.goal not in goals or {**state.input, **plain(dict(given or {}))} != state.input:
             raise other_plan(saga_id)
         return True
@@ -266,12 +262,12 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         detach: bool = False,
     ) -> Handle:
-        """Journal the plan and return; the saga is driven in the background.
+        """Journal the plan and return; the saga runs in the background.
 
-        With ``detach`` it goes into the queue, and a worker drives it (``work``, ``saga worker``). The id is
-        ``saga_id``, else the plan's ``task_id``, else a new sortable one. An id that exists with the same
-        plan and input is that saga, and it is driven on if nobody does. Raises ``PlanInvalid``, ``SagaExists``,
-        ``SecretMissing``, ``QueueFull`` or ``StoreUnavailable``.
+        With ``detach`` it is queued, and a worker drives it (``work``, ``saga worker``). The id is ``saga_id``, else
+        the plan's ``task_id``, else a new sortable one. An id that exists with the same plan and input is that saga,
+        which is driven on if no process drives it. Raises ``PlanInvalid``, ``SagaExists``, ``SecretMissing``,
+        ``QueueFull`` or ``StoreUnavailable``.
         """
         journalled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         handle = await self._begin(plan, saga_id, input, detach=detach, journalled=journalled)
@@ -289,7 +285,10 @@ class Coordinator:
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> Outcome:
-        """``submit``, then wait until the saga ends or needs a person. Cancelling the wait leaves the saga running."""
+        """``submit``, then wait until the saga ends or needs an operator.
+
+        Cancelling the wait leaves the saga running.
+        """
         handle = await self._begin(plan, saga_id, input, detach=False, journalled=None)
         return await handle.wait()
 
@@ -305,7 +304,7 @@ class Coordinator:
         plan, compiled, chosen = checked(source, given, self.tools, self._plans.compile)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
         while (present := self._fleet.find(name)) is not None and present.detached and not detach:
-            await present.created()  # it is taken out of the queue again
+            await present.created()  # it leaves the queue again
         if present is not None:
             if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
                 raise other_plan(name)
@@ -332,12 +331,11 @@ class Coordinator:
     ) -> AsyncIterator[Session]:
         """A session for an agent that calls its tools as it goes; see ``Session``.
 
-        Leaving the block completes the session; an exception that leaves it undoes in reverse what the session did, and
-        goes on. With the id of a session that is open (the agent crashed), calls that match what is recorded return
-        what is recorded. ``on_divergence``: what to do when the agent does otherwise than before: ``strict`` raises
-        ``SessionDiverged`` and changes nothing, ``continue`` goes on live from there, ``rollback`` undoes everything.
-        Raises ``SagaOwned`` (another process has it), ``SagaExists`` (the id is a saga's with a plan),
-        ``SessionEnded``, ``NeedsPerson``.
+        Leaving the block completes the session; an exception undoes its calls in reverse and is re-raised. With the id
+        of an open session (the agent crashed), calls that match the recorded ones return the recorded outcomes.
+        ``on_divergence``: what to do when the agent diverges: ``strict`` raises ``SessionDiverged`` and changes
+        nothing, ``continue`` continues live from there, ``rollback`` undoes everything. Raises ``SagaOwned`` (another
+        process owns it), ``SagaExists`` (the id belongs to a saga with a plan), ``SessionEnded``, ``NeedsPerson``.
         """
         name = check_saga_id(saga_id or new_saga_id())
         limits = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
@@ -359,16 +357,17 @@ class Coordinator:
         dry_run: bool = False,
         on_chosen: Callable[[Fork], None] | None = None,
     ) -> Fork | Outcome:
-        """A new saga that reuses what ``saga_id`` did, as far as nothing that it depends on has changed.
+        """A new saga that reuses the effects of ``saga_id``, as far as nothing that they depend on has changed.
 
-        Steps whose fingerprint has a standing result in the old saga are taken over: no call is made, and their effects
-        belong to the new saga, which undoes them if it fails. ``plan``: a mended plan; left out, the old one.
-        ``run_from``: a step that is run anew with all that depends on it. The old saga must have ended, or rest; one
-        that rests hands over what is taken and undoes the rest. ``dry_run`` returns the ``Fork`` and changes nothing;
-        ``on_chosen`` is told of it before anything runs. The same fork has the same id: repeating it goes on with it.
+        Steps whose fingerprint has a standing effect in the old saga are reused: no call is made, and the new saga owns
+        their effects and undoes them if it fails. ``plan``: a corrected plan; by default the old one. ``run_from``: a
+        step that runs anew with all that depends on it. The old saga must have ended, or rest; one that rests transfers
+        what is reused and undoes the rest. ``dry_run`` returns the ``Fork`` and changes nothing; ``on_chosen`` receives
+        it before anything runs. The same fork has the same id: repeating the call continues it.
 
         Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``, ``ToolMissing``, and ``SagaOwned``
-        (another process has the fork, or has not handed over yet: the same call goes on where this one was).
+        (another process owns the fork, or has not transferred the effects yet: repeating the call continues where this
+        one stopped).
         """
         forking = await Forking.of(self.store, self.tools, saga_id, self._fleet.clock.now_ms())
         step = None if run_from is None else str(run_from)
@@ -388,14 +387,14 @@ class Coordinator:
     # --- resuming ------------------------------------------------------------------------------------------------
 
     async def resume(self, saga_id: str) -> Outcome:
-        """Drive a saga on from its journal until it ends or needs a person; one that has ended is just shown.
+        """Drive a saga on from its journal until it ends or needs an operator; one that has ended is only shown.
 
-        Raises ``SagaNotFound``, ``ToolMissing`` (the saga is left as it is), ``SagaOwned``, ``StoreUnavailable``.
+        Raises ``SagaNotFound``, ``ToolMissing`` (the saga stays as it is), ``SagaOwned``, ``StoreUnavailable``.
         """
         return await self._fleet.resume(saga_id).wait()
 
     async def resume_all(self) -> dict[str, Outcome | SagaError]:
-        """Resume all sagas that can go on: escalated ones only if answered. An error stands in its saga's place."""
+        """Resume all sagas that can continue: escalated ones only if answered. An error stands in its saga's place."""
         return await resume_all(self.store, self._fleet)
 
     # --- working -------------------------------------------------------------------------------------------------
@@ -403,10 +402,11 @@ class Coordinator:
     async def work(self, *, concurrency: int = 256, partitions: Iterable[int] | None = None) -> Report:
         """Be a worker until the coordinator is closed: take sagas from the queue, up to ``concurrency`` at a time.
 
-        Any number of processes on any number of machines may work on one store. A worker also goes on with the sagas of
-        processes that died. ``partitions``: the parts of the queue that it serves; all, if left out. An outage of the
-        store is waited out. To end it, leave the block of ``open``, or cancel it; either way the calls in flight are
-        awaited and journalled, and the sagas go back into the queue. Returns what it did. Raises ``SettingInvalid``.
+        Any number of processes on any number of machines may work on one store. A worker also continues the sagas of
+        dead processes. ``partitions``: the parts of the queue that it serves; by default all. The worker waits for as
+        long as an outage of the store lasts. To stop it, leave the block of ``open``, or cancel it; either way it
+        awaits and journals the calls in flight, and returns its sagas to the queue. Returns its report. Raises
+        ``SettingInvalid``.
         """
         count = self.store.work().count
         chosen = sorted(set(range(count) if partitions is None else partitions))
@@ -426,24 +426,24 @@ class Coordinator:
             self._workers.discard(worker)
 
     async def overview(self) -> Load:
-        """What the store has to do and who does it. Its cost does not grow with the number of sagas."""
+        """The store's pending work and its workers. Its cost does not grow with the number of sagas."""
         return await self.store.work().overview()
 
     async def wait(self, saga_id: str) -> Outcome:
-        """Until a saga ends or rests, whoever drives it; this process does not. Raises ``SagaNotFound``.
+        """Wait until a saga ends or rests, in whatever process it runs. Raises ``SagaNotFound``.
 
-        Bound it with ``asyncio.timeout``: a saga that waits for an hour is waited for.
+        Bound it with ``asyncio.timeout``: it waits as long as the saga does.
         """
         return await settled(self.store, saga_id)
 
     # --- answering -----------------------------------------------------------------------------------------------
 
     async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
-        """Have a saga undone. If a process drives it, that process acts; else this one does, to the end.
+        """Compensate a saga. If a process drives it, that process acts; else this one does, to the end.
 
-        Without ``wait`` the message is only posted, for a process that has no tools: whoever drives the saga acts on
-        it, or a worker or the next resume. Cancelling it again changes nothing. Raises ``SagaNotFound`` or
-        ``CancelRefused`` (it has ended, is being undone, or is past its pivot).
+        Without ``wait`` the message is only posted, for a process that has no tools: the saga's owner acts on it, or a
+        worker or the next resume. Cancelling it again changes nothing. Raises ``SagaNotFound`` or ``CancelRefused`` (it
+        has ended, is being undone, or is past its pivot).
         """
         return await say(self.store, self._fleet, self.tools, saga_id, cancel_message(by, note), wait=wait)
 
@@ -458,11 +458,11 @@ class Coordinator:
         note: str = "",
         wait: bool = True,
     ) -> Outcome:
-        """Answer the open question about a step; the saga then goes on, here unless another process drives it.
+        """Answer the open question about a step; the saga then continues, here unless another process drives it.
 
         ``decision``: one of the question's options. ``output`` goes with 'happened'. Without ``wait`` the answer is
-        only posted, as in ``cancel``. The same answer again changes nothing; another one is refused, also before the
-        first has been read. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
+        only posted, as in ``cancel``. The same answer again changes nothing; another one is refused, even before the
+        owner has read the first. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
         """
         message = answer_message(step_id, decision, output, by, note)
         return await say(self.store, self._fleet, self.tools, saga_id, message, wait=wait)
@@ -470,14 +470,13 @@ class Coordinator:
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
     ) -> Outcome:
-        """Add steps to a saga that is under way; they are checked against it as it stands, and undone with the rest.
+        """Add steps to a running saga; they are checked against it as it stands, and undone with the rest.
 
         ``steps`` are written as in a plan; one without ``depends_on`` follows the one before it, the first of them the
-        last step of the plan. If a process drives the saga, that process takes them in; else this one does. A tool that
-        adds to its own saga must not ``wait`` for its end: the steps are then posted, and taken in after the call,
-        unless the saga ends with it.
-        Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added steps from 0),
-        ``ValueNotJson``.
+        last step of the plan. If a process drives the saga, that process adds them; else this one does. A tool that
+        adds to its own saga must not ``wait`` for its end: the steps are then posted, and added after the call, unless
+        the saga ends with it. Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid`` (its paths count the added
+        steps from 0), ``ValueNotJson``.
         """
         message = amend_message(steps, by, note)
         check_amendment(state_of(await read_records(self.store, saga_id), self.tools), message.steps)
@@ -491,14 +490,14 @@ class Coordinator:
         *,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
-        """All that is wrong with a plan for the tools of this coordinator; an empty list if it can be submitted."""
+        """The problems of a plan with the tools of this coordinator; an empty list if it can be submitted."""
         return problems_of(plan, input, self.tools, self._plans.compile)
 
     def register(self, *tools: Any) -> None:
-        """Add tools to those that it was opened with; the options that an operator gave hold for them, too.
+        """Add tools after opening; the operator's options apply to them, too.
 
         Plans that are submitted from now on may use them, and sagas that wait for them can be resumed. Raises
-        ``ToolInvalid`` and ``SettingInvalid``; the tools are as before then.
+        ``ToolInvalid`` and ``SettingInvalid``; the tools are then as before.
         """
         self._plans.register(tools)
 
@@ -508,44 +507,44 @@ class Coordinator:
         *,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> Rehearsal:
-        """What would become of a plan if any one thing went wrong. No tool is called and nothing is stored.
+        """Simulate every single failure of a plan. No tool is called and nothing is stored.
 
-        The tools are played by what they declare (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
+        The simulated tools behave as declared (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
         """
         return await simulated(plan, input, self.tools, self._plans.compile)
 
     async def tool_stats(self) -> dict[str, dict[str, Any]]:
-        """What the guards have counted in all processes, by tool; tools without guards are not counted."""
+        """The counters of the guards in all processes, by tool; tools without guards are not counted."""
         return await self._guards.stats()
 
     # --- looking -------------------------------------------------------------------------------------------------
 
     async def ownership(self, saga_id: str) -> Ownership:
-        """Whether another process drives a saga, and how many messages nobody has read yet. Raises ``SagaNotFound``."""
+        """Whether another process drives a saga, and how many messages are unread. Raises ``SagaNotFound``."""
         head = await self.store.head(saga_id)
         return Ownership(head.owner_ttl_ms > 0 and self._fleet.find(saga_id) is None, head.inbox)
 
     async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
-        """Where a saga stands, read from its journal. No tools are needed.
+        """The state of a saga, read from its journal. No tools are needed.
 
         Without ``full``, outputs over 31 KiB are in their cut form and are not fetched. Raises ``SagaNotFound``, and
-        ``JournalUnreadable`` where a large value that is needed is missing.
+        ``JournalUnreadable`` if a large value that is needed is missing.
         """
         return Outcome(await look(self.store, saga_id, full=full), full=full)
 
     async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
         """The saga's records as plain JSON, each with its ``seq``.
 
-        Without ``full``, large values show as references (``refs``), each with its digest, size and cut form.
+        Without ``full``, large values appear as references (``refs``), each with its digest, size and cut form.
         """
         records = await shown_records(self.store, saga_id, whole=full)
         return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
 
     def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """The saga's records as they become durable, as ``history`` gives them, until the saga ends.
+        """The saga's records as they become durable, in the form of ``history``, until the saga ends.
 
-        Whoever drives it; ``since`` is the first ``seq``. Raises ``SagaNotFound``, ``JournalUnreadable`` or
-        ``StoreUnavailable``.
+        The saga may run in any process; ``since`` is the first ``seq``. Raises ``SagaNotFound``, ``JournalUnreadable``
+        or ``StoreUnavailable``.
         """
         return follow(self.store, saga_id, since)
 
@@ -561,8 +560,8 @@ class Coordinator:
         """The run of a saga as lines of JSON that need no store: to audit elsewhere, and to replay (docs/trace.md).
 
         ``redact``: rules such as ``params.card`` and ``**.ssn``. Without ``full``, values over 31 KiB are in their cut
-        form. ``sign_key`` (32 bytes or more) signs the trace. ``into`` goes on with a file that has begun, by its own
-        rules and without an end. Raises ``SagaNotFound``, ``SettingInvalid`` (a rule, a key), ``JournalUnreadable`` or
+        form. ``sign_key`` (32 bytes or more) signs the trace. ``into`` continues an open file, by its own rules and
+        without an end. Raises ``SagaNotFound``, ``SettingInvalid`` (a rule, a key), ``JournalUnreadable`` or
         ``StoreUnavailable``.
         """
         from saga_engine.runtime.trace_export import trace_lines
@@ -572,5 +571,5 @@ class Coordinator:
         return [*lines, export.end()] if into is None else lines
 
     async def list(self, status: str | None = None, *, limit: int = 1000) -> list[Head]:
-        """Summaries of sagas, the one that changed last first; no journal is read."""
+        """Summaries of sagas, the most recently changed first; no journal is read."""
         return list(await self.store.list(status, limit=limit))

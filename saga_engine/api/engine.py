@@ -1,6 +1,6 @@
-"""What every engine offers, whatever runtime drives its sagas: one surface for programs and for the command line.
+"""The interface that every engine provides, on whatever runtime: one surface for programs and for the command line.
 
-``Coordinator`` keeps it with the engine's own runtime, ``TemporalCoordinator`` with Temporal's. ``tests/engines`` runs
+``Coordinator`` implements it with the built-in runtime, ``TemporalCoordinator`` with Temporal. ``tests/engines`` runs
 one suite on both.
 """
 
@@ -24,9 +24,9 @@ PlanSource = Plan | Mapping[str, Any] | str | bytes | Path
 
 
 class Ownership(NamedTuple):
-    """Who acts on a saga that has not ended: ``elsewhere``, a live process other than this one.
+    """The owner of a saga that has not ended: ``elsewhere``, a live process other than this one.
 
-    ``unread`` messages wait for whoever drives it next.
+    ``unread`` messages wait for its next driver.
     """
 
     elsewhere: bool = False
@@ -36,8 +36,8 @@ class Ownership(NamedTuple):
 class Engine(Protocol):
     """Submits, shows and answers sagas.
 
-    ``drives``: this process calls the tools, so it needs them; else workers do, and this process only waits.
-    All methods raise ``StoreUnavailable`` or ``EngineUnavailable`` when the journals cannot be reached. What a runtime
+    ``drives``: this process calls the tools, so it needs them; else workers do, and this process only waits. All
+    methods raise ``StoreUnavailable`` or ``EngineUnavailable`` when the journals cannot be reached. What a runtime
     cannot do raises ``RuntimeUnsupported``.
     """
 
@@ -45,11 +45,11 @@ class Engine(Protocol):
     tools: ToolRegistry
 
     def check(self, plan: PlanSource, *, input: Mapping[str, Any] | None = None) -> list[Problem]:  # noqa: A002
-        """All that is wrong with a plan for these tools; an empty list if it can be submitted."""
+        """The problems of a plan with these tools; an empty list if it can be submitted."""
         ...
 
     async def simulate(self, plan: PlanSource, *, input: Mapping[str, Any] | None = None) -> Rehearsal:  # noqa: A002
-        """What would become of a plan if any one thing went wrong. No tool is called and nothing is stored."""
+        """Simulate every single failure of a plan. No tool is called and nothing is stored."""
         ...
 
     async def submit(
@@ -60,7 +60,7 @@ class Engine(Protocol):
         input: Mapping[str, Any] | None = None,  # noqa: A002
         detach: bool = False,
     ) -> Handle:
-        """Journal the plan and return. With ``detach`` workers drive it, and the handle says how it stands now."""
+        """Journal the plan and return. With ``detach`` workers drive it, and the handle has its current state."""
         ...
 
     async def run(
@@ -70,23 +70,23 @@ class Engine(Protocol):
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002
     ) -> Outcome:
-        """``submit``, then wait until the saga ends or needs a person. Cancelling the wait leaves it running."""
+        """``submit``, then wait until the saga ends or needs an operator. Cancelling the wait leaves it running."""
         ...
 
     async def resume(self, saga_id: str) -> Outcome:
-        """Go on with a saga until it ends or needs a person; one that has ended is just shown."""
+        """Continue a saga until it ends or needs an operator; one that has ended is only shown."""
         ...
 
     async def resume_all(self) -> dict[str, Outcome | SagaError]:
-        """Resume all sagas that can go on. An error stands in its saga's place."""
+        """Resume all sagas that can continue. An error stands in its saga's place."""
         ...
 
     async def wait(self, saga_id: str) -> Outcome:
-        """Until a saga ends or needs a person, whoever drives it."""
+        """Wait until a saga ends or needs an operator, in whatever process it runs."""
         ...
 
     async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
-        """Have a saga undone. Without ``wait`` the message is only sent."""
+        """Compensate a saga. Without ``wait`` the message is only sent."""
         ...
 
     async def decide(
@@ -106,15 +106,15 @@ class Engine(Protocol):
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
     ) -> Outcome:
-        """Add steps to a saga that is under way."""
+        """Add steps to a running saga."""
         ...
 
     async def ownership(self, saga_id: str) -> Ownership:
-        """Whether another process drives a saga, and how many messages nobody has read yet."""
+        """Whether another process drives a saga, and how many messages are unread."""
         ...
 
     async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
-        """Where a saga stands. Without ``full``, outputs over 31 KiB are in their cut form."""
+        """The state of a saga. Without ``full``, outputs over 31 KiB are in their cut form."""
         ...
 
     async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ class Engine(Protocol):
         ...
 
     def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """The saga's records as they become durable, as ``history`` gives them, until the saga ends."""
+        """The saga's records as they become durable, in the form of ``history``, until the saga ends."""
         ...
 
     async def trace(
@@ -137,10 +137,10 @@ class Engine(Protocol):
         """The run of a saga as lines of JSON that need no store (docs/trace.md)."""
         ...
 
-    # (the last of all, because it takes the name of the type)
+    # (the last of all, because it shadows the type)
     async def list(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Head]:
-        """Summaries of sagas, the one that changed last first."""
+        """Summaries of sagas, the most recently changed first."""
         ...
 
     async def close(self) -> None:
-        """Start nothing more and end all waits. Whoever waits gets ``Interrupted``; sagas stand as they are."""
+        """Start nothing more and end all waits with ``Interrupted``; the sagas stay as they are."""

@@ -1,4 +1,4 @@
-"""What a user may give as escalation hooks, in the form in which they are called."""
+"""Converts the escalation hooks that a user passes into the form in which the engine calls them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Hooks = Hook | Sequence[Hook] | Escalation
 
 
 def escalation_of(given: Hooks | None) -> Escalation:
-    """Hooks, sync or async, in the form in which they are called. None: a warning in the log, once a question."""
+    """Hooks, sync or async, in the form in which the engine calls them. None.
+
+    A warning in the log for each question.
+    """
     if given is None:
         return Escalation([LogHook()], remind_s=0.0, further_after_s=0.0)
     if isinstance(given, Escalation):
@@ -31,7 +34,7 @@ def _as_hook(hook: Hook) -> EscalationHook:
         return hook  # type: ignore[return-value]
 
     async def call(question: Question) -> None:
-        # In a thread of its own: it may block, and nobody can tell beforehand.
+        # In its own thread: it may block, which is not known beforehand.
         ended = await start_in_thread(partial(hook, question))
         if ended.error is not None:
             raise _failure(ended.error)
@@ -42,5 +45,5 @@ def _as_hook(hook: Hook) -> EscalationHook:
 
 
 def _failure(error: BaseException) -> Exception:
-    """What a hook raised in its thread; ``sys.exit`` there ends no process, it means that the hook failed."""
+    """The exception that a hook raised in its thread; ``sys.exit`` there ends no process, it fails the hook."""
     return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}"[:500])

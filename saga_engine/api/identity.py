@@ -1,4 +1,4 @@
-"""How every saga begins, on whatever runtime: its identity, and its first record."""
+"""How every saga starts, on whatever runtime: its identity, and its first record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from saga_engine.plan.values import digest
 
 
 def identity_of(plan: Plan, given: dict[str, Any] | None) -> str:
-    """What a saga is: the digest of its plan and of the input that was given to it. The same id may have one only."""
+    """The identity of a saga: the digest of its plan and its submitted input. One id has one identity."""
     return plan.digest if given is None else digest([plan.digest, given])
 
 
 def first_record(
     saga_id: str, plan: Plan, compiled: CompiledPlan, given: dict[str, Any] | None, at_ms: int
 ) -> SagaStarted:
-    """The record that begins a saga at ``at_ms`` (Unix ms), with a seed of its own for its keys."""
+    """The record that starts a saga at ``at_ms`` (Unix ms), with its own seed for its keys."""
     return SagaStarted(
         at=at_ms,
         saga_id=saga_id,

@@ -1,4 +1,4 @@
-"""What a coordinator knows of plans and tools before anything runs: checked plans, and tools that join later."""
+"""Plans and tools of a coordinator before anything runs: checked plans, and tools that are registered later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.ports import Planner
 
-#: How many checked plans a coordinator remembers, so that a plan run again is not checked again.
+#: How many checked plans a coordinator caches, so that a plan that runs again is not checked again.
 _REMEMBERED_PLANS: Final = 256
 
 
@@ -30,7 +30,7 @@ def as_configured(
     secrets: Mapping[str, Sequence[str]] | None,
     max_output_bytes: int,
 ) -> ToolRegistry:
-    """Declared tools under an operator's options: the tables of tools, the secrets they may get, the size of a result.
+    """Declared tools with the operator's options: the tables of tools, their secrets, the maximum size of a result.
 
     Raises ``SettingInvalid``, ``ToolInvalid``.
     """
@@ -43,11 +43,11 @@ def as_configured(
 
 
 class CheckedPlans:
-    """Compiles plans for the tools of a coordinator, and remembers those that it was given as objects."""
+    """Compiles plans for the tools of a coordinator, and caches those that were passed as objects."""
 
     def __init__(self, tools: ToolRegistry, declared: ToolRegistry | None, options: Mapping[str, Any] | None) -> None:
         self._tools = tools
-        #: The tools before an operator's options, and these.
+        #: The tools before the operator's options, and these.
         self._declared = tools if declared is None else declared
         self._options = options
         self._known: dict[int, tuple[Plan, CompiledPlan]] = {}
@@ -66,7 +66,7 @@ class CheckedPlans:
         return compiled
 
     def register(self, tools: tuple[Any, ...]) -> None:
-        """Add tools, with the operator's options. Raises ``ToolInvalid``, ``SettingInvalid``; nothing changed then."""
+        """Add tools, with the operator's options. Raises ``ToolInvalid``, ``SettingInvalid``; nothing changes then."""
         if self._options:
             declared = ToolRegistry(self._declared, *tools)
             self._tools.become(apply_overrides(declared, self._options, "tool_options"))
@@ -77,7 +77,7 @@ class CheckedPlans:
 
 
 def planning_of(given: str | Planner | PlannerSettings | None) -> Planning | None:
-    """Who writes plans; None: nobody."""
+    """What writes plans; None: no planner."""
     if given is None:
         return None
     from saga_engine.planner.planning import Planning
@@ -86,5 +86,5 @@ def planning_of(given: str | Planner | PlannerSettings | None) -> Planning | Non
 
 
 def select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
-    """The tools that matter for these words."""
+    """The tools that match these words."""
     return select_tools(words, catalog, limit=limit)

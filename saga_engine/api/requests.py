@@ -1,4 +1,4 @@
-"""What a coordinator makes of the arguments of its methods, on whatever runtime: messages, exports, simulations."""
+"""Converts the arguments of a coordinator's methods, on whatever runtime: messages, exports, simulations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog
 
-#: From a plan and its input to what can be run. Raises ``PlanInvalid``.
+#: From a plan and its input to its compiled form. Raises ``PlanInvalid``.
 Compile = Callable[["Plan", dict[str, Any] | None], "CompiledPlan"]
 
 
@@ -36,7 +36,7 @@ def checked(
 def problems_of(
     source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
 ) -> list[Problem]:
-    """All that keeps a plan from being submitted."""
+    """The problems that keep a plan from being submitted."""
     try:
         checked(source, given, tools, compiling)
     except PlanInvalid as error:
@@ -47,7 +47,7 @@ def problems_of(
 async def simulated(
     source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
 ) -> Rehearsal:
-    """What would become of a plan. In a thread: it may take seconds, and the sagas that run here must not wait."""
+    """Simulate a plan. In a thread: it may take seconds, and the sagas that run here must not wait."""
     return await asyncio.to_thread(rehearse, checked(source, given, tools, compiling)[1])
 
 
@@ -74,7 +74,7 @@ def amend_message(steps: Sequence[Mapping[str, Any]], by: str, note: str) -> Mes
 
 
 def export_of(redact: Sequence[str], sign_key: bytes | None, into: Export | None, *, full: bool) -> Export:
-    """The file that a trace goes into: the one that is given, else a new one. Raises ``SettingInvalid``."""
+    """The file for a trace: the given one, else a new one. Raises ``SettingInvalid``."""
     from saga_engine.analysis.trace import Export
     from saga_engine.analysis.trace_signature import TraceKey
     from saga_engine.core.redaction import Redaction

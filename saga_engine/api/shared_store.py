@@ -1,4 +1,4 @@
-"""The store that stands beside Temporal: large values, and what the guards of all workers share."""
+"""The store beside Temporal: large values, and what the guards of all workers share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saga_engine.stores import open_store
 class SharedStore:
     """A store as Temporal's workers and clients use it: a ``ValueStore``, and what guards share.
 
-    It is opened when it is first needed: most sagas have no large value, and most clients look at small ones.
+    It is opened on first use: most sagas have no large value, and most clients read small ones.
     """
 
     def __init__(self, store: Store, *, ours: bool) -> None:
@@ -23,7 +23,7 @@ class SharedStore:
 
     @classmethod
     def of(cls, store: str | Store | None, durability: str, patience_s: float) -> SharedStore:
-        """The store behind a URL; without one, a place in this process. Raises ``StoreUrlInvalid``."""
+        """The store behind a URL; without one, a store in this process. Raises ``StoreUrlInvalid``."""
         if store is None:
             return cls(open_store("memory://", durability="relaxed", patience_s=patience_s), ours=True)
         if isinstance(store, str):
@@ -35,7 +35,7 @@ class SharedStore:
         return (await self._ready()).guard_store()
 
     async def put(self, digest: str, data: bytes, ttl_ms: int) -> None:
-        """Keep a large value."""
+        """Store a large value."""
         await (await self._ready()).value_store().put(digest, data, ttl_ms)
 
     async def get(self, digest: str) -> bytes | None:
@@ -51,6 +51,6 @@ class SharedStore:
         return self._store
 
     async def close(self) -> None:
-        """Give back connections; an embedded server that was started for this ends with its last client."""
+        """Release connections; an embedded server that was started for this ends with its last client."""
         if self._tried:
             await self._store.close()

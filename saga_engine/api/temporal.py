@@ -1,6 +1,6 @@
-"""The other front door: sagas that run in Temporal, with the tools, guards and people of this process.
+"""The other front door: sagas that run in Temporal, with the tools, guards and hooks of this process.
 
-``TemporalCoordinator`` submits, asks and answers; ``serve`` is a worker. Both need the extra ``temporal``.
+``TemporalCoordinator`` submits, reads and answers sagas; ``serve`` is a worker. Both need the extra ``temporal``.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ if TYPE_CHECKING:
 
 DEFAULT_ENGINE: Final = "temporal://localhost:7233/default"
 DEFAULT_TASK_QUEUE: Final = "saga"
-#: How often a saga is looked at while it is waited for: soon at first, then less often. In seconds.
+#: The intervals, in seconds, at which an awaited saga is queried: soon at first, then longer.
 _LOOK_FIRST_S: Final = 0.02
 _LOOK_MOST_S: Final = 1.0
-#: Temporal's SDK takes a turn of a workflow that lasts 2 s for a deadlock, and compiling a plan is one turn.
+#: Temporal's SDK interprets a turn of a workflow of 2 s as a deadlock, and compiling a plan is one turn.
 _MAX_STEPS: Final = 2000
-#: A run of a workflow begins with some events; it must get further than that.
+#: A run of a workflow starts with some events; it must get further than that.
 _LEAST_EVENTS: Final = 20
 
 
-# (Unsandboxed: the sandbox would import the engine anew for each saga, and what it forbids, the pure core does not do
-# anyway; import-linter and the replays of recorded histories see to that. docs/decisions/0015.)
+# (Unsandboxed: the sandbox would import the engine anew for each saga, and the pure core does nothing that it forbids;
+# import-linter and the replays of recorded histories verify that. docs/decisions/0015.)
 @workflow.defn(name=payloads.WORKFLOW, sandboxed=False)
 class SagaWorkflow(SagaFlow):
     """One saga."""
@@ -113,7 +113,7 @@ _T = TypeVar("_T")
 
 
 def _ends_with_it(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
-    """Have a method of a coordinator raise ``Interrupted`` when the coordinator is closed meanwhile."""
+    """Make a method of a coordinator raise ``Interrupted`` when the coordinator is closed meanwhile."""
 
     @functools.wraps(method)
     async def interruptible(*args: _P.args, **options: _P.kwargs) -> _T:
@@ -126,10 +126,10 @@ def _ends_with_it(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P,
 class TemporalCoordinator:
     """Submits, shows and answers sagas that run in Temporal. Use ``TemporalCoordinator.open``.
 
-    It keeps ``Engine``, and calls no tools: workers do (``serve``, ``saga worker --engine``).
+    Implements ``Engine``, and calls no tools: workers do (``serve``, ``saga worker --engine``).
     """
 
-    #: The tools are called by workers.
+    #: Workers call the tools.
     drives = False
 
     def __init__(
@@ -171,14 +171,14 @@ class TemporalCoordinator:
         observers: Sequence[Observer] = (),
         on_silence: Callable[[str], None] | None = None,
     ) -> AsyncIterator[TemporalCoordinator]:
-        """A coordinator of the sagas in ``engine`` (``temporal://HOST:PORT/NAMESPACE``), for the length of the block.
+        """A coordinator of the sagas in ``engine`` (``temporal://HOST:PORT/NAMESPACE``), for the duration of the block.
 
-        ``tools`` are what plans are checked against; none is called here. ``store``: where values over 32 KiB are
-        kept, the same for workers and clients; without one they go through Temporal, up to its 2 MB. ``lease_s``: how
-        long a worker may be silent before what it does is in doubt. ``patience_s``: how long an answer is waited for.
-        ``events``: after so many events a saga's workflow is continued in another run (0: when Temporal suggests it).
-        ``observers`` see each record of the sagas that are waited for here. ``on_silence(saga_id)`` is called when no
-        worker answers for a saga that is waited for; the wait goes on.
+        ``tools``: plans are checked against them; none is called here. ``store``: for values over 32 KiB, the same for
+        workers and clients; without one they go through Temporal, up to its 2 MB. ``lease_s``: how long a worker may be
+        silent before its calls are in doubt. ``patience_s``: how long to wait for a response. ``events``: after so many
+        events a saga's workflow is continued in another run (0: when Temporal suggests it). ``observers`` receive each
+        record of the sagas that are awaited here. ``on_silence(saga_id)`` is called when no worker responds for an
+        awaited saga; the wait continues.
 
         Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``EngineUnavailable``.
         """
@@ -205,7 +205,7 @@ class TemporalCoordinator:
             yield coordinator
 
     async def close(self) -> None:
-        """End all waits: whoever waits gets ``Interrupted``. The sagas go on, because workers drive them."""
+        """End all waits with ``Interrupted``. The sagas continue, because workers drive them."""
         if not self._closed.done():
             self._closed.set_result(None)
         if self._watches:
@@ -221,7 +221,7 @@ class TemporalCoordinator:
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
-        # Whatever the SDK makes of the cancel: who waited was interrupted.
+        # Whatever the SDK makes of the cancel: the waiter was interrupted.
         if self._closed.done() and (task.cancelled() or task.exception() is not None):
             raise Interrupted("the coordinator was closed; its sagas go on, because workers drive them")
         return task.result()
@@ -236,11 +236,11 @@ class TemporalCoordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         detach: bool = False,
     ) -> Handle:
-        """Begin a saga and return; it is durable in Temporal then, and workers drive it.
+        """Start a saga and return; it is then durable in Temporal, and workers drive it.
 
         The id is ``saga_id``, else the plan's ``task_id``, else a new sortable one; it is the workflow's id, too. An id
-        that exists with the same plan and input is that saga. With ``detach`` the handle has the saga as it begins, and
-        no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``EngineUnavailable``.
+        that exists with the same plan and input is that saga. With ``detach`` the handle has the saga's initial state,
+        and no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``EngineUnavailable``.
         """
         started = await self._submitted(plan, saga_id, input)
         if detach:
@@ -261,7 +261,7 @@ class TemporalCoordinator:
         *,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
-        """All that is wrong with a plan for the tools of this process; an empty list if it can be submitted."""
+        """The problems of a plan with the tools of this process; an empty list if it can be submitted."""
         return problems_of(plan, input, self.tools, self._compile)
 
     async def simulate(
@@ -270,7 +270,7 @@ class TemporalCoordinator:
         *,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> Rehearsal:
-        """What would become of a plan if any one thing went wrong; see ``Coordinator.simulate``."""
+        """Simulate every single failure of a plan; see ``Coordinator.simulate``."""
         return await simulated(plan, input, self.tools, self._compile)
 
     def _compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:
@@ -304,11 +304,11 @@ class TemporalCoordinator:
         return await self.wait((await self._submitted(plan, saga_id, input)).saga_id)
 
     async def resume(self, saga_id: str) -> Outcome:
-        """``wait``: workers go on with every saga by themselves."""
+        """``wait``: workers continue every saga by themselves."""
         return await self.wait(saga_id)
 
     async def resume_all(self) -> dict[str, Outcome | SagaError]:
-        """Raises ``RuntimeUnsupported``: workers go on with every saga by themselves."""
+        """Raises ``RuntimeUnsupported``: workers continue every saga by themselves."""
         raise RuntimeUnsupported(
             "sagas in Temporal are not resumed all at once: workers go on with every saga by themselves",
             hint="start a worker: saga worker --engine … --tools …",
@@ -316,15 +316,15 @@ class TemporalCoordinator:
 
     @_ends_with_it
     async def wait(self, saga_id: str) -> Outcome:
-        """Until the saga ends or needs a person, however long no worker is there.
+        """Wait until the saga ends or needs an operator, however long no worker is available.
 
-        Raises ``SagaNotFound`` and ``EngineUnavailable`` (the server itself is away).
+        Raises ``SagaNotFound`` and ``EngineUnavailable`` (the server itself is unreachable).
         """
         known, pause_s, seen = 0, _LOOK_FIRST_S, ""
         while True:
             standing = await self.sagas.standing(saga_id)
             page = None
-            # The server itself knows of ends and questions; only for all the rest a worker has to be asked.
+            # The server itself knows of ends and questions; only the rest needs a query to a worker.
             if not standing.closed and (self._observers or standing.status == t.ESCALATED):
                 page = await self.sagas.page(saga_id, known, wait_s=self._patience_s)
                 if page is None and self._on_silence is not None:
@@ -349,7 +349,7 @@ class TemporalCoordinator:
     # --- answering -----------------------------------------------------------------------------------------------
 
     async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
-        """Have a saga undone. Raises ``SagaNotFound``, ``CancelRefused`` and ``EngineUnavailable``."""
+        """Compensate a saga. Raises ``SagaNotFound``, ``CancelRefused`` and ``EngineUnavailable``."""
         return await self._said(saga_id, cancel_message(by, note), wait=wait)
 
     async def decide(
@@ -363,7 +363,7 @@ class TemporalCoordinator:
         note: str = "",
         wait: bool = True,
     ) -> Outcome:
-        """Answer the open question about a step; the saga goes on. ``output`` goes with 'happened'.
+        """Answer the open question about a step; the saga continues. ``output`` goes with 'happened'.
 
         Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson`` and ``EngineUnavailable``.
         """
@@ -372,7 +372,7 @@ class TemporalCoordinator:
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
     ) -> Outcome:
-        """Add steps to a saga that is under way, as ``Coordinator.amend`` does.
+        """Add steps to a running saga, as ``Coordinator.amend`` does.
 
         Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid``, ``ValueNotJson`` and ``EngineUnavailable``.
         """
@@ -381,9 +381,9 @@ class TemporalCoordinator:
         return await self._sent(saga_id, message, declarations_of(message.steps, self.tools), wait=wait)
 
     async def _said(self, saga_id: str, message: Message, *, wait: bool) -> Outcome:
-        """Send a cancel or an answer, unless the saga has been told the same already."""
+        """Send a cancel or an answer, unless the saga has already received the same."""
         records = await self._records(saga_id)
-        # Whether a question has expired is judged by the workflow, on its own clock.
+        # The workflow checks on its own clock whether a question has expired.
         checked = to_post(state_of(records, self.tools), records, (), message, 0)
         if checked is None:
             return await (self.wait(saga_id) if wait else self.show(saga_id))
@@ -396,19 +396,19 @@ class TemporalCoordinator:
     # --- looking -------------------------------------------------------------------------------------------------
 
     async def ownership(self, saga_id: str) -> Ownership:
-        """Nobody else's: workers of this task queue drive every saga, and read each message at once."""
+        """Never elsewhere: workers of this task queue drive every saga, and read each message at once."""
         await self.sagas.standing(saga_id)
         return Ownership()
 
     async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
-        """Where a saga stands; while it is under way a worker has to answer.
+        """The state of a saga; while it runs a worker has to respond.
 
         Without ``full``, outputs over 31 KiB are in their cut form. Raises ``SagaNotFound`` and ``EngineUnavailable``.
         """
         records = await self._records(saga_id, whole=full)
         state = state_of(records if full else [abridge(record) for record in records])
         if not full and any(question.kind == "approval" for question in state.questions.values()):
-            # A person is asked about the exact call, and what its params bind to may be in a large output.
+            # An operator is asked about the exact call, and its params may bind a large output.
             state = state_of(await self._records(saga_id))
         return Outcome(state, full=full)
 
@@ -423,7 +423,7 @@ class TemporalCoordinator:
 
     async def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
         """The saga's records as they become durable, until it ends; see ``Coordinator.follow``."""
-        # What is sensitive stands at the beginning, whatever part of the journal is asked for.
+        # The first record lists what is sensitive, whatever part of the journal is requested.
         known, pause_s, reader = 0, _LOOK_FIRST_S, Reader()
         while True:
             closed = (await self.sagas.standing(saga_id)).closed
@@ -462,7 +462,7 @@ class TemporalCoordinator:
     async def _records(self, saga_id: str, *, whole: bool = True) -> Records:
         return await self.until_closed(self.sagas.records(saga_id, whole=whole, patience_s=self._patience_s))
 
-    # (the last of all, because it takes the name of the type)
+    # (the last of all, because it shadows the type)
     async def list(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Head]:  # noqa: ARG002
         """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
         raise RuntimeUnsupported(
@@ -494,13 +494,13 @@ async def serve(
     stopped: asyncio.Event | None = None,
     begun: Callable[[], None] | None = None,
 ) -> None:
-    """Be a worker: play the sagas of a task queue and make their calls, until ``stopped`` is set.
+    """Be a worker: execute the sagas of a task queue and make their calls, until ``stopped`` is set.
 
-    Then it takes nothing more, ends the waits of the guards, awaits the calls in flight and tells what came of them.
-    ``store`` has what the guards of all workers share and keeps large values (without one, the guards
-    of this process share nothing with others, and large values go through Temporal). ``concurrency``: calls at a time.
-    ``cached``: how many sagas are kept in memory between their turns; one that is not is played from its history.
-    The other arguments are those of ``Coordinator.open``.
+    Then it takes nothing more, ends the waits of the guards, waits for the calls in flight and reports their outcomes.
+    ``store`` has what the guards of all workers share and stores large values (without one, the guards of this process
+    share nothing with others, and large values go through Temporal). ``concurrency``: calls at a time. ``cached``: how
+    many sagas stay in memory between their turns; the others are replayed from their histories. The other arguments are
+    those of ``Coordinator.open``.
 
     Raises ``SettingInvalid``, ``StoreUrlInvalid``, ``StoreUnavailable``, ``ToolInvalid`` and ``EngineUnavailable``.
     """
@@ -552,7 +552,7 @@ def _require_short(plan: Plan) -> None:
 def _advisor(
     planner: str | Planner | PlannerSettings | None, advisor: Advisor | None, semantic: Semantic | None
 ) -> tuple[Advisor | None, Semantic]:
-    """Who is asked for steps, and what they may do with tools that do not say it themselves."""
+    """What is asked for steps, and the role of tools that do not declare it."""
     if planner is None:
         return advisor, semantic or "approve"
     from saga_engine.planner.planning import Planning

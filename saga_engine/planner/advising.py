@@ -77,7 +77,7 @@ class ModelAdvisor:
         self._limit = limit
 
     async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
-        """Steps that make up for one that stands and cannot be undone."""
+        """Steps that compensate for one that stands and cannot be undone."""
         if not request.tools:
             raise PlannerUnavailable(
                 "no tool may make up for another's call, so no model was asked",
@@ -99,7 +99,7 @@ class ModelAdvisor:
         return await self._advise(ask, judge, _REMEDY)
 
     async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
-        """Other steps for what is left of a goal."""
+        """Other steps for the rest of a goal."""
         left_over = [str(step.get("tool", "")) for step in request.left]
         names = " ".join(str(step.get("name") or "") for step in request.left)
         words = f"{_words(request.goal, request.failed)} {names} {' '.join(left_over)}"

@@ -69,11 +69,11 @@ class ModelPlanner:
         return await self._ask(ask_for_plan(request, self._settings.output), request.allowance)
 
     async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
-        """Steps that make up for one that cannot be undone by its own undo."""
+        """Steps that compensate for one that its own undo cannot reverse."""
         return await self._ask(ask_for_compensation(request, self._settings.output), request.allowance)
 
     async def replan(self, request: ReplanRequest) -> PlannerAnswer:
-        """Other steps for what is left of a goal."""
+        """Other steps for the rest of a goal."""
         return await self._ask(ask_for_another_way(request, self._settings.output), request.allowance)
 
     async def _ask(self, asked: Asked, allowance: Allowance) -> PlannerAnswer:

@@ -1,6 +1,6 @@
-"""The doors of the engine: what the runtime asks of a store, of tools, of listeners, of people and of models.
+"""The ports of the engine: what the runtime requires of a store, of tools, of observers, of operators and of models.
 
-Everything here is a protocol or a plain message; the rooms behind the doors never import each other.
+Everything here is a protocol or a plain message; the rooms behind the ports never import each other.
 """
 
 from __future__ import annotations

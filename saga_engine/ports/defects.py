@@ -1,4 +1,4 @@
-"""A tool's unforeseen exception in the log, with its saga and step; for both runtimes, after secrets are taken out."""
+"""Logs a tool's unforeseen exception with its saga and step, on both runtimes, after secrets are removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _log = logging.getLogger("saga_engine.tools")
 
 
 def log_defect(error: ErrorInfo, *, tool: str, saga_id: str, step: str, direction: str, attempt: int) -> None:
-    """Log an error that has a traceback; any other one was said or foreseen, and the journal has it."""
+    """Log an error that has a traceback; any other one was reported or foreseen, and the journal has it."""
     if error.traceback is None:
         return
     _log.warning(

@@ -1,4 +1,4 @@
-"""Those who are asked, and those who listen."""
+"""Escalation channels and observers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from saga_engine.core.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An escalation: what a person is asked, and which answers are legal.
+    """An escalation: what an operator is asked, and which answers are legal.
 
-    ``kind`` ``parked`` asks nothing (no options): it tells that a step waits until its tool is available again. For
-    ``approval``, ``params`` are those of the exact call, secrets as markers, and the answer is wanted until
-    ``expires_ms``. It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the
-    reminders: 0 is the first time that people are told. For ``remedy``, ``steps`` are those that a model proposes.
+    ``kind`` ``parked`` asks nothing (no options): it reports that a step waits until its tool is available again. For
+    ``approval``, ``params`` are those of the exact call, secrets as markers, and an answer counts until ``expires_ms``.
+    It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the reminders: 0 is
+    the first notification. For ``remedy``, ``steps`` are those that a model proposes.
     """
 
     saga_id: str
@@ -44,13 +44,13 @@ class Question:
 
 
 class EscalationHook(Protocol):
-    """Told about each open question at least once.
+    """Called for each open question at least once.
 
     ``saga_id``, ``question_id`` and ``round`` together are stable, for de-duplication.
     """
 
     async def __call__(self, question: Question) -> None:
-        """Deliver the question; raising means it was not delivered, and it is tried again."""
+        """Deliver the question; raising means that it was not delivered, and the call is repeated."""
 
 
 #: A hook as a user may give it: sync or async. ``Coordinator.open`` makes sync ones async.
@@ -59,11 +59,11 @@ AnyHook = EscalationHook | Callable[[Question], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """Who is told about open questions, and when again.
+    """The hooks for open questions, and when they are called again.
 
-    ``hooks`` are told at once, and again every ``remind_s`` seconds while nobody answers. ``further`` are told, too,
+    ``hooks`` are called at once, and again every ``remind_s`` seconds until an answer. ``further`` are called, too,
     when a question has been open for ``further_after_s`` seconds. 0 seconds: never. A call to a hook that takes longer
-    than ``timeout_s`` has failed: nobody waits for it any more.
+    than ``timeout_s`` has failed, and the engine stops waiting for it.
     """
 
     hooks: Sequence[AnyHook] = ()
@@ -74,7 +74,7 @@ class Escalation:
 
 
 class Observer(Protocol):
-    """Listens to records after they are durable, in a thread. What it raises is logged, never passed on.
+    """Receives records after they are durable, in a thread. Its exceptions are logged, never passed on.
 
     It is called for one batch of records at a time. One that takes too long misses the records of that time.
     """

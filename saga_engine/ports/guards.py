@@ -1,4 +1,4 @@
-"""What the guards of all processes share."""
+"""The shared state of the guards of all processes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple, Protocol
 
 
 class Claim(NamedTuple):
-    """What the engine's memory of a tool says about a call.
+    """What the de-duplication of a tool knows about a call.
 
-    ``new``: nobody has made it; it is claimed for us now. ``ours``: we claimed it before and no result is known.
-    ``done``: ``owner`` made it, ``age_ms`` ago, with ``result`` (JSON). ``busy``: ``owner`` claimed it and has not said
-    what came of it.
+    ``new``: no saga has made it; it is claimed for us now. ``ours``: we claimed it before and no result is known.
+    ``done``: ``owner`` made it, ``age_ms`` ago, with ``result`` (JSON). ``busy``: ``owner`` claimed it and has not
+    reported its outcome.
     """
 
     verdict: Literal["new", "ours", "done", "busy"]
@@ -33,7 +33,7 @@ class BreakerState(NamedTuple):
 
 
 class SagaLookup(Protocol):
-    """What the guards ask about the other sagas whose calls they remember.
+    """What the guards need to know about the other sagas whose calls they deduplicate.
 
     Both methods raise ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``.
     """
@@ -43,12 +43,12 @@ class SagaLookup(Protocol):
         ...
 
     async def saga_driven(self, saga_id: str) -> bool:
-        """Whether somebody drives a saga now."""
+        """Whether a process drives a saga now."""
         ...
 
 
 class GuardStore(SagaLookup, Protocol):
-    """Shared, durable state of guards. Every verb is atomic, judged on the server's clock, and safe to repeat.
+    """Shared, durable state of guards. Every verb is atomic, uses the server's clock, and is safe to repeat.
 
     It looks up the sagas of its own store.
 
@@ -57,24 +57,24 @@ class GuardStore(SagaLookup, Protocol):
     """
 
     async def claim(self, tool: str, memory: str, owner: str, ttl_ms: int) -> Claim:
-        """Claim a call before it is made, unless it has been made (or claimed) by another owner within its time.
+        """Claim a call before it is made, unless another owner has made (or claimed) it within its time.
 
-        Who gets another owner's result is written down as relying on it.
+        A caller that gets another owner's result is recorded as relying on it.
         """
         ...
 
     async def remember(self, tool: str, memory: str, owner: str, result: bytes, ttl_ms: int) -> None:
-        """The claimed call happened, with this result; kept for ``ttl_ms`` from now. Only for the claim's owner."""
+        """The claimed call happened, with this result; stored for ``ttl_ms`` from now. Only for the claim's owner."""
 
     async def forget(self, tool: str, owner: str) -> Sequence[str]:
-        """Drop what ``owner`` claimed or made, because it did not happen or is going to be undone.
+        """Drop what ``owner`` claimed or made, because it did not happen or is about to be undone.
 
         Returns the owners that rely on its result; if there are any, nothing is dropped.
         """
         ...
 
     async def recollect(self, tool: str, owner: str) -> bytes | None:
-        """The result of the call that ``owner`` made; None if it is not known."""
+        """The result of the call that ``owner`` made; None if it is unknown."""
         ...
 
     async def unrely(self, tool: str, owner: str, relying: str) -> None:
@@ -110,7 +110,7 @@ class GuardStore(SagaLookup, Protocol):
         ...
 
     async def breaker_trial(self, tool: str, trial_ms: int) -> bool:
-        """Be the one call that is let through; nobody else is for ``trial_ms`` or until its outcome is known."""
+        """Be the one trial call; no other call is for ``trial_ms`` or until its outcome is known."""
         ...
 
     async def breaker_outcome(self, tool: str, *, failed: bool, failures: int, open_ms: int) -> BreakerState:
@@ -135,7 +135,7 @@ class GuardStore(SagaLookup, Protocol):
         """
 
     async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
-        """Keep the last good result of a read."""
+        """Store the last good result of a read."""
 
     async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
         """The last good result of a read and its age in ms."""

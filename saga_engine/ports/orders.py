@@ -1,6 +1,6 @@
-"""What is asked for at the doors, made of a saga's state: calls, questions, and the secrets that must not come back.
+"""Builds tool calls and questions from the state of a saga, and removes secrets from outcomes.
 
-Whoever drives a saga, here or in Temporal, makes its calls of the same facts.
+Every driver of a saga, in the built-in runtime or in Temporal, builds its calls from the same facts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def call_of(
     *,
     waits: Callable[[Call, bool], Awaitable[None] | None] | None = None,
 ) -> Call:
-    """All that a tool and its guards may know of a call; ``direction`` is ``probe`` for a probe."""
+    """Everything that a tool and its guards may know of a call; ``direction`` is ``probe`` for a probe."""
     index, way = effect.step, effect.direction
     plan = state.plan
     step, made = plan.steps[index], state.steps[index].call(way)
@@ -62,7 +62,7 @@ def call_of(
 
 
 def _chosen(state: State, index: int) -> bool:
-    """Whether an undo is another call than the registered undo of the step would be: another tool, or other params."""
+    """Whether an undo differs from the registered undo of the step: another tool, or other params."""
     rollback = state.rollback(index)
     usual = rollback.usual
     if usual is None or usual is rollback.params:
@@ -71,11 +71,11 @@ def _chosen(state: State, index: int) -> bool:
     try:
         return canonical(usual.resolve(scope)) != canonical(rollback.params.resolve(scope))
     except BindingUnresolved:
-        return True  # Whether it is the same call cannot be told.
+        return True  # It is unknown whether it is the same call.
 
 
 def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int | None:
-    """Until when a repeat of a call in doubt still arrives while the other side remembers its key."""
+    """The time until which a repeat of a call in doubt arrives while the remote side remembers its key."""
     call = state.steps[effect.step].call(effect.direction)
     if not call.doubtful or call.insisted:
         return None
@@ -87,7 +87,7 @@ def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int 
 
 
 def _resources(state: State, template: Params) -> tuple[str, ...]:
-    """The key that the plan names. Where its bindings have no value (an undo of a step in doubt) there is none."""
+    """The key that the plan names. If its bindings have no value (an undo of a step in doubt) there is none."""
     try:
         value = template.resolve(StateScope(state))["resource"]
     except BindingUnresolved:
@@ -99,7 +99,7 @@ def _resources(state: State, template: Params) -> tuple[str, ...]:
 
 
 def question_of(state: State, effect: Alert) -> Question | None:
-    """What people are told: an open question, or a notice that asks nothing; None if it has been answered since."""
+    """The notification of an open question, or a notice that asks nothing; None if it has been answered since."""
     name = effect.question
     asked = state.questions.get(name)
     told = asked or state.notices.get(name)
@@ -137,20 +137,20 @@ def question_of(state: State, effect: Alert) -> Question | None:
 
 
 async def tell(escalation: Escalation, question: Question, now_ms: int) -> ErrorInfo | None:
-    """Tell everybody who is to be told at ``now_ms`` (Unix ms), all at once; None if all were told."""
+    """Notify all hooks that are due at ``now_ms`` (Unix ms), concurrently; None if all succeeded."""
     hooks = [*escalation.hooks]
     further_ms = escalation.further_after_s * 1000
     if further_ms and question.asked_ms is not None and now_ms - question.asked_ms >= further_ms:
         hooks += escalation.further
     called = cast("list[EscalationHook]", hooks)  # the sync ones have been made async
     results = await asyncio.gather(*(_told(hook, question, escalation.timeout_s) for hook in called))
-    # A hook is somebody else's code: its failure is recorded, and people are told again.
+    # A hook is user code: its failure is recorded, and the notification is repeated.
     errors = [error for error in results if error]
     return ErrorInfo("alert_failed", "; ".join(errors)[:1000]) if errors else None
 
 
 async def _told(hook: EscalationHook, question: Question, limit_s: float) -> str:
-    """What kept a hook from telling; empty if nothing did."""
+    """Why a hook failed; empty if it did not."""
     try:
         async with asyncio.timeout(limit_s):
             await abandonable(_called(hook, question))
@@ -176,7 +176,7 @@ async def _called(hook: EscalationHook, question: Question) -> None:
 
 
 async def abandonable(work: Awaitable[_T]) -> _T:
-    """The result of somebody else's code. Who cancels this is not kept waiting, whatever ``work`` does about it."""
+    """The result of user code. A caller that cancels this does not wait, whatever ``work`` does about it."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task])
@@ -190,20 +190,20 @@ async def abandonable(work: Awaitable[_T]) -> _T:
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
-    """An abandoned task has ended; nobody asks how."""
+    """An abandoned task has ended; its result is not used."""
     _ABANDONED.discard(task)
     if not task.cancelled():
         task.exception()
 
 
-#: What nobody waits for any more; kept from the garbage collector until it ends.
+#: Abandoned tasks; kept from the garbage collector until they end.
 _ABANDONED: Final[set[asyncio.Future[Any]]] = set()
 
 
 def misfit(spec: ToolSpec | None, params: Mapping[str, Any]) -> NotDone | None:
     """Why a call is not made whose params, with the secrets in them, do not fit its tool; None if they fit.
 
-    It does not say what the values are: the words of a schema check repeat them.
+    It does not contain the values: the messages of a schema check repeat them.
     """
     problems = () if spec is None else spec.check_params(params)
     if not problems:
@@ -217,5 +217,5 @@ def misfit(spec: ToolSpec | None, params: Mapping[str, Any]) -> NotDone | None:
 
 
 def scrub(outcome: Outcome, secrets: Mapping[str, str]) -> Outcome:
-    """The outcome with a marker in the place of each value of ``secrets`` (values by name), however it is spelt."""
+    """The outcome with a marker in place of each value of ``secrets`` (values by name), in every spelling."""
     return scrubber(secrets).outcome(outcome) if secrets else outcome

@@ -1,4 +1,4 @@
-"""What a model is asked, and what it says."""
+"""Requests to a model, and its answers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from saga_engine.errors import Problem
 from saga_engine.plan.tool_spec import ToolSpec
 
 if TYPE_CHECKING:
-    from saga_engine.core.interpret import Advice  # it would bring the state machine along, which a list needs not
+    from saga_engine.core.interpret import Advice  # it would import the state machine, which a listing does not need
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one question to a model may still use. ``None``: no limit of its own.
+    """The remaining budget of one request to a model. ``None``: no limit of its own.
 
-    ``requests`` counts every request on the wire, also those that were refused; ``tokens`` counts what goes in and
-    what comes out; ``cost_usd`` is applied where the price of the model is known; ``seconds`` covers everything.
+    ``requests`` counts every request on the wire, including those that were refused; ``tokens`` counts input and
+    output; ``cost_usd`` applies if the price of the model is known; ``seconds`` covers everything.
     """
 
     requests: int | None = None
@@ -29,7 +29,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Why a model is asked again: its last answer (as it wrote it), what is wrong with it, and what was mended."""
+    """Why a model is asked again: its last answer (as it wrote it), the problems, and the repairs."""
 
     answer: str
     problems: Sequence[Problem]
@@ -38,7 +38,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Propose a plan that serves ``goal`` by ``tools`` and no others.
+    """Propose a plan that serves ``goal`` with ``tools`` and no others.
 
     ``input`` are the values of ``$input.…``, ``secrets`` the names (never the values) that ``$secret.…`` may use.
     """
@@ -53,9 +53,9 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class PastStep:
-    """What is known of one step. ``status`` is the step's, ``error`` why it failed; secrets are markers in ``params``.
+    """The facts about one step. ``status`` is the step's, ``error`` why it failed; secrets are markers in ``params``.
 
-    Outputs may be given whole: they are cut before a model sees them.
+    Outputs may be passed whole: they are cut before a model sees them.
     """
 
     step_id: int | str
@@ -69,7 +69,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class CompensationRequest:
-    """Propose steps that make up for what is left of ``stuck``, whose own undo failed or does not exist.
+    """Propose steps that compensate for the remaining effect of ``stuck``, whose undo failed or does not exist.
 
     ``past`` are the steps that happened, in order. Only ``tools`` may be used, in at most ``max_steps`` calls.
     """
@@ -85,10 +85,10 @@ class CompensationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplanRequest:
-    """Propose other steps for what is left of ``goal`` after ``failed`` came to nothing.
+    """Propose other steps for the rest of ``goal`` after ``failed`` failed permanently.
 
-    ``past`` are the steps that stand, in order; ``left`` the steps of the plan that have not begun, as in a plan file.
-    New steps need ids that are not ``taken``.
+    ``past`` are the steps that stand, in order; ``left`` the steps of the plan that have not started, as in a plan
+    file. New steps need ids that are not ``taken``.
     """
 
     goal: str
@@ -106,7 +106,7 @@ class ReplanRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlannerUsage:
-    """What asking used. ``cost_usd`` is ``None`` where the price is not known."""
+    """The usage of a request. ``cost_usd`` is ``None`` if the price is unknown."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -117,11 +117,11 @@ class PlannerUsage:
 
 @dataclass(frozen=True, slots=True)
 class PlannerAnswer:
-    """What a model said: its ``text``, and in it the one JSON object, as JSON text, empty if there is none.
+    """A model's answer: its ``text``, and the one JSON object in it, as JSON text, empty if there is none.
 
-    The object is a plan, ``{"steps": […]}`` for a compensation or another way, or ``{"impossible": "why"}``. Nothing of
-    it has been checked. ``prompt`` names the prompts and their versions (``propose@1 repair@1``), ``prompt_digest``
-    is the SHA-256 of what was sent, in hex.
+    The object is a plan, ``{"steps": […]}`` for a compensation or another way, or ``{"impossible": "why"}``. It is
+    unchecked. ``prompt`` names the prompts and their versions (``propose@1 repair@1``), ``prompt_digest`` is the
+    SHA-256 of what was sent, in hex.
     """
 
     text: str
@@ -133,7 +133,7 @@ class PlannerAnswer:
 
 
 class Planner(Protocol):
-    """Asks a model once. Raises ``PlannerUnavailable`` (not set up), ``ModelUnreachable`` (no answer in time)."""
+    """Asks a model once. Raises ``PlannerUnavailable`` (not configured), ``ModelUnreachable`` (no answer in time)."""
 
     model: str
 
@@ -142,25 +142,25 @@ class Planner(Protocol):
         ...
 
     async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
-        """Steps that make up for one that cannot be undone by its own undo."""
+        """Steps that compensate for one that its own undo cannot reverse."""
         ...
 
     async def replan(self, request: ReplanRequest) -> PlannerAnswer:
-        """Other steps for what is left of a goal."""
+        """Other steps for the rest of a goal."""
         ...
 
 
-#: Finds what is wrong with proposed steps, against the saga as it stands and what its author may use.
+#: Finds the problems of proposed steps, against the saga as it stands and the permissions of their author.
 StepsCheck = Callable[[Sequence[Mapping[str, Any]]], Sequence[Problem]]
 
 
 class Advisor(Protocol):
-    """Asks a model for steps until they pass the check, or raises: what it raises becomes a record, never a crash."""
+    """Asks a model for steps until they pass the check, or raises: the exception becomes a record, never a crash."""
 
     async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
-        """Steps that make up for one that stands and cannot be undone."""
+        """Steps that compensate for one that stands and cannot be undone."""
         ...
 
     async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
-        """Other steps for what is left of a goal."""
+        """Other steps for the rest of a goal."""
         ...

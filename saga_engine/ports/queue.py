@@ -1,4 +1,4 @@
-"""The queue of sagas that want a worker, and who is at work."""
+"""The queue of sagas that need a worker, and the reports of workers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final, NamedTuple, Protocol
 
 
 class Taken(NamedTuple):
-    """A saga that is ours now: its new epoch, the length of its journal, and how many messages wait in its inbox.
+    """A saga that is ours now: its new epoch, the length of its journal, and the number of its unread messages.
 
-    ``records`` are the whole journal; None if it is too long to come along.
+    ``records`` are the whole journal; None if it is too long to include.
     """
 
     saga_id: str
@@ -21,9 +21,11 @@ class Taken(NamedTuple):
 
 
 class Taking(NamedTuple):
-    """What came of asking for work. ``next_due_ms``: when, in Unix ms, the next saga wants a worker; None: none does.
+    """The response to a request for work. ``next_due_ms``: when, in Unix ms, the next saga needs a worker; None.
 
-    ``alive`` is False when the session of the one who asked has ended; nothing was taken then.
+    None does.
+
+    ``alive`` is False when the lease of the requesting owner has ended; nothing was taken then.
     """
 
     now_ms: int
@@ -32,16 +34,16 @@ class Taking(NamedTuple):
     sagas: Sequence[Taken]
 
 
-#: Where a sweep goes on: partition, status and cursor, each as the store counts them.
+#: Where a sweep continues: partition, status and cursor, each as the store counts them.
 SweepPlace = tuple[int, int, str]
 SWEEP_START: Final[SweepPlace] = (0, 0, "0")
 
 
 class Swept(NamedTuple):
-    """What a piece of a sweep found. ``at``: where to go on; ``SWEEP_START``: the sweep is through.
+    """The result of a piece of a sweep. ``at``: where to continue; ``SWEEP_START``: the sweep is complete.
 
-    ``orphans``: how many sagas had not ended although nobody owned them and nobody had queued them. ``owned``: sagas of
-    the one who asked, each with its epoch. ``damaged``: sagas to whose keys somebody else wrote: nobody can drive them.
+    ``orphans``: the number of orphaned sagas. ``owned``: sagas of the requesting owner, each with its epoch.
+    ``damaged``: sagas to whose keys another program wrote: they cannot be driven.
     """
 
     at: SweepPlace
@@ -52,10 +54,10 @@ class Swept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a store has to do. ``statuses``: sagas by status. ``queued`` want a worker now, ``timed`` later.
+    """The pending work of a store. ``statuses``: sagas by status. ``queued`` need a worker now, ``timed`` later.
 
-    ``oldest_ms``: since when, in Unix ms, the longest waiting one of ``queued`` has wanted a worker; None: none does.
-    ``owners``: the sessions, with what is left of each in ms. ``reports``: what workers say of themselves (JSON).
+    ``oldest_ms``: since when, in Unix ms, the longest waiting one of ``queued`` has needed a worker; None: none does.
+    ``owners``: the owners, with the remaining ms of each lease. ``reports``: the workers' reports (JSON).
     """
 
     now_ms: int
@@ -68,12 +70,12 @@ class Load:
 
 
 class WorkStore(Protocol):
-    """The queue beside the journals: one sorted set for each partition, by the time when a saga wants a worker.
+    """The queue beside the journals: one sorted set for each partition, by the time when a saga needs a worker.
 
-    A saga gets there when it is submitted for workers, when it is given up with something left to do (now, or when its
-    next timer fires), when it is reclaimed from an owner whose session has ended, and, some seconds after a message was
-    posted, when nobody owns it. Whoever acquires it takes it out. Methods raise what those of ``Store`` raise, and are
-    as safe to repeat. ``partitions`` are numbers from 0 to ``count`` - 1.
+    A saga enters it when it is submitted for workers, when it is released with work left (now, or when its next timer
+    fires), when it is reclaimed from an owner whose lease has ended, and, some seconds after a message was posted, when
+    no process owns it. Acquiring a saga removes it. Methods raise what those of ``Store`` raise, and are as safe to
+    repeat. ``partitions`` are numbers from 0 to ``count`` - 1.
     """
 
     @property
@@ -82,52 +84,57 @@ class WorkStore(Protocol):
         ...
 
     async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
-        """Acquire up to ``limit`` sagas that want a worker now, those that have waited longest in a partition first.
+        """Acquire up to ``limit`` sagas that need a worker now, those that have waited longest in a partition first.
 
-        It may take fewer than it could. Asked again with the same ``nonce`` after a lost answer, it answers with what
-        it took the first time: until it has answered, ask with the same one, for the same partitions in their order.
+        It may take fewer than it could. Repeated with the same ``nonce`` after a lost response, it responds with what
+        it took the first time: until it has responded, repeat it with the same one, for the same partitions in their
+        order.
         """
         ...
 
     async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:
-        """Who has, or had, a session, and what is left of it in ms; 0: it has ended, and its sagas are nobody's."""
+        """The owners, present or past, and the remaining ms of each lease; 0.
+
+        It has ended, and its sagas have no owner.
+        """
         ...
 
     async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False, silent_ms: int = 0) -> int:
-        """Put the sagas of an owner whose session has ended into the queue; returns how many there were.
+        """Queue the sagas of an owner whose lease has ended; returns how many there were.
 
-        ``dead``: the owner is provably dead, so its live session is no obstacle, if it was not renewed in the last
-        ``silent_ms``. An owner that lives is left alone.
+        ``dead``: the owner is provably dead, so its valid lease is no obstacle, if it was not renewed in the last
+        ``silent_ms``. A live owner is left alone.
         """
         ...
 
     async def sweep(self, owner: str, at: SweepPlace = SWEEP_START, *, queue: bool = True) -> Swept:
-        """Look at some hundreds of the sagas that have not ended, from ``at`` on.
+        """Examine some hundreds of the sagas that have not ended, from ``at`` on.
 
-        Those that nobody owns and nobody queued go into the queue, unless they rest for a person or for their agent;
-        without ``queue`` they are only counted. A saga that is there throughout a sweep is looked at.
+        Orphaned ones are queued, unless they wait for an operator or for their agent; without ``queue`` they are only
+        counted. A saga that exists throughout a sweep is examined.
         """
         ...
 
     async def forget(self, owner: str) -> None:
-        """An owner whose session has ended has left no saga behind (a whole sweep has come by since): it is no more.
+        """Forget an owner whose lease has ended and that has left no saga behind (a whole sweep has passed since).
 
-        An owner that lives is left alone.
+        A live owner is left alone.
         """
 
     async def damage(self) -> Sequence[tuple[str, str]]:
-        """The keys that sagas share and to which somebody else wrote, so that they have a wrong type.
+        """The shared keys to which another program wrote, so that they have a wrong type.
 
-        ``wrong`` and the key: it will be mended by whoever meets it. ``aside`` and the key: what was set aside lately.
+        ``wrong`` and the key: the next process that meets it repairs it. ``aside`` and the key: it was moved aside
+        lately.
         """
         ...
 
     async def mend(self) -> None:
-        """Set such keys aside and rebuild what they said; go on with what a process that died has left unfinished."""
+        """Move such keys aside and rebuild their content; continue what a process that died has left unfinished."""
 
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
-        """What a worker says of itself (JSON), for ``overview``; forgotten after ``ttl_ms``."""
+        """Store a worker's report (JSON) for ``overview``; it expires after ``ttl_ms``."""
 
     async def overview(self) -> Load:
-        """What there is to do, and who does it. Its cost does not grow with the number of sagas."""
+        """The pending work and the workers. Its cost does not grow with the number of sagas."""
         ...

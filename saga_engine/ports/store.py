@@ -1,4 +1,4 @@
-"""Where journals are written."""
+"""The store of the journals."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from saga_engine.ports.guards import GuardStore
 from saga_engine.ports.queue import WorkStore
 from saga_engine.ports.values import ValueStore
 
-#: Where a page begins: partition and cursor, each as the store counts them.
+#: Where a page starts: partition and cursor, each as the store counts them.
 PagePlace = tuple[int, str]
 PAGE_START: Final[PagePlace] = (0, "0")
 
 
 class Creation(NamedTuple):
-    """What the head of a new saga starts with. ``owned``: the creator's session becomes its owner at epoch 1.
+    """The initial head of a new saga. ``owned``: the creator becomes its owner at epoch 1.
 
-    One that is not owned is for workers; ``room`` is how many of its partition may already wait for one, 0: any number.
+    One that is not owned is for workers; ``room`` is how many of its partition may already wait for one, 0: unlimited.
     """
 
     digest: str
@@ -30,12 +30,11 @@ class Creation(NamedTuple):
 class Entry(NamedTuple):
     """One saga's share of a group commit: records to add, on condition of ``epoch`` and of ``seq``.
 
-    ``seq`` is the length that the journal must have before. ``status`` and ``summary`` (JSON) replace those of the
-    head when given. ``release`` gives up ownership in the same write, unless mail
-    is waiting and the saga has not ended. ``consumed`` messages leave the front of the inbox.
-    ``keep_ms`` (with a final status) is how long the finished saga is kept; 0 is for ever. ``values`` are stored once,
-    by digest, before the records that refer to them. ``due_ms``: when, in Unix ms, the saga wants a worker once nobody
-    owns it; a time that is past is now, and 0 is never.
+    ``seq`` is the length that the journal must have before. ``status`` and ``summary`` (JSON) replace those of the head
+    when given. ``release`` gives up ownership in the same write, unless messages are waiting and the saga has not
+    ended. ``consumed`` messages are removed. ``keep_ms`` (with a final status) is how long the finished saga is kept; 0
+    is for ever. ``values`` are stored once, by digest, before the records that refer to them. ``due_ms``: when, in Unix
+    ms, the saga needs a worker once no process owns it; a time that is past is now, and 0 is never.
     """
 
     saga_id: str
@@ -56,14 +55,14 @@ AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing", "full", "l
 
 
 class Ack(NamedTuple):
-    """What came of one entry.
+    """The acknowledgement of one entry.
 
     ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
-    head's, or the owner's session has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the
-    id to create is taken (``digest`` tells by which plan). ``missing``: no such saga. ``full``: too many sagas wait for
-    a worker already. ``late``: see ``AppendReply``. Whatever is neither ``ok`` nor ``late`` changed nothing.
-    ``inbox`` is the number of messages waiting. ``released``: nobody owns the saga now; a saga with mail is given up
-    only if it has ended.
+    head's, or the owner's lease has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the id
+    to create is taken (``digest`` identifies its plan). ``missing``: no such saga. ``full``: too many sagas wait for a
+    worker already. ``late``: see ``AppendReply``. An entry that is neither ``ok`` nor ``late`` changed nothing.
+    ``inbox`` is the number of messages waiting. ``released``: no process owns the saga now; a saga with messages is
+    released only if it has ended.
     """
 
     verdict: AckVerdict
@@ -73,9 +72,9 @@ class Ack(NamedTuple):
 
 
 class AppendReply(NamedTuple):
-    """The store's answer to a group commit: its clock in Unix milliseconds and one ack for each entry, in order.
+    """The store's response to a group commit: its clock in Unix milliseconds and one ack for each entry, in order.
 
-    ``late`` (see ``Apart``): the entries, by their place, whose server has not answered with the others. Each future's
+    ``late`` (see ``Apart``): the entries, by their place, whose server has not responded with the others. Each future's
     ack is the entry's, or it fails as ``append`` would have failed if it had been called for that entry alone.
     """
 
@@ -91,7 +90,7 @@ class Head(NamedTuple):
     status: str
     epoch: int
     owner: str
-    owner_ttl_ms: int  # what is left of the owner's session; 0: it has ended or there is no owner
+    owner_ttl_ms: int  # what remains of the owner's lease; 0: it has ended or there is no owner
     digest: str
     created_ms: int
     changed_ms: int
@@ -101,7 +100,7 @@ class Head(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """The saga is ours: its new epoch, the length of its journal, and the messages waiting in its inbox."""
+    """The saga is ours: its new epoch, the length of its journal, and its unread messages."""
 
     epoch: int
     seq: int
@@ -109,14 +108,14 @@ class Acquired(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Another session owns the saga for at least ``ttl_ms`` more."""
+    """Another process owns the saga for at least ``ttl_ms`` more."""
 
     owner: str
     ttl_ms: int
 
 
 class Renewal(NamedTuple):
-    """``alive`` is False when the session had already ended. ``wakes`` are owned sagas with a message waiting."""
+    """``alive`` is False when the lease had already ended. ``wakes`` are owned sagas with a message waiting."""
 
     now_ms: int
     alive: bool
@@ -125,11 +124,11 @@ class Renewal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StorePromise:
-    """What a store says about its own durability, for the start-up check and for ``saga doctor``.
+    """What a store reports about its own durability, for the start-up check and for ``saga doctor``.
 
-    ``level`` is what it keeps: ``fsync`` (acknowledged means on disk), ``replicated:N`` (and on the disks of N
-    replicas; only when that was asked for) or ``relaxed`` (it may lose the last writes, or everything). ``findings``
-    are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
+    ``level`` is the durability that it provides: ``fsync`` (acknowledged means on disk), ``replicated:N`` (and on the
+    disks of N replicas; only when that was requested) or ``relaxed`` (it may lose the last writes, or everything).
+    ``findings`` are (severity, text, hint) with severity ``ok``, ``warning`` or ``error``.
     """
 
     url: str
@@ -139,26 +138,26 @@ class StorePromise:
 
 
 class Store(Protocol):
-    """Where journals are written. A write is atomic for each saga, and durable (at the store's level) when it returns.
+    """The store of the journals. A write is atomic for each saga, and durable (at the store's level) when it returns.
 
     All methods raise ``StoreUnavailable`` when the server cannot be reached within the store's patience, and
-    ``StoreRefused`` when it answers with an error. A call that raised ``StoreUnavailable`` may or may not have been
-    applied; repeating it with the same arguments is always safe. Leases are judged on the server's clock only.
+    ``StoreRefused`` when it responds with an error. A call that raised ``StoreUnavailable`` may or may not have been
+    applied; repeating it with the same arguments is always safe. Only the server's clock counts for leases.
     """
 
     url: str
 
     async def open(self) -> None:
-        """Connect, check the format version, and refuse a server that keeps less than the configured level."""
+        """Connect, check the format version, and refuse a server that provides less than the configured durability."""
 
     async def close(self) -> None:
-        """Give back connections. Sessions are not ended by this."""
+        """Release connections. Leases do not end with this."""
 
     async def verify(self) -> None:
-        """Look again at what ``open`` demands: a server may have been set up anew. Raises ``StoreTooWeak``."""
+        """Verify again what ``open`` requires: a server may have been reconfigured. Raises ``StoreTooWeak``."""
 
     async def promise(self) -> StorePromise:
-        """What the server promises, read from the server now."""
+        """The server's durability, read from the server now."""
         ...
 
     async def open_session(self, owner: str, ttl_ms: int) -> int:
@@ -172,7 +171,7 @@ class Store(Protocol):
     def renew_blocking(
         self, owner: str, ttl_ms: int, limit_s: float, held: Mapping[str, Sequence[str]] | None = None
     ) -> Renewal:
-        """As ``renew``, from any thread, over a connection of its own, within ``limit_s`` seconds.
+        """As ``renew``, from any thread, over its own connection, within ``limit_s`` seconds.
 
         ``held``: the tickets by resource that are kept alive as well (``GuardStore.keep``) if the lease is. It blocks
         its thread: it is for the case that the event loop is blocked.
@@ -183,21 +182,21 @@ class Store(Protocol):
         """End the lease now: others may take over at once. ``clean``: it owns no saga any more. Idempotent."""
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
-        """Take the saga if nobody with a live session has it; each success makes a new, greater epoch.
+        """Take the saga if no process with a valid lease owns it; each success makes a new, greater epoch.
 
-        ``dead_owner`` names an owner that is provably dead: its live session is no obstacle. Asked again by the owner
+        ``dead_owner`` names an owner that is provably dead: its valid lease is no obstacle. Repeated by the owner
         itself, it succeeds (with a new epoch). Raises ``SagaNotFound``.
         """
         ...
 
     async def release(self, saga_id: str, epoch: int, due_ms: int = 0) -> None:
-        """Give the saga up, if ``epoch`` is still its epoch; it wants a worker at ``due_ms``, as in ``Entry``.
+        """Release the saga, if ``epoch`` is still its epoch; it needs a worker at ``due_ms``, as in ``Entry``.
 
         Idempotent.
         """
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
-        """Group commit: every entry stands or falls by itself, in one round trip and one fsync."""
+        """Group commit: every entry succeeds or fails by itself, in one round trip and one fsync."""
         ...
 
     async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:
@@ -213,30 +212,30 @@ class Store(Protocol):
         ...
 
     async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
-        """Summaries, the one that changed last first; ``status`` None is all."""
+        """Summaries, the most recently changed first; ``status`` None is all."""
         ...
 
     async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
-        """Some hundreds of the sagas of a status, in no order, and where to go on; None: these were the last.
+        """Some hundreds of the sagas of a status, in no order, and where to continue; None: these were the last.
 
         A saga that has the status throughout is on one page at least; one may be on several.
         """
         ...
 
     async def post(self, saga_id: str, message: bytes) -> Head:
-        """Put a message into the inbox and wake the owner; returns the head as it then was. Raises ``SagaNotFound``.
+        """Post a message to a saga and wake its owner; returns the head as it then was. Raises ``SagaNotFound``.
 
-        If nobody owns the saga, whoever posts acts on it; should that come to nothing, a worker does, seconds later.
-        An inbox holds some hundreds of messages at least; ``StoreRefused`` (reason ``INBOX``) says that it is full.
+        If no process owns the saga, the sender acts on it; if that fails, a worker does, seconds later. A saga holds
+        some hundreds of messages at least; ``StoreRefused`` (reason ``INBOX``) reports that there is no room.
         """
         ...
 
     async def inbox(self, saga_id: str) -> Sequence[bytes]:
-        """The messages waiting, oldest first."""
+        """The unread messages, oldest first."""
         ...
 
     def guard_store(self) -> GuardStore:
-        """What the guards of all processes share, in the same place as the journals."""
+        """The shared state of the guards of all processes, in the same place as the journals."""
         ...
 
     def value_store(self) -> ValueStore:
@@ -244,16 +243,16 @@ class Store(Protocol):
         ...
 
     def work(self) -> WorkStore:
-        """The queue of sagas that want a worker."""
+        """The queue of sagas that need a worker."""
         ...
 
 
 class Apart(Protocol):
-    """What a store over several servers offers beside ``append``: the sagas of one do not wait for another."""
+    """What a store over several servers provides beside ``append``: the sagas of one do not wait for another."""
 
     @property
     def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
-        """As ``append``, but a server that is slow or away holds up its own entries only: they are ``late``.
+        """As ``append``, but a slow or unavailable server delays only its own entries: they are ``late``.
 
         Raises if no entry was acknowledged. None: there is one server.
         """

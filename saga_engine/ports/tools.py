@@ -1,4 +1,4 @@
-"""Time and tools, as whoever drives a saga sees them."""
+"""Time and tools, as a driver of a saga uses them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ class Clock(Protocol):
 
 
 class Call(NamedTuple):
-    """All that a tool, and the guards before it, may know of the call it serves.
+    """Everything that a tool, and the guards before it, may know of the call.
 
-    ``deadline_ms`` is on the store's clock; it is None backward, where nothing is given up for lack of time.
-    ``masked`` are the params with a marker for each secret, None where they hold none: the form that may be remembered
-    and shown. ``approved`` is the digest of the exact call that a person approved, as long as that is valid.
+    ``deadline_ms`` is on the store's clock; it is None backward, where no call is abandoned for lack of time.
+    ``masked`` are the params with a marker for each secret, None if they hold none: the form that may be stored and
+    shown. ``approved`` is the digest of the exact call that an operator approved, as long as that is valid.
     ``resources`` are those that the plan names for the step. Backward, ``undoes`` is the forward call: the name of its
-    tool and its idempotency key. ``permit`` is asked right before the call by whoever made it wait: it raises
-    ``LeaseLost`` if this process may not begin a call any more. ``backward``: the call is an undo, or makes up for what
-    cannot be undone. ``key_until_ms``: a repeat of a call in doubt must not be sent after that moment (on the store's
-    clock), because its key may be forgotten by then. ``chosen``: a backward call whose tool or params are not those of
-    the registered undo: the author of the plan chose them. ``waits``: a guard that keeps a call for long calls it
-    with True, and the chain calls it with False right before the call; what it returns, if anything, is awaited. After
-    the first it is durable that the call was not made, after the second that it may have been; or it raises, and the
-    call must not begin.
+    tool and its idempotency key.
+
+    ``permit`` is called right before the call by the guard that delayed it: it raises ``LeaseLost`` if this process may
+    not start a call any more. ``backward``: the call is an undo, or a step of a semantic compensation.
+    ``key_until_ms``: a repeat of a call in doubt must not be sent after that moment (on the store's clock), because its
+    key may be forgotten by then. ``chosen``: a backward call whose tool or params are not those of the registered undo:
+    the author of the plan chose them. ``waits``: a guard that delays a call for long calls it with True, and the chain
+    calls it with False right before the call; what it returns, if anything, is awaited. After the first it is durable
+    that the call was not made, after the second that it may have been; or it raises, and the call must not start.
     """
 
     saga_id: str
@@ -71,7 +72,7 @@ class Tools(ToolCatalog, Protocol):
         ...
 
     def held(self) -> Mapping[str, Sequence[str]]:
-        """The tickets of this process by resource, held or waiting; asked from another thread."""
+        """The tickets of this process by resource, held or waiting; called from another thread."""
         ...
 
     async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
@@ -79,5 +80,5 @@ class Tools(ToolCatalog, Protocol):
         ...
 
     async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call) -> None:
-        """Remember the output of a call of which a person said that it happened, where results are remembered."""
+        """Store the output of a call that happened according to an operator, if its tool is deduplicated."""
         ...

@@ -148,7 +148,7 @@ class RedisStore:
         await self._connector.close()
 
     async def promise(self) -> StorePromise:
-        """What the server promises, read from the server now."""
+        """The server's durability, read from the server now."""
         known = self._connector.promise()
         if known:
             return known

@@ -46,11 +46,11 @@ class ScriptedPlanner:
         return self._answer("propose", request)
 
     async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
-        """Steps that make up for one that cannot be undone by its own undo."""
+        """Steps that compensate for one that its own undo cannot reverse."""
         return self._answer("compensate", request)
 
     async def replan(self, request: ReplanRequest) -> PlannerAnswer:
-        """Other steps for what is left of a goal."""
+        """Other steps for the rest of a goal."""
         return self._answer("replan", request)
 
     def _answer(self, purpose: str, request: Request) -> PlannerAnswer:

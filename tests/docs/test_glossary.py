@@ -155,14 +155,3 @@ def test_no_word_has_an_old_meaning(pattern: str) -> None:
         for match in re.finditer(pattern, text, re.IGNORECASE)
     ]
     assert found == [], f"the glossary says: {FORBIDDEN[pattern]}"
-
-
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("page", OURS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_lines_have_at_most_120_columns(page: Path) -> None:
-    """Prose can be read and reviewed in a window; tables, code and what a benchmark writes are as wide as they are."""
-    text = re.sub(r"<!-- benchmark.*?<!-- end of benchmark -->", "", prose(page), flags=re.DOTALL)
-    lines = [re.sub(r"`[^`]{80,}`", "", line) for line in text.splitlines() if not re.match(r" *\||    ", line)]
-    assert [line for line in lines if len(line) > 120] == []

@@ -48,6 +48,16 @@ def test_every_page_is_in_the_index() -> None:
         ] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_have_at_most_120_columns(page: Path) -> None:
+    """Prose can be read and reviewed in a window; tables, code and what a benchmark writes are as wide as they are."""
+    if page.parent.name == "planner_prompts":
+        return
+    text = re.sub(r"<!-- benchmark.*?<!-- end of benchmark -->", "", prose(page), flags=re.DOTALL)
+    lines = [re.sub(r"`[^`]{80,}`", "", line) for line in text.splitlines() if not re.match(r" *\||    ", line)]
+    assert [line for line in lines if len(line) > 120] == []
+
+
 def test_the_diagrams_are_the_tables() -> None:
     """The state diagrams are what ``make docs-diagrams`` would draw now."""
     text = CONCEPTS.read_text(encoding="utf-8")
