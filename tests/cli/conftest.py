@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from saga_engine.cli import run
+from tests.forker import run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,18 +48,8 @@ class Cli:
         return [sys.executable, "-m", "saga_engine", *args]
 
     def __call__(self, *args: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Ran:
-        done = subprocess.run(
-            self.command(*args),
-            cwd=self.folder,
-            env=self.env | (env or {}),
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        env = self.env | (env or {})
+        return Ran(*run_python("-m", "saga_engine", *args, cwd=self.folder, env=env, stdin=stdin, timeout_s=_LIMIT_S))
 
     def look(self, *args: str) -> Ran:
         """The same in this process, which is cheaper: for commands that load no tools and drive nothing."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +14,7 @@ from saga_engine.cli import app
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from tests.docs.pages import ROOT, Block, blocks
+from tests.forker import run_python
 from tests.plan.catalog import TRAVEL
 
 if TYPE_CHECKING:
@@ -32,11 +31,9 @@ def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(block.body, encoding="utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith("SAGA_")}
     env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error::RuntimeWarning"}
-    done = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    code, _, err = run_python("example.py", cwd=tmp_path, env=env)
+    assert code == 0, err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("block", PLANS, ids=str)
