@@ -206,7 +206,7 @@ class ReplayedGrowth(Growth):
         self._templates = templates
 
     def compile(self, added: Sequence[Added]) -> CompiledPlan:
-        """The plan with all that was added."""
+        """The plan with all additions."""
         made = super().compile(added)
         self._templates.wrap(made.steps)
         return made

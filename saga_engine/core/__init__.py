@@ -1,1 +1,1 @@
-"""The pure core: what is happening to one saga, without clock, dice or I/O."""
+"""The pure core: the state of one saga and its next records, without clock, randomness or I/O."""

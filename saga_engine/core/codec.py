@@ -1,8 +1,8 @@
-"""Records to bytes and back.
+"""Converts records to bytes and back.
 
-A record is one JSON object: ``k`` its kind, then its fields. Kinds and fields only ever grow (``records``). A record
-larger than 32 KiB gives up its largest values: they are stored once, by digest, and the record keeps a reference with
-their cut form, so that a person or a model can be shown what is there without the whole being fetched.
+A record is one JSON object: ``k`` its kind, then its fields. Kinds and fields are only added (``records``). The largest
+values of a record over 32 KiB are stored once, by digest. The record keeps a reference with their cut form, so that a
+view can describe them without fetching them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from saga_engine.core.records import AnyRecord, CallAdded, Record, ValueRef
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.preview import brief
 
-#: The format of the journal. A reader refuses a greater one (the store keeps it in its meta key).
+#: The format of the journal. A reader refuses a greater one (the store has it in its meta key).
 FORMAT: Final = 1
 #: The greatest version of a record's meaning that this engine knows.
 VERSION: Final = 1
-#: A record over this many bytes of JSON gives up its large values; they are stored beside the journal.
+#: A record over this many bytes of JSON loses its large values; they are stored beside the journal.
 INLINE_LIMIT: Final = 32 * 1024
-#: A value over this many bytes of JSON is shown in its cut form. It is less than the limit above by what the rest of a
-#: record can take, so whatever is stored beside the journal shows cut, also to those who still hold the whole.
+#: A value over this many bytes of JSON is shown in its cut form. It is less than the limit above by the size that the
+#: rest of a record can have, so every value that is stored beside the journal is shown cut, also by code that still has
+#: the whole.
 SHOWN_LIMIT: Final = INLINE_LIMIT - 1024
 
 _encode = msgspec.json.Encoder().encode
@@ -65,7 +66,7 @@ def _offload(record: Record, values: dict[str, bytes]) -> Record:
 
 
 def _placeholder(record: Record, name: str) -> Any:
-    """What stands in the field of a value that is stored apart: something that a reader can decode."""
+    """What replaces a value that is stored separately in its field: something that a reader can decode."""
     if name == "steps":
         return []
     return {} if isinstance(record, CallAdded) else None
@@ -78,9 +79,9 @@ def _ref(value: Any, data: bytes) -> ValueRef:
 
 
 class Stored:
-    """Stands in a record, and in a state made of such records, for a large value that has not been fetched.
+    """Replaces a large value that has not been fetched, in a record and in a state of such records.
 
-    Such a state is for looking at a saga only. What is driven has its values whole.
+    Such a state is only for views of a saga. A driver has its values whole.
     """
 
     __slots__ = ("ref",)
@@ -95,13 +96,13 @@ class Stored:
 
 
 def stored_form(value: Any) -> Stored | None:
-    """What stands for a value where it is shown; None if the value is small enough to be shown itself."""
+    """What replaces a value in views; None if the value is small enough to be shown itself."""
     data = _encode(value)
     return Stored(_ref(value, data)) if len(data) > SHOWN_LIMIT else None
 
 
 def decode(data: bytes) -> AnyRecord:
-    """A record from its bytes. Unknown fields are passed over.
+    """A record from its bytes. Unknown fields are ignored.
 
     Raises ``JournalUnreadable`` for an unknown kind (a newer engine wrote it) or a damaged record.
     """
@@ -124,7 +125,7 @@ def refs_of(record: Record) -> Mapping[str, ValueRef]:
 
 
 def inflate(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
-    """The record with its large values in place."""
+    """The record with its large values restored."""
     refs = refs_of(record)
     if not refs:
         return record
@@ -140,6 +141,6 @@ def inflate(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
 
 
 def abridge(record: AnyRecord) -> AnyRecord:
-    """The record with ``Stored`` in the place of a large output. Other large values are left to their references."""
+    """The record with ``Stored`` in place of a large output. Other large values keep their references."""
     ref = refs_of(record).get("output")
     return record if ref is None else msgspec.structs.replace(record, output=Stored(ref))

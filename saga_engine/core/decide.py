@@ -33,10 +33,10 @@ from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.tool_spec import RetryPolicy, Semantic, ToolSpec
 from saga_engine.plan.values import cut
 
-#: How often a probe that cannot tell is asked again before the next way to settle a doubt is taken.
+#: How often a probe that cannot tell is repeated before the next way to settle a doubt is used.
 MAX_PROBES: Final = 3
 
-#: So many owners in a row may end while a call, or its probe, is in flight; then a person is asked.
+#: So many owners in a row may end while a call, or its probe, is in flight; then an operator is asked.
 MAX_CRASHES: Final = 3
 
 OPTIONS: Final = {
@@ -50,7 +50,7 @@ OPTIONS: Final = {
     "approval": ("approve", "deny"),
     "remedy": ("approve", "deny", "undone", "leave"),
 }
-#: Why a person is asked, where no error says it.
+#: Why an operator is asked, if no error states it.
 _CAUSES: Final = {
     "in-doubt": ErrorInfo("answer_lost", "it is not known whether the call happened"),
     "undo-in-doubt": ErrorInfo("answer_lost", "it is not known whether the undo happened"),
@@ -61,7 +61,7 @@ _CAUSES: Final = {
 }
 #: How often the planner may find another way for one saga.
 MAX_REPLANS: Final = 3
-#: How long, in seconds, a person has for a word about steps that a model proposed.
+#: How long, in seconds, an operator has to answer about steps that a model proposed.
 REMEDY_EXPIRES_S: Final = 86_400.0
 _AT_HAND: Final = "a saga is driven only with its tools at hand"
 #: The kinds of records that order an effect.
@@ -73,9 +73,9 @@ _NONE: Records = ()
 
 
 class Means(NamedTuple):
-    """What this process can do beside calling tools: tell people, and ask a model.
+    """What this process can do beside calling tools: notify operators, and ask a model.
 
-    ``semantic`` is what a compensation that a model made up may do with tools that do not say it themselves.
+    ``semantic`` is the role in semantic compensation of tools that do not declare it.
     """
 
     alerting: bool = True
@@ -99,14 +99,15 @@ def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noq
     if means.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
         return due
     found = _backward(state, now_ms) if state.backward else _forward(state, now_ms, means)
-    # A saga rests only when people know of its questions: until then a crash must find it among those that go on.
+    # A saga rests only when operators have been notified of its questions: until then a crash must find it among those
+    # that continue.
     return found or _rest(state, now_ms, untold=means.alerting and bool(state.alerts))
 
 
 def _is_quiet(state: State) -> bool:
     """Whether calls are in flight and nothing else can be settled before they end.
 
-    It says at a glance what all that follows would find out: most rounds of most sagas end here.
+    A shortcut for what all that follows would find out: most rounds of most sagas end here.
     """
     return bool(state.in_flight) and not (
         state.ready
@@ -129,7 +130,7 @@ def _no_progress(doing: str) -> ErrorInfo:
 
 
 def _alerts(state: State, now: int) -> Records:
-    """Whom to tell now: for the first time, again after a failure, or once more because nobody answered."""
+    """The alerts that are due: first notifications, repeats after a failure, and reminders."""
     out: list[r.AnyRecord] = [
         r.AlertIntended(at=now, question=question, attempt=alert.attempt + 1, round=alert.round)
         if alert.crashes < MAX_CRASHES
@@ -148,11 +149,14 @@ def _alerts(state: State, now: int) -> Records:
 def _stuck(  # noqa: PLR0917
     state: State, index: int, direction: Direction, kind: str, now: int, means: Means
 ) -> r.AnyRecord:
-    """What no call can settle: a model is asked for steps that make up for it, once, if it may be; else a person."""
+    """What no call can settle: a model is asked once for a semantic compensation, if permitted.
+
+    Else an operator is asked.
+    """
     step = state.plan.steps[index]
     asks = kind in _STUCK and means.planner and not state.steps[index].settled_ask
     asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
-    # A session's agent adds its own calls; steps of a model would come between them.
+    # A session's agent adds its own calls; steps of a model would interleave with them.
     if asks and step.remedies is None and not state.session:
         spec = state.acting(index).spec
         if ((spec.semantic if spec else None) or means.semantic) != "never":
@@ -200,7 +204,7 @@ def _forward(state: State, now: int, means: Means) -> Records:
         return bound
     if state.to_replan is not None:
         return _replan(state, state.to_replan, now, means)
-    # One room for all that may be called: retries that fall due, calls that settle a doubt, undos, and new steps.
+    # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
     room = left = MAX_PARALLEL - len(state.in_flight)
     if plan.max_tool_calls is not None and not state.past_pivot:
         left = min(room, plan.max_tool_calls - state.calls)
@@ -215,15 +219,15 @@ def _forward(state: State, now: int, means: Means) -> Records:
     if out:
         return out
     if not state.remaining and not state.open and not state.undo_open:
-        # Alerts still under way belong to questions that have been answered since.
+        # Alerts still in flight belong to questions that have been answered since.
         return [r.SagaCompleted(at=now)]
     return _NONE
 
 
 def _bound(state: State, now: int) -> Records:
-    """The deadline or the call limit, if it is reached and something is still to be done.
+    """The deadline or the call limit, if it is reached and work remains.
 
-    The deadline binds a saga that only waits for a person, and a session whose agent does nothing, as well.
+    The deadline also binds a saga that only waits for an operator, and a session whose agent does nothing.
     """
     moving = state.ready or state.waiting or state.doubts or state.to_replan is not None
     idle = not state.in_flight and (state.questions or state.open)
@@ -237,7 +241,7 @@ def _bound(state: State, now: int) -> Records:
 
 
 def _replan(state: State, failed: int, now: int, means: Means) -> Records:
-    """Another way is wanted. What is under way is settled first, so that the planner knows what stands."""
+    """Another way is wanted. What is in flight is settled first, so that the planner knows the remaining effects."""
     if any(direction == FORWARD for _, direction in state.in_flight) or state.asking:
         return _NONE
     room = MAX_PARALLEL - len(state.in_flight)
@@ -265,7 +269,7 @@ def _wants_to_call(state: State, now: int) -> bool:
 
 
 def _turn_around(state: State, now: int) -> Records:
-    """No new forward call starts; those in flight are awaited; then the way back begins, unless the pivot happened."""
+    """Start no new forward call; await those in flight; then start to compensate, unless the pivot happened."""
     if any(direction == FORWARD for _, direction in state.in_flight):
         return _NONE
     reason = state.failing or ""
@@ -275,7 +279,7 @@ def _turn_around(state: State, now: int) -> Records:
         if status == t.SUCCEEDED:
             return [r.CompensationRefused(at=now, reason=reason)]
         if status == t.IN_DOUBT or (status == t.ESCALATED and state.steps[pivot].forward.doubtful):
-            # Whether there is a way back at all depends on the pivot: settle it first.
+            # Whether the saga can turn around at all depends on the pivot: settle it first.
             out = _due(state, now, 1, only=(pivot, FORWARD))
             if (pivot, FORWARD) in state.doubts:
                 _settle(state, pivot, FORWARD, now, out)
@@ -292,18 +296,18 @@ def _backward(state: State, now: int) -> Records:
     out = _due(state, now, room)
     _settle_all(state, now, out, room)
     out += [_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, max(room - len(out), 0))]
-    # On the way back the only forward calls are those of steps that make up for one that stands.
+    # During compensation the only forward calls are those of semantic compensations.
     out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]
     if out:
         return out
-    # A step that was to make up for another may still be in flight, in doubt, or asked about.
+    # A step of a semantic compensation may still be in flight, in doubt, or asked about.
     if not (state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions):
         return [r.SagaAbandoned(at=now) if state.left_any else r.SagaCompensated(at=now)]
     return _NONE
 
 
 def _rest(state: State, now: int, *, untold: bool) -> Records:
-    """Nothing can be started. Wait for what is under way; else for a person; else it is over."""
+    """Nothing can be started. Wait for what is in flight; else for an operator; else the saga is over."""
     # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
     if state.in_flight or state.asking or any(due > now for due in state.waiting.values()):
         return _NONE
@@ -312,7 +316,7 @@ def _rest(state: State, now: int, *, untold: bool) -> Records:
     if state.questions:
         return _NONE if state.status == t.ESCALATED else [r.SagaEscalated(at=now)]
     if not state.backward and state.left_any and not state.open:
-        return [r.SagaAbandoned(at=now)]  # past the pivot a person left a step out: what depends on it cannot run
+        return [r.SagaAbandoned(at=now)]  # after the pivot an operator dropped a step: its dependents cannot run
     return _NONE
 
 
@@ -320,7 +324,7 @@ def _rest(state: State, now: int, *, untold: bool) -> Records:
 
 
 def _settle_all(state: State, now: int, out: list[r.AnyRecord], room: int) -> None:
-    """What settles the calls in doubt, as long as there is room for what it calls."""
+    """What settles the calls in doubt, as long as there is room for its calls."""
     for place in state.doubts:
         if len(out) >= room:
             return
@@ -366,7 +370,7 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
             params = template.resolve(StateScope(state))
         except BindingUnresolved as error:
             return _cannot_call(state, index, direction, now, "binding_unresolved", error.message, changed=False)
-        # A secret is not known here; what depends on its value is checked where the call is made.
+        # A secret is unknown here; what depends on its value is checked at the time of the call.
         hidden = template.secret_params
         problems = [each for each in spec.check_params(params) if not hidden or _about_others(each[0], hidden)]
         if problems:
@@ -384,14 +388,14 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
 
 
 def _about_others(path: Sequence[str | int], hidden: frozenset[str]) -> bool:
-    """Whether a fault at this path of the params is one of values that are known."""
+    """Whether a fault at this path of the params concerns values that are known."""
     return bool(path) and path[0] not in hidden
 
 
 def _cannot_call(  # noqa: PLR0917
     state: State, index: int, direction: Direction, now: int, code: str, message: str, *, changed: bool
 ) -> r.AnyRecord:
-    """The params do not fit. That is the step's failure, unless the tool changed, or an earlier attempt is in doubt."""
+    """The params do not fit. That fails the step, unless the tool changed, or an earlier attempt is in doubt."""
     error = ErrorInfo(error_code=code, message=message, retryable=False)
     call = state.steps[index].call(direction)
     if changed or call.doubtful:
@@ -403,10 +407,10 @@ def _cannot_call(  # noqa: PLR0917
 def give_up(
     state: State, index: int, direction: Direction, now: int, error: ErrorInfo, *, unavailable: bool
 ) -> r.AnyRecord:
-    """The call was not done and will not be tried again as it is: the step's next fallback, or its failure.
+    """The call was not done and is not retried as it is: the step's next fallback, or its failure.
 
-    ``unavailable``: its tool could not be reached, rather than that it said no. Only then does an old result of a
-    read, or waiting for better times, stand in for the step's own tool; another tool may always be tried.
+    ``unavailable``: its tool was unreachable, and did not refuse. Only then can an old result of a read, or waiting,
+    replace the step's own tool; another tool may always be tried.
     """
     step, at = state.plan.steps[index], state.steps[index]
     if direction == FORWARD and step.fallbacks and not moot(state, index, direction):
@@ -420,7 +424,7 @@ def give_up(
 
 
 def _park(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: bool = False) -> r.AnyRecord:
-    """Wait for better times, as the last of the step's fallbacks says."""
+    """Defer the step, as the last of its fallbacks says."""
     step = state.plan.steps[index]
     notice = "" if state.steps[index].parked else f"{step.key}:parked"
     delay_ms = round(step.fallbacks[-1].every_s * 1000)
@@ -428,7 +432,7 @@ def _park(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: boo
 
 
 def _denied(state: State, index: int, now: int) -> r.AnyRecord:
-    """A person said that a call in doubt did not happen: the step's next way is taken, as after a probe's word."""
+    """An operator said that a call in doubt did not happen: the step continues as after a probe's answer."""
     error = state.steps[index].forward.error or ErrorInfo("did_not_happen", "a person said that it did not happen")
     return give_up(state, index, FORWARD, now, error, unavailable=True)
 
@@ -441,7 +445,7 @@ def moot(state: State, index: int, direction: str) -> bool:
 
 
 def _makes_up(state: State, index: int) -> bool:
-    """Whether the step is to make up for another, and that is still wanted: the others that belong to it go well."""
+    """Whether the step belongs to a semantic compensation that is still wanted: its other steps go well."""
     stuck = state.plan.steps[index].remedies
     return stuck is not None and state.steps[stuck].open_remedies > 0
 
@@ -449,8 +453,9 @@ def _makes_up(state: State, index: int) -> bool:
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
     """The next way to find out whether a call happened, in the order of docs/guarantees.md.
 
-    Ask the probe; call again with the same key while the other side remembers it, later if the plan lets the step wait;
-    call a read again; undo blindly if that is safe; else ask a person. A write without key and probe is never repeated.
+    Ask the probe; call again with the same key while the remote side remembers it, later if the plan lets the step
+    wait; repeat a read; undo blindly if that is safe; else ask an operator. A write without key and probe is never
+    repeated.
     """
     if direction == COMPENSATE and state.steps[index].undo_waits:
         return  # a later call happened meanwhile: its undo comes first
@@ -471,7 +476,7 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
     elif again and _repeatable(spec, call, direction, now, _timeout_s(state, index, direction)):
         out.append(_intend(state, index, direction, now))
     elif spec.effect == "read" or not (call.sent or call.insisted):
-        # A read changes nothing; and that a request never left counts where no probe knows better.
+        # A read has no effect; and an error that proves that a request never left counts if no probe knows better.
         error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
         if spec.effect != "read" and call.tries < retry.max_attempts and not moot(state, index, direction):
             out.append(_intend(state, index, direction, now))
@@ -491,7 +496,7 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
 
 
 def _budget(call: CallState, retry: RetryPolicy) -> int:
-    """How often a call in doubt may be made; an attempt that died with its process can be settled by one more."""
+    """How often a call in doubt may be made; one more call can settle an attempt that died with its process."""
     return max(retry.max_attempts, 2) if call.lost else retry.max_attempts
 
 
@@ -505,18 +510,21 @@ def _waits_for_key(state: State, index: int, spec: ToolSpec, call: CallState, no
 
 
 def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
-    """Whether turning around settles a doubt, because the undo makes certain that nothing stands."""
+    """Whether turning around settles a doubt, because the undo makes certain that no effect remains."""
     turns = not (state.backward or state.session or state.past_pivot) and state.failing is None
     return spec.on_doubt == "undo" and turns and _blind_undo(state, index)
 
 
 def _still_wanted(state: State, index: int, direction: Direction) -> bool:
-    """Whether a call in doubt may be repeated to settle it: not that of a step that makes up for nothing any more."""
+    """Whether a call in doubt may be repeated to settle it.
+
+    Not one of a semantic compensation that is no longer wanted.
+    """
     return direction == COMPENSATE or state.plan.steps[index].remedies is None or _makes_up(state, index)
 
 
 def _probes(spec: ToolSpec, direction: Direction) -> int:
-    """How often to ask before the next way is taken. The engine's own memory of results is looked up once."""
+    """How often to ask before the next way is used. De-duplication is looked up once."""
     if spec.probe is not None:
         return MAX_PROBES
     return 1 if spec.remembers and direction == FORWARD else 0
@@ -531,7 +539,7 @@ def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int,
         return True
     if not spec.keyed:
         return False
-    # The repeat must arrive while the key is still remembered, however slow the line is.
+    # The repeat must arrive while the key is still remembered, however slow the connection is.
     return spec.key_ttl_s is None or now - call.first_at + timeout_s * 1000 < spec.key_ttl_s * 1000
 
 
@@ -554,7 +562,10 @@ def escalate(  # noqa: PLR0917
     error: ErrorInfo | None = None,
     approval: Ask | None = None,
 ) -> r.StepEscalated:
-    """The record that asks a person about a step; ``approval``: about the exact call that the policy wants approved."""
+    """The record that asks an operator about a step; ``approval``.
+
+    About the exact call that the policy wants approved.
+    """
     options = OPTIONS[kind]
     if kind == "remedy" and state.undoing(index) is not None:
         options = (*options, "retry")
@@ -570,7 +581,7 @@ def escalate(  # noqa: PLR0917
         at=now,
         step=key,
         direction=direction,
-        # Stable for de-duplication, and another one each time the same call is asked about.
+        # Stable for de-duplication, and a new one each time the same call is asked about.
         question=f"{key}:{'f' if direction == FORWARD else 'c'}:{call.asked + 1}",
         kind=kind,
         options=list(options),

@@ -1,4 +1,4 @@
-"""Effects (imperatives that a journalled record orders) and the outcome of a call."""
+"""Effects (orders that a journalled record gives) and the outcomes of calls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ COMPENSATE: Direction = "compensate"
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tool, or the engine on its behalf, says went wrong. Journalled as it is.
+    """An error as a tool, or the engine on its behalf, reports it. Journalled as it is.
 
-    ``traceback``: where an unforeseen exception of a tool came from: files, lines and source lines, never a value.
+    ``traceback``: the origin of an unforeseen exception of a tool: files, lines and source lines, never a value.
     """
 
     error_code: str
@@ -27,8 +27,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 class Done(NamedTuple):
     """The call happened; ``output`` is finite JSON.
 
-    ``via``: ``call``, its own answer; ``shared``, the first result of an identical call that ``source`` (another saga's
-    step) made, so this step has no effect of its own; ``cache``, the last good result of a read, ``age_ms`` old.
+    ``via``: ``call``, its own response; ``shared``, the first result of an identical call that ``source`` (another
+    saga's step) made, so this step has no effect of its own; ``cache``, the last good result of a read, ``age_ms`` old.
     """
 
     output: Any
@@ -40,10 +40,10 @@ class Done(NamedTuple):
 class NotDone(NamedTuple):
     """The call did not happen.
 
-    ``retryable``: the tool's own word, ``None`` if it said nothing. ``definite``: the tool itself said so
-    (a ``ToolError`` or a structured error), so the word also covers earlier attempts under the same key.
-    ``counted``: whether it was an attempt at all; one that was kept waiting until its process closed was none.
-    ``once``: the call is not to be repeated: if the word is wrong, a second call is a second effect.
+    ``retryable``: as the tool says, ``None`` if it said nothing. ``definite``: the tool itself said so (a ``ToolError``
+    or a structured error), so it also covers earlier attempts under the same key. ``counted``: whether it was an
+    attempt at all; one that waited until its process closed was none. ``once``: the call is not to be repeated: if the
+    statement is wrong, a second call is a second effect.
     """
 
     error: ErrorInfo
@@ -55,10 +55,10 @@ class NotDone(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """Nobody can tell whether the call happened: a time-out, a lost connection, a cancelled call.
+    """Whether the call happened is unknown: a time-out, a lost connection, a cancelled call.
 
     ``sent``: False if the tool's error says that the request never left, and only its probe may know better.
-    ``at_work``: the call goes on in this process although nobody waits for it any more: until a person has looked,
+    ``at_work``: the call continues in this process although nothing awaits it any more: until an operator has answered,
     nothing is asked, repeated or undone.
     """
 
@@ -68,16 +68,16 @@ class Unknown(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """The policy refused the call: nothing was called, and no retry changes that. ``rule`` names what refused it."""
+    """The policy refused the call: nothing was called, and no retry changes that. ``rule`` names the rule."""
 
     error: ErrorInfo
     rule: str = ""
 
 
 class Ask(NamedTuple):
-    """The policy wants a person's word first: nothing was called.
+    """The policy requires an approval first: nothing was called.
 
-    ``digest`` identifies the exact call; an approval counts for nothing else, and for ``expires_s`` seconds.
+    ``digest`` identifies the exact call; an approval is valid for nothing else, and for ``expires_s`` seconds.
     """
 
     error: ErrorInfo
@@ -98,7 +98,7 @@ class CallTool(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """Ask the tool's owner whether a call happened. Ordered by ``ProbeIntended``."""
+    """Ask whether a call happened. Ordered by ``ProbeIntended``."""
 
     step: int
     direction: Direction
@@ -106,7 +106,7 @@ class Probe(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """Tell people about an open question, in ``round`` 0 for the first time. Ordered by ``AlertIntended``."""
+    """Notify operators of an open question, in ``round`` 0 for the first time. Ordered by ``AlertIntended``."""
 
     question: str
     attempt: int
@@ -117,7 +117,7 @@ Purpose = Literal["compensate", "replan"]
 
 
 class AskPlanner(NamedTuple):
-    """Ask a model for steps: to make up for one that cannot be undone, or for another way.
+    """Ask a model for steps: a semantic compensation, or another way.
 
     Ordered by ``PlannerAsked``.
     """

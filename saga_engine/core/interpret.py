@@ -36,7 +36,7 @@ from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog
 
 #: The waits between two alerts about one question.
 ALERT_RETRY: Final = RetryPolicy(max_attempts=5, base_s=1.0, max_s=60.0)
-#: How many steps a model may propose to make up for one, and to reach what is left of a goal.
+#: How many steps a model may propose for a semantic compensation, and for the rest of a goal.
 MAX_REMEDIES: Final = 5
 MAX_NEW_STEPS: Final = 20
 
@@ -76,12 +76,12 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
                 sent=outcome.sent,
                 at_work=outcome.at_work,
             )
-        again, error = True, outcome.error  # a read changes nothing: not to know is not to have
+        again, error = True, outcome.error  # a read has no effect: an unknown outcome is no outcome
     else:
         assert isinstance(outcome, NotDone)
         error = outcome.error
         if not outcome.counted and not (moot(state, effect.step, direction) and not call.doubtful):
-            # It never got its turn, because its process closed: whoever goes on makes the same attempt.
+            # It never got its turn, because its process closed: the next owner makes the same attempt.
             if call.doubtful:
                 return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, counted=False)
             return r.StepRetryScheduled(
@@ -90,7 +90,7 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
         if call.doubtful and not (outcome.definite and not outcome.retryable):
             delay = _at_least(delay, outcome)
             return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
-        # An undo is tried again unless the tool says that it is no use; a forward call only if the tool says it is.
+        # An undo is retried unless the tool says that it is useless; a forward call only if the tool says it is useful.
         again = outcome.retryable is True or (direction == COMPENSATE and outcome.retryable is None)
         again = again and not outcome.once
         delay = _at_least(delay, outcome)
@@ -101,7 +101,7 @@ def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int,
 
 def _ask(state: State, index: int, direction: Direction, ask: Ask, now: int) -> r.AnyRecord:
     if moot(state, index, direction) and not state.steps[index].call(direction).doubtful:
-        # The saga turns around: nobody needs to be asked about a call that is not wanted any more.
+        # The saga turns around: a call that is not wanted any more needs no question.
         key = state.plan.steps[index].key
         return r.StepBlocked(at=now, step=key, direction=direction, error=ask.error, rule=ask.rule)
     return escalate(state, index, direction, "approval", now, ask.error, ask)
@@ -119,7 +119,7 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
         delay = policy.delay_ms(call.probes, dice)
         return r.ProbeFailed(at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay)
     error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
-    # What the tool said before it was asked about counts: a refusal that the probe confirms is not tried again.
+    # The tool's error before the probe counts: a refusal that the probe confirms is not retried.
     again = error.retryable is not False
     if again and call.tries < policy.max_attempts and not moot(state, effect.step, direction):
         return r.StepRetryScheduled(at=now, step=key, direction=direction, error=error, delay_ms=0)
@@ -148,12 +148,12 @@ def judge_alert(  # noqa: PLR0917
     if attempt < ALERT_RETRY.max_attempts:
         delay = ALERT_RETRY.delay_ms(attempt, dice)
         return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=delay)
-    # Nobody has heard of it. If people are ever to be reminded, they are, however long the line was down.
+    # No notification was delivered. If reminders are configured, they are sent, however long the outage was.
     return r.AlertFailed(at=now_ms, question=question, error=error, delay_ms=-1, again_ms=again_ms)
 
 
 class Advice(NamedTuple):
-    """Steps that a model wrote when it was asked for them, not checked yet; or the ``error`` that came of it."""
+    """Steps that a model wrote on request, unchecked; or the ``error`` of the request."""
 
     steps: Sequence[Mapping[str, Any]]
     written: r.Written | None
@@ -161,7 +161,10 @@ class Advice(NamedTuple):
 
 
 def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, means: Means) -> Bounds:
-    """What a model's steps may use: for a compensation only tools that say so; never a secret that the plan has not."""
+    """The permissions of a model's steps: for a compensation only tools that allow it.
+
+    Never a secret that the plan lacks.
+    """
     names: set[str] = set()
     for name in catalog.names():
         spec = catalog.spec(name)
@@ -182,20 +185,20 @@ def addition_of(state: State, effect: AskPlanner, steps: Sequence[Mapping[str, A
     key = state.plan.steps[effect.step].key
     if effect.purpose == "compensate":
         return Addition(list(steps), (), key)
-    # Every step that failed is given up with the one that is asked about: two may have failed side by side.
+    # Every failed step is dropped with the one that is asked about: two may have failed side by side.
     gone = [step.key for step in state.plan.steps if step.index in state.failed or _left(state, step.index)]
     return Addition(list(steps), tuple(gone))
 
 
 def _left(state: State, index: int) -> bool:
-    """Whether a step has not begun and is still wanted."""
+    """Whether a step has not started and is still wanted."""
     return state.steps[index].status == t.PENDING and (index, FORWARD) not in state.waiting
 
 
 def judge_advice(  # noqa: PLR0917
     state: State, effect: AskPlanner, advice: Advice | ErrorInfo, catalog: ToolCatalog, means: Means, now_ms: int
 ) -> r.AnyRecord:
-    """The record of what a model answered. Its steps are checked against the saga as it stands; it is not trusted."""
+    """The record of a model's answer. Its steps are checked against the saga as it stands; they are not trusted."""
     key = state.plan.steps[effect.step].key
     if isinstance(advice, ErrorInfo):
         return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice)

@@ -1,8 +1,8 @@
 """Idempotency keys: the same for every attempt of one step in one direction, and for nothing else.
 
-``SAGA:STEP:f:SEED``. Saga and step ids hold no colon, so two different calls never share a key; the seed keeps
-a purged and resubmitted id, or the same id in another store, from being taken for the first one by a tool that
-remembers keys. Why it is not derived from the arguments: two identical calls are two calls (docs/decisions/0003).
+``SAGA:STEP:f:SEED``. Saga and step ids hold no colon, so two different calls never share a key. The seed distinguishes
+a purged and resubmitted id, or the same id in another store, for a tool that remembers keys. The key is not derived
+from the arguments, because two identical calls are two calls (docs/decisions/0003).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from saga_engine.core.effects import FORWARD, Direction
 def idempotency_key(saga_id: str, step_key: str, direction: Direction, seed: str, fallback: int = 0) -> str:
     """The key of one step in one direction; at most 230 characters of visible ASCII.
 
-    Each of a step's fallbacks is another call, so it has a key of its own: ``f1``, ``f2``, … for ``f``.
+    Each of a step's fallbacks is another call, so it has its own key: ``f1``, ``f2``, … for ``f``.
     """
     if fallback and direction == FORWARD:
         return f"{saga_id}:{step_key}:f{fallback}:{seed}"

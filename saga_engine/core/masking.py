@@ -1,9 +1,9 @@
-"""Values of sensitive params are shown to nobody: not to people, not to models, not in logs and traces.
+"""No view shows the values of sensitive params: no operator, model, log or trace receives them.
 
-The journal says which params of which tools are sensitive, so whoever reads it needs no tools for that. A call gets the
-real value, and the journal holds it: a saga must be able to make its calls again. Only what is read of it is masked.
-A sensitive param is replaced as a whole. The same value elsewhere (in an error, in an output, as the input that a
-binding brings in) is replaced like a secret, in every spelling, if it has ``LEAST_CHARS`` characters or more.
+The journal states which params of which tools are sensitive, so a reader needs no tools for that. A call gets the real
+value, and the journal holds it: a saga must be able to repeat its calls. Only views are masked. A sensitive param is
+replaced as a whole. The same value elsewhere (in an error, in an output, as the input that a binding reads) is replaced
+like a secret, in every spelling, if it has ``LEAST_CHARS`` characters or more.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SAID: Final = (
     *("params", "undo_params", "plan", "steps", "input", "output"),
     *("error", "note", "reason", "by"),
 )
-#: The fields of a plan that are no values of anybody's.
+#: The fields of a plan that hold no user values.
 _FORM: Final = frozenset(
     {"step_id", "tool", "depends_on", "kind", "retry", "timeout_s", "deadline_s", "max_tool_calls", "on_failure"}
 )
-#: Hashes of values of which all but a few digits may be known: those can be found by trying.
+#: Hashes of values of which all but a few digits may be known: those can be guessed.
 _DIGESTS: Final = ("digest", "call", "fingerprint")
 
 
@@ -72,7 +72,7 @@ class Mask:
         return frozenset().union(*(self._marks.get(tool, ()) for tool in tools))
 
     def params(self, params: Any, *tools: str) -> Any:
-        """Params of a call of one of these tools, or of the undo of one, as they may be shown."""
+        """Params of a call of one of these tools, or of the undo of one, as views may show them."""
         if not isinstance(params, dict):
             return self.value(params)
         hidden = self.names(*tools)
@@ -92,11 +92,11 @@ class Mask:
         return self._scrubber.value(value) if self._scrubber else value
 
     def error(self, error: ErrorInfo) -> ErrorInfo:
-        """What is said of a failure."""
+        """A masked error."""
         return msgspec.structs.replace(error, **self.said(msgspec.structs.asdict(error)))
 
     def planned(self, value: Any, *above: str) -> Any:
-        """A plan, or steps, wherever they stand in ``value``; an undo has the sensitive params of its step as well."""
+        """A plan, or steps, wherever they are in ``value``; an undo also has the sensitive params of its step."""
         if isinstance(value, list):
             # The steps that are rolled back or handed over stand by their ids.
             return [self.planned(item, *above) if isinstance(item, dict) else item for item in value]
@@ -151,7 +151,7 @@ class Mask:
 
 
 class Reader:
-    """Masks the records of one saga as they come, in the order of its journal."""
+    """Masks the records of one saga as they are read, in the order of its journal."""
 
     __slots__ = ("_mask", "_state")
 
@@ -165,13 +165,13 @@ class Reader:
         return bool(self._mask)
 
     def feed(self, records: Iterable[r.AnyRecord]) -> None:
-        """Learn what is sensitive in these; large values should be in their places, else they stay unknown."""
+        """Learn what is sensitive in these; large values should be restored, else they stay unknown."""
         for record in records:
             self._mask.mark(getattr(record, "sensitive", {}))
             try:
                 self._follow(record)
             except SagaError:
-                self._state = None  # a damaged journal is shown by what its records say themselves
+                self._state = None  # a damaged journal is shown by its records alone
 
     def mask(self, record: r.AnyRecord) -> dict[str, Any]:
         """A record as plain JSON, masked."""
@@ -220,7 +220,7 @@ def masked_record(mask: Mask, state: State, record: _T) -> _T:
 
 
 def masked_records(records: Sequence[_T], whole: Sequence[r.AnyRecord] | None = None) -> list[_T]:
-    """The records of a journal from its beginning, masked; ``whole``: the same ones with large values in place."""
+    """The records of a journal from its start, masked; ``whole``: the same ones with large values restored."""
     if not is_sensitive(records):
         return list(records)
     reader = Reader()
@@ -241,7 +241,7 @@ def mask_of(state: State) -> Mask | None:
 
 
 def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
-    """What a record that was just folded into ``state`` makes known; the first makes known all that the plan says."""
+    """Learn from a record that was just folded into ``state``; the first one reveals everything in the plan."""
     if not state.sensitive:
         return
     if isinstance(record, r.SagaStarted | r.StepsAdded | r.DecisionMade):
@@ -272,7 +272,7 @@ def tools_of(state: State | None, record: r.AnyRecord) -> list[str]:
 
 
 def tools_of_step(step: CompiledStep) -> list[str]:
-    """All tools that may be called for a step: what is a sensitive param of one is that of all."""
+    """All tools that may be called for a step: a sensitive param of one is sensitive for all."""
     return [way.tool for way in _ways(step)]
 
 
@@ -323,7 +323,7 @@ def _learn_planned(mask: Mask, value: Any, *above: str) -> None:
 
 
 class _AtHand(StateScope):
-    """What was not fetched is no value."""
+    """A value that was not fetched is none."""
 
     __slots__ = ()
 

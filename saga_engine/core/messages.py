@@ -1,7 +1,7 @@
-"""Messages from other processes: a cancel, a person's answer, or steps to add. They reach a saga through its inbox.
+"""Messages from other processes: a cancel, an operator's answer, or steps to add. They are posted to a saga.
 
-A message is checked twice: by the sender against the journal as it reads it, so that a person gets a clear error, and
-by the owner against the state as it is when the record is made. What no longer fits becomes ``MessageRefused``.
+A message is checked twice: by the sender against the journal as it reads it, so that an operator gets a clear error,
+and by the owner against the state at the time of the record. What no longer fits becomes ``MessageRefused``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave", "app
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message. ``id`` is unique; it makes posting it twice the same as posting it once.
+    """One message. ``id`` is unique; it makes posting idempotent.
 
     Raises ``ValueNotJson`` for a text with a lone surrogate, as a terminal makes one of a byte that is no UTF-8.
     """
@@ -59,12 +59,12 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def encode_message(message: Message) -> bytes:
-    """The message as it lies in the inbox."""
+    """The message as it is posted."""
     return msgspec.json.encode(message)
 
 
 def decode_message(data: bytes) -> Message:
-    """A message from the inbox; raises ``JournalUnreadable``."""
+    """A posted message; raises ``JournalUnreadable``."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:
@@ -74,9 +74,9 @@ def decode_message(data: bytes) -> Message:
 
 
 def answer_to(state: State, data: bytes, now_ms: int) -> r.AnyRecord:
-    """The record that the bytes of a message make of the state; what cannot be read or understood is refused by its id.
+    """The record that a posted message makes of the state; an unreadable or unknown one is refused by its id.
 
-    They may come from a newer engine, or from anybody who reaches the store: they must not stop the saga for ever.
+    Messages may come from a newer engine, or from any program that reaches the store: they must not stop the saga.
     """
     try:
         return answer(state, decode_message(data), now_ms)
@@ -86,7 +86,7 @@ def answer_to(state: State, data: bytes, now_ms: int) -> r.AnyRecord:
 
 
 def _id_of(data: bytes) -> str:
-    """The id that a message gives itself, or one that is made of its bytes."""
+    """The id that a message gives itself, or one derived from its bytes."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -138,11 +138,11 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
 def to_post(
     state: State, records: Sequence[r.AnyRecord], waiting: Sequence[bytes], message: Message, now_ms: int
 ) -> Message | None:
-    """A cancel or an answer as it is to be posted; None: the saga has been told the same already.
+    """A cancel or an answer for posting; None: the saga has already received the same.
 
-    ``waiting`` are messages that nobody has read yet. They count as if they were: the first of two answers holds,
-    although neither has been heard. ``state``, which is that of ``records``, changes with them. Raises
-    ``CancelRefused`` or ``DecisionRefused``.
+    ``waiting`` are unread messages. They count as if they were read: the first of two answers holds, although the owner
+    has read neither. ``state``, which is that of ``records``, changes with them. Raises ``CancelRefused`` or
+    ``DecisionRefused``.
     """
     said = [*records]
     for data in waiting:
@@ -168,7 +168,7 @@ def to_post(
 
 
 def repeats(records: Sequence[r.AnyRecord], message: Message) -> bool:
-    """Whether the journal holds already what the message says; who says it again contradicts nobody."""
+    """Whether the journal already holds what the message says; repeating it is no contradiction."""
     if message.kind == "cancel":
         return any(isinstance(record, r.CancelRequested) for record in records)
     known = _answer_to(records, message.step) if message.kind == "decide" else None
@@ -209,7 +209,7 @@ def check_cancel(state: State) -> None:
 
 
 def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepted:
-    """What is journalled with steps that somebody adds; raises ``AmendRefused`` or ``PlanInvalid``."""
+    """What is journalled with added steps; raises ``AmendRefused`` or ``PlanInvalid``."""
     if state.status in t.SAGA_FINAL:
         raise AmendRefused(f"saga {state.saga_id} has ended: {state.status}", hint="submit the steps as another saga")
     if state.backward or state.failing is not None:
@@ -224,7 +224,7 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
 
 
 def check_fork(state: State) -> None:
-    """Raises ``ForkRefused`` unless the saga has ended, or rests with nothing under way and a way back."""
+    """Raises ``ForkRefused`` unless the saga has ended, or rests with nothing in flight and can still turn around."""
     saga = f"saga {state.saga_id}"
     if state.session:
         raise ForkRefused(
@@ -272,7 +272,7 @@ def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
 
 
 def _check_output(state: State, index: int, output: Any) -> None:
-    """Later steps and the undo bind to the output, so a person has to give one that fits."""
+    """Later steps and the undo bind the output, so an operator has to provide one that fits."""
     step = state.plan.steps[index]
     serving = state.acting(index)
     needed = serving.rollback is not None and serving.rollback.needs_output

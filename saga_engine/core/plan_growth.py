@@ -1,6 +1,6 @@
-"""How a saga's plan grows: what was added to it, and the judge of what is to be added.
+"""How a saga's plan grows: its accepted additions, and the check of further ones.
 
-``Growth`` holds what a grown plan is compiled from. ``evolve`` needs the compiled plan the moment steps are added, and
+``Growth`` holds what a grown plan is compiled from. ``evolve`` needs the compiled plan as soon as steps are added, and
 stays pure: compiling is a function of the plan, the tools' declarations and the journal.
 """
 
@@ -39,7 +39,7 @@ class Accepted(NamedTuple):
 
 
 class Growth:
-    """The plan of one saga and the tools at hand. Without a catalog it is enough to look at a saga, not to judge."""
+    """The plan of one saga and the available tools. Without a catalog it is enough for views, not for checks."""
 
     __slots__ = ("_catalog", "_plan", "_started")
 
@@ -49,7 +49,7 @@ class Growth:
         self._plan = plan
 
     def compile(self, added: Sequence[Added]) -> CompiledPlan:
-        """The plan with all that was added."""
+        """The plan with all additions."""
         return self._compiled(added, fresh=False, bounds=None)
 
     def judge(self, added: Sequence[Added], addition: Addition, bounds: Bounds | None = None) -> Accepted:
@@ -71,7 +71,7 @@ class Growth:
 
     @staticmethod
     def call_of(record: CallAdded, index: int, by_key: Mapping[str, int], catalog: ToolCatalog | None) -> CompiledStep:
-        """The step of a session's call. Its params are values: nothing in them binds. Raises ``PlanInvalid``."""
+        """The step of a session's call. Its params are values: they contain no bindings. Raises ``PlanInvalid``."""
         return compile_call(
             index,
             record.step,

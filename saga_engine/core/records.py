@@ -15,9 +15,9 @@ from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
 
 
 class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Stands for a large value that is stored once, by digest, beside the journal.
+    """Replaces a large value that is stored once, by digest, beside the journal.
 
-    ``digest`` is the SHA-256 of its JSON, ``bytes`` the length of that. ``brief`` is its cut form (``plan.brief``);
+    ``digest`` is the SHA-256 of its JSON, ``bytes`` the length of that. ``brief`` is its cut form (``plan.preview``);
     journals from before there was one have its first characters, ``summary``, instead.
     """
 
@@ -28,20 +28,20 @@ class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", kw_only=True):
-    """The base of all records. ``v`` is the version of the record's meaning; it is left out while it is 1."""
+    """The base of all records. ``v`` is the version of the record's meaning; it is omitted while it is 1."""
 
     at: int
     v: int = 1
 
 
 class SagaStarted(Record, frozen=True, tag=True):
-    """A plan was accepted. Everything that must stay as it was on that day is in here.
+    """A plan was accepted. The record holds everything that must stay as it was on that day.
 
     ``seed`` makes the idempotency keys of this saga unlike those of any other with the same id. ``undos`` and ``reads``
-    are what the tools' registrations said where the plan is silent; ``tools`` are the digests of their declarations,
-    ``sensitive`` the params of each that are shown to nobody (``masking``). A ``session`` has no plan in advance: its
-    calls are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this
-    one took over.
+    are the tools' registrations where the plan states nothing; ``tools`` are the digests of their declarations,
+    ``sensitive`` the params of each that no view shows (``masking``). A ``session`` has no plan in advance: its calls
+    are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this one
+    reuses.
     """
 
     saga_id: str
@@ -62,7 +62,7 @@ class SagaStarted(Record, frozen=True, tag=True):
 class SagaResumed(Record, frozen=True, tag=True):
     """Another owner took over. Calls that were in flight are in doubt from here on; those that only waited are not.
 
-    ``reason``: what is known of why the one before stopped.
+    ``reason``: why the owner before stopped, if known.
     """
 
     owner: str
@@ -99,7 +99,7 @@ class StepBegun(Record, frozen=True, tag=True):
 
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which model wrote something, when asked by which prompts, and what that used. ``cost_usd`` None: not known."""
+    """The model that wrote something, its prompts, and its usage. ``cost_usd`` None: unknown."""
 
     model: str
     prompt: str = ""
@@ -114,9 +114,9 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
 class StepSucceeded(Record, frozen=True, tag=True):
     """The step happened in this direction.
 
-    ``via``: its own answer (``call``), a ``probe``'s, a person's (``decision``), that of an identical call of another
-    saga (``shared``; ``source`` made it and owns its effect), or the last good result of a read (``cache``, ``age_ms``
-    old).
+    ``via``: its own response (``call``), a ``probe``'s, an operator's (``decision``), that of an identical call of
+    another saga (``shared``; ``source`` made it and owns its effect), or the last good result of a read (``cache``,
+    ``age_ms`` old).
     """
 
     step: str
@@ -139,7 +139,7 @@ class StepRetryScheduled(Record, frozen=True, tag=True):
 
 
 class StepFailed(Record, frozen=True, tag=True):
-    """The step was not done and will not be tried again by itself."""
+    """The step was not done and is not retried by itself."""
 
     step: str
     error: ErrorInfo
@@ -147,7 +147,7 @@ class StepFailed(Record, frozen=True, tag=True):
 
 
 class StepBlocked(Record, frozen=True, tag=True):
-    """The policy refused the call (``rule``), or the person who was asked did; nothing was called this time."""
+    """The policy refused the call (``rule``), or the operator whom it asked did; nothing was called this time."""
 
     step: str
     error: ErrorInfo
@@ -156,9 +156,9 @@ class StepBlocked(Record, frozen=True, tag=True):
 
 
 class FallbackChosen(Record, frozen=True, tag=True):
-    """The step's call came to nothing for good; its ``fallback``-th way (from 1) is taken from here on.
+    """The step's call failed permanently; its ``fallback``-th fallback (from 1) is used from here on.
 
-    ``unavailable``: the step's own tool could not be reached, rather than that it said no.
+    ``unavailable``: the step's own tool was unreachable, and did not refuse.
     """
 
     step: str
@@ -168,9 +168,9 @@ class FallbackChosen(Record, frozen=True, tag=True):
 
 
 class StepParked(Record, frozen=True, tag=True):
-    """The step waits until its tool is available again; it is called anew ``delay_ms`` after ``at``.
+    """The step waits until its tool is available again; it is called again ``delay_ms`` after ``at``.
 
-    ``notice`` is the id under which people are told; it is left out when they have been told of this step before.
+    ``notice`` is the id of the notification; it is omitted if operators have been notified of this step before.
     ``in_doubt``: the call may have happened, and is repeated under its key.
     """
 
@@ -182,10 +182,11 @@ class StepParked(Record, frozen=True, tag=True):
 
 
 class StepInDoubt(Record, frozen=True, tag=True):
-    """It is not known whether the call happened. The next way to find out is due ``delay_ms`` after ``at``.
+    """It is unknown whether the call happened. The next way to find out is due ``delay_ms`` after ``at``.
 
     ``counted``: the attempt that left it unknown counts as one. ``sent``: False if the tool says that the request never
-    left, which only its probe may know better. ``at_work``: the call goes on in a thread, so a person is asked at once.
+    left, which only its probe may know better. ``at_work``: the call continues in a thread, so an operator is asked at
+    once.
     """
 
     step: str
@@ -204,7 +205,7 @@ class CompensationRequested(Record, frozen=True, tag=True):
 
 
 class ProbeIntended(Record, frozen=True, tag=True):
-    """The tool's owner is going to be asked whether the call happened."""
+    """A probe is about to ask whether the call happened."""
 
     step: str
     direction: Direction = FORWARD
@@ -221,11 +222,10 @@ class ProbeFailed(Record, frozen=True, tag=True):
 
 
 class StepEscalated(Record, frozen=True, tag=True):
-    """A person is asked about the step.
+    """An operator is asked about the step.
 
-    ``kind``: one of ``decide.OPTIONS``. An approval is of the exact call, a remedy of the exact steps, with the digest
-    ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and
-    the approval.
+    ``kind``: one of ``decide.OPTIONS``. An approval is of the exact call, a semantic compensation of the exact steps,
+    with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and the approval.
     """
 
     step: str
@@ -240,7 +240,7 @@ class StepEscalated(Record, frozen=True, tag=True):
 
 
 class DecisionMade(Record, frozen=True, tag=True):
-    """A person answered an open question, once. ``message`` is the id of the inbox message that brought it."""
+    """An operator answered an open question, once. ``message`` is the id of the message that brought the answer."""
 
     question: str
     step: str
@@ -254,7 +254,7 @@ class DecisionMade(Record, frozen=True, tag=True):
 
 
 class ApprovalExpired(Record, frozen=True, tag=True):
-    """Nobody approved the call in time, which denies it."""
+    """No operator approved the call in time, which denies it."""
 
     question: str
     step: str
@@ -264,13 +264,13 @@ class ApprovalExpired(Record, frozen=True, tag=True):
 class CallAdded(Record, frozen=True, tag=True):
     """A session's agent makes a call; it is a step from here on. ``after`` are steps that had happened last by then.
 
-    It came after these and all that had happened before any of them, as the order of the journal tells. Not more than
-    16 are named, and none that comes before another of them.
+    It came after these and all that had happened before any of them, in the order of the journal. Not more than 16 are
+    named, and none that comes before another of them.
 
-    ``params`` are values: nothing in them binds. ``undo`` names the tool that takes the call back, with ``undo_params``
-    (which may bind the call's own output as ``$output``) or, left out, those that its registration implies.
-    ``irreversible``: it writes and cannot be undone, and the agent knows. ``tool_digest`` is its declaration's;
-    ``sensitive`` is as in ``SagaStarted``.
+    ``params`` are values: they contain no bindings. ``undo`` names the tool that undoes the call, with ``undo_params``
+    (which may bind the call's own output as ``$output``) or, if omitted, those that its registration implies.
+    ``irreversible``: it writes and cannot be undone, deliberately. ``tool_digest`` is its declaration's; ``sensitive``
+    is as in ``SagaStarted``.
     """
 
     step: str
@@ -288,13 +288,13 @@ class CallAdded(Record, frozen=True, tag=True):
 
 
 class RolledBack(Record, frozen=True, tag=True):
-    """A session's agent wants these steps undone, and goes on."""
+    """A session's agent wants these steps undone, and continues."""
 
     steps: list[str]
 
 
 class SessionClosed(Record, frozen=True, tag=True):
-    """A session's agent is done. With a ``reason`` everything that happened is undone.
+    """A session's agent has ended. With a ``reason`` everything that happened is undone.
 
     ``message``: the id of the message that brought it, if the session rested when its agent ended.
     """
@@ -305,7 +305,7 @@ class SessionClosed(Record, frozen=True, tag=True):
 
 
 class HandedOver(Record, frozen=True, tag=True):
-    """The effects of these steps belong to the fork ``to`` from here on; what is left is undone."""
+    """The fork ``to`` owns the effects of these steps from here on; the rest is undone."""
 
     steps: list[str]
     to: str
@@ -313,9 +313,9 @@ class HandedOver(Record, frozen=True, tag=True):
 
 
 class StepTakenOver(Record, frozen=True, tag=True):
-    """A fork reuses what ``source`` (``SAGA/STEP``) did. The effect is this saga's from here on.
+    """A fork reuses the effect of ``source`` (``SAGA/STEP``) and owns it from here on.
 
-    ``key`` is the idempotency key under which it was made, ``fallback`` which of the step's ways it was.
+    ``key`` is the idempotency key under which it was made, ``fallback`` which of the step's fallbacks it was.
     """
 
     step: str
@@ -330,7 +330,7 @@ class StepTakenOver(Record, frozen=True, tag=True):
 class StepsAdded(Record, frozen=True, tag=True):
     """Steps were added to the plan; those in ``dropped`` will not run any more.
 
-    ``by`` and ``note`` say who added them and why, ``written`` which model wrote them. ``undos``, ``reads``,
+    ``by`` and ``note`` are their author and reason, ``written`` the model that wrote them. ``undos``, ``reads``,
     ``tools`` and ``sensitive`` are for the new steps what ``SagaStarted`` has for the first ones.
     """
 
@@ -348,14 +348,14 @@ class StepsAdded(Record, frozen=True, tag=True):
 
 
 class PlannerAsked(Record, frozen=True, tag=True):
-    """A model is going to be asked for steps because of ``step``. ``purpose``: compensate or replan."""
+    """A model is about to be asked for steps because of ``step``. ``purpose``: compensate or replan."""
 
     step: str
     purpose: Purpose
 
 
 class PlannerGaveUp(Record, frozen=True, tag=True):
-    """No steps came of it; the saga goes on as it would without a planner."""
+    """The model gave no steps; the saga continues as without a planner."""
 
     step: str
     purpose: Purpose
@@ -364,9 +364,9 @@ class PlannerGaveUp(Record, frozen=True, tag=True):
 
 
 class RemedyProposed(Record, frozen=True, tag=True):
-    """A model proposed steps that make up for ``step``, which stands and cannot be undone.
+    """A model proposed steps that compensate for ``step``, whose effect remains and cannot be undone.
 
-    ``auto``: all their tools may be used without asking, so they run; else a person is asked first.
+    ``auto``: all their tools may be used without asking, so they run; else an operator is asked first.
     """
 
     step: str
@@ -381,7 +381,7 @@ class RemedyProposed(Record, frozen=True, tag=True):
 
 
 class CancelRequested(Record, frozen=True, tag=True):
-    """Somebody wants the saga undone."""
+    """The saga is to be cancelled."""
 
     by: str = ""
     note: str = ""
@@ -389,7 +389,7 @@ class CancelRequested(Record, frozen=True, tag=True):
 
 
 class MessageRefused(Record, frozen=True, tag=True):
-    """A message from the inbox did not fit the saga any more and changed nothing."""
+    """A posted message did not fit the saga any more and changed nothing."""
 
     message: str
     code: str
@@ -397,7 +397,7 @@ class MessageRefused(Record, frozen=True, tag=True):
 
 
 class DeadlinePassed(Record, frozen=True, tag=True):
-    """The saga's deadline went by before all steps were done."""
+    """The saga's deadline passed before all steps were done."""
 
 
 class CallLimitReached(Record, frozen=True, tag=True):
@@ -412,13 +412,13 @@ class CompensationStarted(Record, frozen=True, tag=True):
 
 
 class CompensationRefused(Record, frozen=True, tag=True):
-    """The pivot turned out to have happened, so there is no way back; a failed step becomes a question."""
+    """The pivot happened, so the saga cannot turn around; a failed step becomes a question."""
 
     reason: str
 
 
 class AlertIntended(Record, frozen=True, tag=True):
-    """People are going to be told about a question; ``round`` counts the reminders."""
+    """Operators are about to be notified of a question; ``round`` counts the reminders."""
 
     question: str
     attempt: int = 1
@@ -426,16 +426,16 @@ class AlertIntended(Record, frozen=True, tag=True):
 
 
 class AlertSent(Record, frozen=True, tag=True):
-    """People were told. If nobody answers, they are told again ``again_ms`` after ``at`` (0: they are not)."""
+    """Operators were notified. Without an answer, a reminder follows ``again_ms`` after ``at`` (0: none)."""
 
     question: str
     again_ms: int = 0
 
 
 class AlertFailed(Record, frozen=True, tag=True):
-    """People could not be told; the next try is due ``delay_ms`` after ``at``.
+    """The notification failed; the next try is due ``delay_ms`` after ``at``.
 
-    -1: it has been tried often enough for now; people are told again ``again_ms`` after ``at`` (0: they are not).
+    -1: it has been tried often enough for now; a reminder follows ``again_ms`` after ``at`` (0: none).
     """
 
     question: str
@@ -453,11 +453,11 @@ class SagaCompensated(Record, frozen=True, tag=True):
 
 
 class SagaEscalated(Record, frozen=True, tag=True):
-    """Nothing can go on before a person answers."""
+    """Nothing can continue before an operator answers."""
 
 
 class SagaAbandoned(Record, frozen=True, tag=True):
-    """The saga is over and a person accepted what is left in the world."""
+    """The saga is over and an operator accepted the remaining effects."""
 
 
 AnyRecord = (

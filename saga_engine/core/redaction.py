@@ -1,8 +1,8 @@
-"""Leaving fields out of a trace, by rules that name places.
+"""Leaves fields out of a trace, by rules that name places.
 
 A rule is a dotted path: ``params.card``, ``output.*.ssn``, ``**.ssn``. ``*`` stands for any one field or item, ``**``
-for any number of them, also none; a number is an item of a list. The first part is one of ``ROOTS``, or ``*`` or
-``**``. What a rule names is replaced by ``[redacted]`` and by no hash: a card number can be found by trying.
+for any number of them, including none; a number is an item of a list. The first part is one of ``ROOTS``, or ``*`` or
+``**``. The fields that a rule names are replaced by ``[redacted]`` and by no hash: a card number could be guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from saga_engine.errors import SettingInvalid
 
 REDACTED: Final = "[redacted]"
-#: What the first part of a rule may name.
+#: The fields that the first part of a rule may name.
 ROOTS: Final = ("params", "output", "input", "error", "goal", "note", "by", "reason", "owner")
 #: More rules, or longer ones, than anybody writes by hand would make each value a long walk.
 MAX_RULES: Final = 200
@@ -40,7 +40,7 @@ class Redaction:
         return bool(self.rules)
 
     def value(self, root: str, value: Any) -> Any:
-        """A value without what the rules name in it; the very object it was given if they name nothing there."""
+        """A value without the fields that the rules name; the same object if they name nothing in it."""
         rests = _advanced(self._rests, root)
         return _walk(value, rests, template=False) if rests else value
 
@@ -50,7 +50,7 @@ class Redaction:
         return _walk(value, rests, template=True) if rests else value
 
     def error(self, error: Any) -> Any:
-        """The same for an error: only its texts can be left out."""
+        """The same for an error: only its texts can be redacted."""
         if not isinstance(error, dict):
             return error
         texts = {
@@ -77,7 +77,7 @@ class Redaction:
         return made
 
     def fields(self, root: str, value: Mapping[str, Any]) -> dict[str, Any]:
-        """The same for an object that has to stay one: if all of it is named, each field is replaced."""
+        """The same for an object that must stay one: if all of it is named, each field is replaced."""
         found = self.value(root, value)
         return found if isinstance(found, dict) else dict.fromkeys(value, REDACTED)
 
@@ -110,7 +110,7 @@ def _parsed(rule: str) -> _Rest:
 
 
 def _advanced(rests: Sequence[_Rest], name: str) -> tuple[_Rest, ...]:
-    """What is left of the rules one level down, at the field or item ``name``."""
+    """The rest of the rules one level down, at the field or item ``name``."""
     found: dict[_Rest, None] = {}
     for rest in _expanded(rests):
         if rest and rest[0] == "**":

@@ -1,4 +1,4 @@
-"""What a person or a program is told about a saga: steps, the four lists, one word."""
+"""The views of a saga for people and programs: steps, the four lists, one word."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def view(state: State) -> dict[str, Any]:
 
 
 def sources(state: State) -> Sources:
-    """Where the params come from that ``view`` shows; ``abridged`` asks for it."""
+    """The sources of the params that ``view`` shows; ``abridged`` needs them."""
     found: dict[tuple[int | str, Direction], AbstractSet[str]] = {}
     for compiled in state.plan.steps:
         for direction in (FORWARD, COMPENSATE):
@@ -92,10 +92,10 @@ def _output(value: Any) -> dict[str, Any]:
 def report(state: State) -> dict[str, Any]:
     """Lists of step ids and one word.
 
-    ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and nobody has decided yet.
-    ``unresolved``: it is not known whether it stands, or its undo has not ended. ``left_in_place``: it stands and
-    will. ``clean`` is True when nothing stands that was not meant to: the last three are empty. A saga that is still
-    going forward, or completed, has no remainder: what stands is meant to.
+    ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and no decision has been made yet.
+    ``unresolved``: it is unknown whether its effect remains, or its undo has not ended. ``left_in_place``: its effect
+    remains for good. ``clean`` is True when no unintended effect remains: the last three are empty. A saga that still
+    moves forward, or completed, has no remainder: its effects are intended.
     """
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
@@ -124,8 +124,8 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
     if compiled.remedies is not None and not step.forward.doubtful:
         stuck = state.steps[compiled.remedies]
         if stuck.remedied or stuck.open_remedies or step.status != t.SUCCEEDED:
-            return None  # it makes up for another step, under whose name it is listed
-        return "left_in_place"  # the others that belong to it came to nothing, and it stands
+            return None  # it compensates for another step, under whose name it is listed
+        return "left_in_place"  # the other steps of its compensation failed, and its effect remains
     if step.status == t.SUCCEEDED:
         if not state.backward:
             return "left_in_place" if state.status == t.ABANDONED else None
@@ -133,7 +133,7 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
     if step.status == t.RUNNING and not step.forward.doubtful:
         return None
     if step.status == t.ESCALATED and not (step.forward.doubtful or state.backward or step.returning):
-        return None  # it was not done; the question is how to go on
+        return None  # it was not done; the question is how to continue
     return "unresolved"
 
 
@@ -205,9 +205,9 @@ def _undo_status(step: StepState) -> str:
 
 
 def _call(state: State, index: int, direction: Direction, call: CallState) -> dict[str, Any]:
-    """One direction of a step. ``traceback`` and ``next_try_ms`` are there only if there is one.
+    """One direction of a step. ``traceback`` and ``next_try_ms`` are present only if they apply.
 
-    ``attempts`` are those that called something; ``took_ms`` is the calls' own time, without waits for people or the
+    ``attempts`` are those that called something; ``took_ms`` is the calls' own time, without waits for operators or the
     next attempt, null as long as no call is over.
     """
     attempts = call.attempt - call.not_made
@@ -229,7 +229,7 @@ def _call(state: State, index: int, direction: Direction, call: CallState) -> di
 
 
 def error_dict(error: ErrorInfo | None) -> dict[str, Any] | None:
-    """An error as plain JSON, without empty fields and the traceback, which helps nobody who is asked."""
+    """An error as plain JSON, without empty fields and the traceback, which does not help an operator."""
     if error is None:
         return None
     fields = {
@@ -268,21 +268,21 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
 
 
 def proposed_steps(state: State, index: int) -> list[Any] | None:
-    """The steps that a model proposes to make up for a step, while a person is asked about them."""
+    """The steps of a proposed semantic compensation, while an operator is asked about them."""
     proposal = state.proposals.get(index)
     return None if proposal is None else list(proposal.added.addition.steps)
 
 
 def asked_tool(state: State, index: int, direction: Direction) -> str:
-    """The tool that a question about a step is about."""
+    """The tool that a question about a step concerns."""
     rollback = state.undoing(index) if direction == COMPENSATE else None
     return state.acting(index).tool if rollback is None else rollback.tool
 
 
 def asked_params(state: State, index: int, direction: Direction) -> dict[str, Any] | None:
-    """The params of a step's call in one direction, in a cut form, secrets as markers; None if they are not known.
+    """The params of a step's call in one direction, in a cut form, secrets as markers; None if they are unknown.
 
-    The form in which people see them: those who approve a call, and those who look at a saga.
+    This form is for operators who approve a call, and for views.
     """
     undo = state.steps[index].undo if direction == COMPENSATE else None
     params = None if undo is None else undo.params
@@ -290,7 +290,7 @@ def asked_params(state: State, index: int, direction: Direction) -> dict[str, An
         params = _resolved(state, index, direction, _AtHand(state))
     if params is None:
         return None
-    # Cut less than elsewhere: somebody decides by what is shown.
+    # Cut less than elsewhere: an operator's answer depends on it.
     return {name: brief(value, max_bytes=8192, max_items=20, max_text=1000) for name, value in params.items()}
 
 
@@ -303,14 +303,14 @@ def _resolved(state: State, index: int, direction: Direction, scope: _AtHand) ->
     except (BindingUnresolved, JournalUnreadable):
         return None
     if direction == COMPENSATE and serving.spec is None and not params:
-        return None  # what a registered undo is called with, its tool knows
+        return None  # the tool knows what its registered undo is called with
     return params
 
 
 class _AtHand(StateScope):
-    """The values of bindings where some may not be at hand; what was not fetched is no value.
+    """The values of bindings if some may be missing; a value that was not fetched is none.
 
-    ``seen``: the steps whose outputs were asked for.
+    ``seen``: the steps whose outputs were requested.
     """
 
     __slots__ = ("seen",)
@@ -328,7 +328,7 @@ class _AtHand(StateScope):
 
 
 def summary(state: State) -> dict[str, Any]:
-    """The line that ``saga list`` shows, kept in the saga's head so that a list reads no journal."""
+    """The line that ``saga list`` shows, stored in the saga's head so that a listing reads no journal."""
     done = len(state.plan.steps) - state.remaining
     body: dict[str, Any] = {"steps": len(state.plan.steps), "done": done}
     if state.plan.goal:
@@ -350,7 +350,7 @@ def summary(state: State) -> dict[str, Any]:
     if mask is not None:
         for name in {"goal", "error"} & body.keys():
             body[name] = mask.value(state.plan.goal if name == "goal" else reason)
-        # Cut after what is sensitive was taken out, so that no part of it is left.
+        # Cut after redaction, so that no part of a sensitive value is left.
         if "goal" in body:
             body["goal"] = body["goal"][:120]
         if "error" in body:

@@ -1,7 +1,7 @@
-"""Secrets never reach a record, not even as an echo: they are taken out in every spelling in which they come back.
+"""Removes secrets from records, including echoes in every spelling in which they return.
 
-A server that echoes a secret may have put it into JSON, a URL, HTML or base64, or on another number of lines; a message
-may have been cut in the middle of it. What is found is replaced by the secret's marker.
+A server that echoes a secret may have put it into JSON, a URL, HTML or base64, or wrapped it onto other lines; a
+message may have been cut in the middle of it. The secret's marker replaces every match.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import msgspec
 
 from saga_engine.core.effects import Done, Outcome
 
-#: Shorter values are only looked for as they are: their encodings are too common.
+#: Shorter values are only searched as they are: their encodings are too common.
 _ENCODED_CHARS: Final = 6
-#: The least length of a line of a secret with several lines that is looked for alone.
+#: The minimum length of a line of a multi-line secret that is searched alone.
 _LINE_CHARS: Final = 12
-#: How much of a secret must be left before a mark of omission, and at the end of a text, to be taken for a part of it.
+#: How much of a secret must be left before a mark of omission, and at the end of a text, to count as a part of it.
 _EDGE_CHARS: Final = 4
 _END_CHARS: Final = 8
 _OMISSION: Final = re.compile(r"…|\.\.\.")
 
 
 class Scrubber:
-    """Takes the ``values`` of secrets, by name, out of texts and JSON; ``marker`` makes of a name what stands there."""
+    """Removes the ``values`` of secrets, by name, from texts and JSON; ``marker`` turns a name into its replacement."""
 
     __slots__ = ("_exact", "_known", "_longest")
 
@@ -49,7 +49,7 @@ class Scrubber:
         return bool(self._known)
 
     def text(self, text: str) -> str:
-        """The text with a marker for each secret, and for what is left of one where the text was cut."""
+        """The text with a marker for each secret, and for the rest of one where the text was cut."""
         text = self._without_edges(text)
         for spelling, mark in self._known:
             if spelling in text:
@@ -69,7 +69,7 @@ class Scrubber:
         return value
 
     def outcome(self, outcome: Outcome) -> Outcome:
-        """The same for what a tool gave, or said of its failure."""
+        """The same for the output of a tool, or for its error."""
         if not self._known:
             return outcome
         if isinstance(outcome, Done):
@@ -81,7 +81,7 @@ class Scrubber:
     def _without_edges(self, text: str) -> str:
         marks = list(_OMISSION.finditer(text))
         if not marks:
-            # Without a mark of omission it may be no part of a secret: much of it has to be there.
+            # Without a mark of omission it may be no part of a secret: much of it must be present.
             return self._without_rest(text, 0)
         ends = [0, *(mark.end() for mark in marks)]
         starts = [*(mark.start() for mark in marks), len(text)]
@@ -118,7 +118,7 @@ class Scrubber:
 
 
 def secret_marker(name: str) -> str:
-    """What stands for a secret in records."""
+    """The marker of a secret in records."""
     return f"$secret.{name}"
 
 
@@ -133,7 +133,7 @@ def _scrubber(values: tuple[tuple[str, str], ...]) -> Scrubber:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """A secret as it is, and as others write it."""
+    """A secret as it is, and in other spellings."""
     if not value:
         return
     yield value
@@ -162,7 +162,7 @@ def _spellings(value: str) -> Iterator[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """What of it is the same in the base64 of every text that it stands in, at each of the three places in a group."""
+    """The part of it that is the same in the base64 of every text that contains it, at each of three offsets."""
     for before, skip in ((0, 0), (1, 2), (2, 3)):
         whole = base64.b64encode(b"\0" * before + raw).decode()
         found = whole[skip : (before + len(raw)) * 8 // 6]

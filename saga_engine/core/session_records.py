@@ -1,6 +1,6 @@
-"""What a session's agent may have recorded: a call, a partial roll-back, and the end of the session.
+"""The records that a session's agent may request: a call, a rollback to a savepoint, and the end of the session.
 
-Each is asked of the state at the moment of recording; None: the session is past it, and nothing is recorded.
+Each depends on the state at the moment of recording; None: the session is past it, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.state import State
 
-#: How many calls a call says that it came after: waves of calls must not make the journal grow with their square.
+#: How many calls a call names as those that it came after: waves of calls must not make the journal grow with their
+#: square.
 MAX_AFTER = 16
-#: How much of an agent's error is kept, in characters.
+#: The maximum length of an agent's error in a record, in characters.
 _MAX_NOTE = 1000
 
 
 def takes_calls(state: State) -> bool:
-    """Whether calls may be added: the session is open, and neither on its way back nor about to be."""
+    """Whether calls may be added: the session is open, and is neither being undone nor about to be."""
     return state.open and state.failing is None and not state.backward
 
 
@@ -32,7 +33,7 @@ def add_call(state: State, call: r.CallAdded, after: Sequence[str], now_ms: int)
 
 
 def roll_back(state: State, chosen: Sequence[str], now_ms: int) -> r.RolledBack | None:
-    """A partial roll-back of those of the chosen calls that stand; one at a time."""
+    """A rollback of those of the chosen calls that stand; one at a time."""
     if not takes_calls(state) or state.undo_open:
         return None
     standing = [key for key in chosen if state.steps[state.plan.by_key[key]].status == t.SUCCEEDED]

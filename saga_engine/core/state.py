@@ -1,8 +1,8 @@
-"""What a saga's journal adds up to.
+"""The state of a saga: its folded journal.
 
-The state is owned by whoever folds the journal and is changed only by ``evolve``. It keeps small sets of what can go on
-(``ready``, ``waiting``, ``doubts``, ``undo_ready``), so that neither ``decide`` nor ``evolve`` ever looks at all steps:
-the cost of a step does not grow with the saga.
+The code that folds the journal owns the state, and only ``evolve`` changes it. The state has small sets of what can
+continue (``ready``, ``waiting``, ``doubts``, ``undo_ready``), so that neither ``decide`` nor ``evolve`` ever examines
+all steps: the cost of a step does not grow with the saga.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ Place = tuple[int, Direction]
 
 
 class CallState(msgspec.Struct, eq=False):
-    """One step in one direction: its attempts, and what is known of them.
+    """One step in one direction: its attempts and their known outcomes.
 
-    ``attempt`` counts all attempts, ``not_made`` those of them that called nothing (a person was asked first, the
+    ``attempt`` counts all attempts, ``not_made`` those of them that called nothing (an operator was asked first, the
     policy refused), ``tries`` those since the budget was last filled. ``spent_ms`` is the calls' own time, without any
     waits; ``called_at`` is when the one that is in flight was intended. ``doubtful``: some attempt may have happened
-    although no answer says so. ``approved``: a person wants it called again, whatever the tool declares. ``approval``:
-    the digest of the exact call that a person approved, until ``approval_until`` (Unix ms).
+    although no response says so. ``approved``: an operator wants it called again, whatever the tool declares.
+    ``approval``: the digest of the exact call that an operator approved, until ``approval_until`` (Unix ms).
     """
 
     attempt: int = 0
     not_made: int = 0
     tries: int = 0
     probes: int = 0
-    crashes: int = 0  # how many owners in a row were gone before it, or its probe, was answered
-    asked: int = 0  # how often a person was asked about it
+    crashes: int = 0  # how many owners in a row ended before it, or its probe, was answered
+    asked: int = 0  # how often an operator was asked about it
     phase: Phase = "idle"
     doubtful: bool = False
     sent: bool = False
     lost: bool = False
     approved: bool = False
-    insisted: bool = False  # a person wants a call in doubt made again, whatever is asked before it
+    insisted: bool = False  # an operator wants a call in doubt repeated, before any other way
     approval: str = ""
     approval_until: int = 0
     first_at: int = 0
@@ -60,7 +60,7 @@ class CallState(msgspec.Struct, eq=False):
     spent_ms: int = 0
     ended_at: int = 0
     error: ErrorInfo | None = None
-    params: Any = None  # of an undo: what bindings made, for those who look without the tools
+    params: Any = None  # of an undo: the values of its bindings, for views without the tools
 
     def over(self, at: int) -> None:
         """The call that was in flight, if any, is over; it took its time."""
@@ -69,7 +69,7 @@ class CallState(msgspec.Struct, eq=False):
             self.called_at = 0
 
     def called_nothing(self) -> None:
-        """What was intended last was not made."""
+        """The latest intent was not carried out."""
         self.not_made += 1
         self.called_at = 0
 
@@ -77,7 +77,7 @@ class CallState(msgspec.Struct, eq=False):
 class StepState(msgspec.Struct, eq=False):
     """One step: its status, its output, and what it still waits for in either direction.
 
-    (A struct, because a saga has many and each begins alike: it is made in a tenth of the time of a class with slots.)
+    (A struct, because a saga has many and each starts alike: it is made in a tenth of the time of a class with slots.)
     """
 
     waits: int  # dependencies that have not succeeded yet
@@ -87,21 +87,21 @@ class StepState(msgspec.Struct, eq=False):
     output: Any = None
     undo_output: Any = None
     via: str = ""  # how it is known to have happened: StepSucceeded.via
-    source: str = ""  # whose effect it is, if it is another saga's
-    handed_to: str = ""  # the fork that its effect belongs to
+    source: str = ""  # the owner of its effect, if that is another saga
+    handed_to: str = ""  # the fork that owns its effect
     taken_key: str = ""  # the key under which another saga made its effect
-    age_ms: int | None = None  # how old its result is, if it is a kept one
+    age_ms: int | None = None  # the age of its result, if that is a stored one
     using: int = 0  # which of its fallbacks is called; 0: its own tool
-    unavailable: bool = False  # its own tool could not be reached
+    unavailable: bool = False  # its own tool was unreachable
     parked: int = 0  # how often it was parked
-    happened_nth: int = 0  # which of the saga's steps it was to happen, from 1
+    happened_nth: int = 0  # its number in the order in which the saga's steps happened, from 1
     returning: bool = False  # its undo is wanted and has not ended
     undo_waits: int = 0  # undos that come before its own and have not ended yet
     undo_next: int = -1  # in a session: the step whose undo comes right after its own
-    left: bool = False  # a person accepted that it stands
-    by_hand: bool = False  # a person undid it
+    left: bool = False  # an operator accepted its effect
+    by_hand: bool = False  # an operator undid it
     settled_ask: bool = False  # the planner has been asked about it, and has answered
-    open_remedies: int = 0  # steps that make up for it and have not happened yet
+    open_remedies: int = 0  # steps of its semantic compensation that have not happened yet
     remedied: bool = False  # they all have
 
     def call(self, direction: Direction) -> CallState:
@@ -115,7 +115,7 @@ class StepState(msgspec.Struct, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A person is asked about a step; ``options`` are the legal answers. ``at`` and ``expires`` are Unix ms.
+    """An operator is asked about a step; ``options`` are the legal answers. ``at`` and ``expires`` are Unix ms.
 
     ``call``: for an approval, the digest of the exact call; ``rule`` is the policy's that asks.
     """
@@ -133,7 +133,7 @@ class OpenQuestion:
 
 
 class Notice(NamedTuple):
-    """Something that people are told about a step without being asked."""
+    """A notification about a step that asks nothing."""
 
     step: int
     kind: str
@@ -141,26 +141,26 @@ class Notice(NamedTuple):
 
 
 class Alerting(NamedTuple):
-    """Telling people about a question: in flight, or due at ``due`` (Unix ms); ``round`` counts the reminders."""
+    """A notification of a question: in flight, or due at ``due`` (Unix ms); ``round`` counts the reminders."""
 
     attempt: int
     due: int
     in_flight: bool
     round: int = 0
-    crashes: int = 0  # how many owners in a row were gone before it was known whether people were told
+    crashes: int = 0  # how many owners in a row ended before the notification had an outcome
 
 
 class Reminder(NamedTuple):
-    """People were told and have not answered: when they are told again (Unix ms)."""
+    """Operators were notified and have not answered: when the reminder is due (Unix ms)."""
 
     due: int
     round: int
 
 
 class Proposal(NamedTuple):
-    """Steps that a model proposed to make up for one, not yet taken up.
+    """Steps that a model proposed as a semantic compensation, not yet accepted.
 
-    ``kind`` is what a person is asked if they are denied.
+    ``kind`` is the question that follows if they are denied.
     """
 
     added: Added
@@ -221,14 +221,14 @@ class State:
     def __init__(self, started: SagaStarted, plan: CompiledPlan, growth: Growth | None = None) -> None:
         self.saga_id = started.saga_id
         self.plan = plan
-        #: How the plan grows; without it the saga cannot be added to.
+        #: How the plan grows; without it nothing can be added to the saga.
         self.growth = growth
         self.added: list[Added] = []
         self.input: Mapping[str, Any] = plan.input
         self.seed = started.seed
         self.digest = started.digest
         self.tools: Mapping[str, str] = started.tools
-        #: Params that are shown to nobody, by tool.
+        #: Params that no view shows, by tool.
         self.sensitive: Mapping[str, list[str]] = started.sensitive
         self.started_at = self.at = started.at
         self.ended_at = 0
@@ -252,19 +252,19 @@ class State:
         self.undo_ready: dict[int, None] = {}
         self.undo_open = 0
         self.to_escalate: dict[Place, str] = {}
-        #: Steps of which a person said that they did not happen, and that have another way left.
+        #: Steps that did not happen according to an operator, and that have another way left.
         self.denied: dict[int, None] = {}
         self.questions: dict[str, OpenQuestion] = {}
         self.expiring: dict[str, int] = {}
         self.notices: dict[str, Notice] = {}
         self.alerts: dict[str, Alerting] = {}
         self.reminders: dict[str, Reminder] = {}
-        #: What a model is being asked: the kind of question that is asked of a person if nothing comes of it, by step.
+        #: Requests to a model, by step: the kind of question that an operator gets if the model gives no steps.
         self.asking: dict[int, str] = {}
-        #: How many owners in a row were gone before a model answered for a step.
+        #: How many owners in a row ended before a model answered for a step.
         self.ask_crashes: dict[int, int] = {}
         self.proposals: dict[int, Proposal] = {}
-        #: The failed step because of which another way is wanted.
+        #: The failed step for which another way is wanted.
         self.to_replan: int | None = None
         #: How many steps there were when a model was last asked for another way.
         self.replan_saw = 0
@@ -280,28 +280,28 @@ class State:
 
     @property
     def binding_deadline(self) -> int | None:
-        """The deadline, unless the saga turns or has turned around, or the point of no return is behind."""
+        """The deadline, unless the saga turns or has turned around, or the pivot has happened."""
         if self.plan.deadline_s is None or self.backward or self.failing is not None or self.past_pivot:
             return None
         return None if self.status in SAGA_FINAL else self.deadline_ms
 
     @property
     def past_pivot(self) -> bool:
-        """Whether the point of no return is behind."""
+        """Whether the pivot has happened."""
         pivot = self.plan.pivot
         return pivot is not None and self.steps[pivot].status == SUCCEEDED
 
     def acting(self, index: int) -> CompiledStep | CompiledFallback:
-        """What serves the step forward: its own call, or the fallback that was chosen."""
+        """The step's current forward call: its own, or the fallback that was chosen."""
         using = self.steps[index].using
         step = self.plan.steps[index]
         return step.fallbacks[using - 1] if using else step
 
     def next_way(self, index: int, *, unavailable: bool) -> int:
-        """The number of the fallback to take when what serves the step came to nothing; 0: there is none.
+        """The number of the fallback to use when the step's current call failed; 0: there is none.
 
-        Only where the step's own tool could not be reached, an old result or waiting for better times stands in for it;
-        another tool may always be tried.
+        An old result or waiting can only replace the step's own tool if that was unreachable; another tool may always
+        be tried.
         """
         step, at = self.plan.steps[index], self.steps[index]
         away = at.unavailable if at.using else unavailable
@@ -311,12 +311,12 @@ class State:
         return 0
 
     def undoing(self, index: int) -> CompiledRollback | None:
-        """How what serves the step is undone; None if it cannot be, or if the effect is another saga's."""
+        """The undo of the step's current call; None if it cannot be undone, or if another saga owns the effect."""
         step = self.steps[index]
         return None if step.via == "shared" or step.handed_to else self.acting(index).rollback
 
     def rollback(self, index: int) -> CompiledRollback:
-        """How a step is undone; the step must have a rollback."""
+        """The undo of a step; the step must have a rollback."""
         rollback = self.acting(index).rollback
         assert rollback is not None
         return rollback
@@ -329,12 +329,12 @@ class State:
         return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed, step.using)
 
     def approval(self, index: int, direction: Direction) -> str:
-        """The digest of the exact call that a person approved, while that is valid; else an empty text."""
+        """The digest of the exact call that an operator approved, while that is valid; else an empty text."""
         call = self.steps[index].call(direction)
         return call.approval if call.approval and self.at < call.approval_until else ""
 
     def overdue(self, now_ms: int, *, alerting: bool) -> bool:
-        """Whether a saga that rests has something to do: time is up for it or an approval, or a reminder is due."""
+        """Whether a resting saga has something to do: its deadline or an approval has expired, or a reminder is due."""
         if any(expires <= now_ms for expires in self.expiring.values()):
             return True
         deadline = self.binding_deadline
@@ -343,7 +343,7 @@ class State:
         return alerting and any(reminder.due <= now_ms for reminder in self.reminders.values())
 
     def next_overdue(self) -> int | None:
-        """When, in Unix ms, ``overdue`` becomes true of a saga that rests or is open if nobody does anything."""
+        """When, in Unix ms, ``overdue`` becomes true of a saga that rests or is open if nothing else happens."""
         deadline = self.binding_deadline if self.status == ESCALATED or self.open else None
         if not (self.expiring or self.reminders or deadline is not None):
             return None
@@ -351,23 +351,24 @@ class State:
         return min(dues if deadline is None else [*dues, deadline])
 
     def changed(self, tool: str, digest: str) -> bool:
-        """Whether a tool's declaration is another one than on the day the saga was submitted."""
+        """Whether a tool's declaration differs from that at the submission of the saga."""
         return self.tools.get(tool, digest) != digest
 
     def alerts_pending(self, *, alerting: bool) -> bool:
-        """Whether somebody is still to be told about an open question."""
+        """Whether notifications of an open question are pending."""
         return alerting and bool(self.alerts)
 
     def only_waits(self) -> bool:
-        """Whether nothing is under way, so that only time or somebody else can move the saga."""
+        """Whether nothing is in flight, so that only time, an operator or another process can move the saga."""
         if self.in_flight or self.asking or self.ready or self.undo_ready or self.open:
             return False
         return not any(alert.in_flight for alert in self.alerts.values())
 
     def next_due(self, now_ms: int) -> int | None:
-        """When, in Unix ms after ``now_ms``, something falls due without anybody's doing; None: nothing will.
+        """When, in Unix ms after ``now_ms``, something becomes due by itself; None: nothing will.
 
-        Ask after ``decide`` has nothing more to say at ``now_ms``: what is overdue then waits for others, not for time.
+        Call it after ``decide`` has nothing more to do at ``now_ms``: what is overdue then waits for others, not for
+        time.
         """
         if not (self.waiting or self.alerts or self.plan.deadline_s or self.expiring or self.reminders):
             return None

@@ -1,6 +1,6 @@
 """The states of a saga and of a step, by name.
 
-Their transitions are in ``transitions``; whoever only reads statuses, as ``saga list`` does, loads no state machine.
+Their transitions are in ``transitions``; code that only reads statuses, such as ``saga list``, loads no state machine.
 """
 
 from __future__ import annotations

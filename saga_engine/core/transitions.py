@@ -66,7 +66,7 @@ STEP_TRANSITIONS: Final = (
     ("intend", [PENDING, RUNNING, IN_DOUBT, ESCALATED], RUNNING),
     ("succeed", [RUNNING, IN_DOUBT, ESCALATED], SUCCEEDED),
     ("fail", [PENDING, RUNNING, IN_DOUBT, ESCALATED], FAILED),
-    # the policy, or the person whom it made us ask, refused a call of which no earlier attempt is in doubt
+    # the policy, or the operator whom it asked, refused a call of which no earlier attempt is in doubt
     ("block", [RUNNING, ESCALATED], BLOCKED),
     ("doubt", [RUNNING, IN_DOUBT, ESCALATED], IN_DOUBT),
     ("skip", [PENDING], SKIPPED),
@@ -76,7 +76,7 @@ STEP_TRANSITIONS: Final = (
     ("undo", [SUCCEEDED, IN_DOUBT, COMPENSATING, ESCALATED], COMPENSATING),
     ("undone", [COMPENSATING], COMPENSATED),
     ("undo_failed", [SUCCEEDED, COMPENSATING, ESCALATED], COMPENSATION_FAILED),
-    # the steps that make up for it have all happened
+    # all steps of its semantic compensation have happened
     ("remedied", [COMPENSATION_FAILED], COMPENSATED),
     # people; from RUNNING when the policy wants their word before the call is made
     (

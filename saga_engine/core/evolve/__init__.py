@@ -1,8 +1,9 @@
-"""``evolve(state, record) -> state``: what a fact changes.
+"""``evolve(state, record) -> state``: what a record changes.
 
-No clock, no dice, no I/O: the same records always give the same state. The state is changed in place and returned;
-whoever folds a journal owns its state (a copy for each record would make a saga of N steps cost N²). Each kind of
-record has one handler; a pair of state and trigger that the tables do not have raises ``JournalUnreadable``.
+No clock, no randomness, no I/O: the same records always give the same state. The state is changed in place and
+returned; the code that folds a journal owns its state (a copy for each record would make a saga of N steps cost N²).
+Each kind of record has one handler; a pair of state and trigger that the tables do not have raises
+``JournalUnreadable``.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
         if call.phase == "queued":
             calls.never_made(state, index, direction, record.at)
             continue
-        call.crashes += 1  # a probe that nobody heard counts as one, too: it may be what ended the process
+        call.crashes += 1  # a probe without an answer counts as one, too: it may have ended the process
         if call.phase == "probing":
             call.probes -= 1  # it is not one that could not tell
         else:
             call.sent = call.lost = True
-            call.called_at = 0  # when it ended, nobody knows
+            call.called_at = 0  # the time of its end is unknown
         calls.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)
     for question, alert in list(state.alerts.items()):
         crashes = alert.crashes + alert.in_flight

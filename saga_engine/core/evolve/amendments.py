@@ -1,4 +1,4 @@
-"""Plans that grow: steps that are added, and steps that make up for one that stands."""
+"""Plans that grow: steps that are added, and steps of semantic compensations."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from saga_engine.plan.values import digest
 
 
 def steps_added(state: State, record: r.StepsAdded) -> None:
-    """Somebody, or a model that was asked for another way, added steps."""
+    """Steps were added, by a caller or by a model that was asked for another way."""
     addition = Addition(record.steps, tuple(record.dropped))
     if state.to_replan is not None and record.written is not None:
         state.asking.pop(state.to_replan, None)
         state.to_replan = None
         state.replans += 1
     if state.status == t.ESCALATED:
-        turn_saga(state, "answer_forward")  # it waited for a person, and now has something to do besides
+        turn_saga(state, "answer_forward")  # it waited for an operator, and now also has other work
     _mark(state, record.sensitive)
     _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
 
 
 def call_added(state: State, record: r.CallAdded) -> None:
-    """An agent makes a call: its step waits for nothing. The plan of a session is its own, so it grows in place."""
+    """An agent makes a call: its step waits for nothing. A session owns its plan, so the plan grows in place."""
     if state.growth is None:
         raise JournalUnreadable("a call was added to this saga, and nobody said how its plan grows")
     plan = state.plan
@@ -49,7 +49,7 @@ def call_added(state: State, record: r.CallAdded) -> None:
 
 
 def _mark(state: State, sensitive: Mapping[str, list[str]]) -> None:
-    """More params are sensitive; none stops being so, whatever its tool says later."""
+    """More params are sensitive; none stops being sensitive, whatever its tool declares later."""
     for tool, names in sensitive.items():
         known = state.sensitive.get(tool, ())
         if not set(names) <= set(known):
@@ -79,7 +79,7 @@ def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
 
 
 def _drop(state: State, index: int) -> None:
-    """The step is not wanted any more; one that has begun cannot be dropped, so its record would not have been made."""
+    """The step is not wanted any more; one that has started cannot be dropped, so its record would not exist."""
     step = state.steps[index]
     state.remaining -= 1
     if step.status == t.PENDING:
@@ -91,7 +91,7 @@ def _drop(state: State, index: int) -> None:
 
 
 def planner_asked(state: State, record: r.PlannerAsked) -> None:
-    """A model is being asked; until it answers, nobody else is."""
+    """A model is being asked; until it answers, no other request is made."""
     index = index_of(state, record)
     if record.purpose == "replan":
         state.asking[index] = "replan"
@@ -101,12 +101,12 @@ def planner_asked(state: State, record: r.PlannerAsked) -> None:
 
 
 def overtaken(state: State) -> bool:
-    """Whether steps were added while a model was asked for another way: it does not know of them."""
+    """Whether steps were added while a model was asked for another way: its answer does not consider them."""
     return len(state.steps) > state.replan_saw
 
 
 def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
-    """No steps came of it: a person is asked, or the saga turns around."""
+    """The model gave no steps: an operator is asked, or the saga turns around."""
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
     state.ask_crashes.pop(index, None)
@@ -121,7 +121,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
 
 
 def remedy_proposed(state: State, record: r.RemedyProposed) -> None:
-    """Steps are proposed: they are taken up, or a person is asked first."""
+    """Steps are proposed: they are added, or an operator is asked first."""
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
     state.ask_crashes.pop(index, None)
@@ -143,7 +143,7 @@ def _take_up(state: State, index: int) -> None:
 
 
 def remedy_judged(state: State, index: int, *, approved: bool) -> None:
-    """A person approved or denied the proposed steps, or nobody did in time."""
+    """An operator approved or denied the proposed steps, or did not answer in time."""
     move(state.steps[index], "undo_failed")
     if approved:
         _take_up(state, index)
@@ -152,9 +152,12 @@ def remedy_judged(state: State, index: int, *, approved: bool) -> None:
 
 
 def remedy_happened(state: State, stuck: int) -> None:
-    """One of the steps that make up for ``stuck`` has happened; with the last of them, ``stuck`` is compensated."""
+    """A step of the semantic compensation of ``stuck`` has happened.
+
+    With the last of them, ``stuck`` is compensated.
+    """
     step = state.steps[stuck]
-    if not step.open_remedies:  # another of its remedies has failed, and a person is or was asked about it
+    if not step.open_remedies:  # another of its steps has failed, and an operator is or was asked about it
         if not step.returning:
             compensation.ask_about_remedies(state, stuck)
         return
@@ -166,7 +169,7 @@ def remedy_happened(state: State, stuck: int) -> None:
 
 
 def remedy_failed(state: State, stuck: int) -> None:
-    """What was to make up for a step came to nothing. No model is asked again: a person is."""
+    """A step of a semantic compensation failed. No model is asked again: an operator is."""
     step = state.steps[stuck]
     if not step.open_remedies:
         return

@@ -59,7 +59,7 @@ def begun(state: State, record: r.StepBegun) -> None:
 
 
 def _in_flight(state: State, record: r.StepQueued | r.StepBegun, phase: str) -> CallState:
-    """The call that is under way and stands in this phase; raises ``KeyError``."""
+    """The call that is in flight in this phase; raises ``KeyError``."""
     call = state.steps[index_of(state, record)].call(record.direction)
     if call.phase != phase:
         raise KeyError(f"the call of step {record.step} is {call.phase}")
@@ -67,7 +67,7 @@ def _in_flight(state: State, record: r.StepQueued | r.StepBegun, phase: str) -> 
 
 
 def never_made(state: State, index: int, direction: Direction, at: int) -> None:
-    """The process ended while the call waited: it was not made, and its attempt was none."""
+    """The process ended while the call waited: the call was not made, and its attempt does not count."""
     call = state.steps[index].call(direction)
     _take_back(state, call, direction)
     if call.doubtful:  # an earlier attempt may have happened all the same
@@ -123,7 +123,7 @@ def _release_dependents(state: State, compiled: CompiledStep) -> None:
 
 
 def taken_over(state: State, record: r.StepTakenOver) -> None:
-    """The step happened in another saga, which has handed its effect over."""
+    """The step happened in another saga, which has transferred its effect."""
     index = index_of(state, record)
     step = state.steps[index]
     state.ready.pop(index, None)
@@ -136,7 +136,7 @@ def taken_over(state: State, record: r.StepTakenOver) -> None:
 
 
 def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
-    """A call was not done and is made again later."""
+    """A call was not done and is retried later."""
     index = index_of(state, record)
     step = state.steps[index]
     call = step.call(record.direction)
@@ -156,7 +156,7 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
 
 
 def _take_back(state: State, call: CallState, direction: Direction) -> None:
-    """What was intended was no attempt: it uses up nothing."""
+    """The intent was no attempt: it uses up nothing."""
     call.tries -= 1
     call.called_nothing()
     if direction == FORWARD:
@@ -164,7 +164,7 @@ def _take_back(state: State, call: CallState, direction: Direction) -> None:
 
 
 def failed(state: State, record: r.StepFailed) -> None:
-    """A call was not done, for good."""
+    """A call failed permanently."""
     index = index_of(state, record)
     step = state.steps[index]
     for queue in (state.ready, state.undo_ready, state.denied):
@@ -180,7 +180,7 @@ def failed(state: State, record: r.StepFailed) -> None:
 
 
 def blocked(state: State, record: r.StepBlocked) -> None:
-    """A call was not let through."""
+    """A call was refused."""
     index = index_of(state, record)
     if record.direction == FORWARD:
         state.calls -= 1  # nothing was called
@@ -189,7 +189,7 @@ def blocked(state: State, record: r.StepBlocked) -> None:
 
 
 def refused(state: State, index: int, direction: Direction, error: ErrorInfo) -> None:
-    """A call was not let through. An earlier attempt that is in doubt stays in doubt: only a person can go on."""
+    """A call was refused. An earlier attempt that is in doubt stays in doubt: only an operator can settle it."""
     step = state.steps[index]
     call = step.call(direction)
     if call.doubtful:
@@ -219,7 +219,7 @@ def fallback_chosen(state: State, record: r.FallbackChosen) -> None:
 
 
 def parked(state: State, record: r.StepParked) -> None:
-    """The step waits for better times; people are told the first time."""
+    """The step is deferred; operators are notified the first time."""
     index = index_of(state, record)
     step = state.steps[index]
     if record.in_doubt:  # the same call is repeated under its key, so it stays what it was
@@ -236,7 +236,7 @@ def parked(state: State, record: r.StepParked) -> None:
 
 
 def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due: int) -> None:
-    """The step is served by another call from here on: nothing of the last one counts any more but its error."""
+    """The step is served by another call from here on: only the error of the last one still counts."""
     state.ready.pop(index, None)
     state.denied.pop(index, None)
     settle(state, step, index, FORWARD, state.at)
@@ -251,13 +251,13 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
 
 
 def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
-    """A forward step is known not to have happened, for good: turn around, or ask."""
+    """A forward step did not happen and is not retried: turn around, or ask."""
     stuck = state.plan.steps[index].remedies
     if stuck is not None:
         amendments.remedy_failed(state, stuck)
         return
     if state.session and not state.backward and state.failing is None:
-        state.remaining -= 1  # the agent hears of it, and decides what it means
+        state.remaining -= 1  # the agent learns of it, and chooses what it means
         return
     state.failed.append(index)
     if state.backward:
@@ -271,7 +271,7 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
 
 
 def in_doubt(state: State, record: r.StepInDoubt) -> None:
-    """It is not known whether a call happened."""
+    """The outcome of a call is unknown."""
     index = index_of(state, record)
     call = state.steps[index].call(record.direction)
     call.crashes = 0
@@ -312,7 +312,7 @@ def doubt(state: State, index: int, direction: Direction, error: ErrorInfo | Non
 
 
 def probe_intended(state: State, record: r.ProbeIntended) -> None:
-    """The other side is about to be asked whether a call happened."""
+    """A probe is about to ask whether a call happened."""
     place = (index_of(state, record), record.direction)
     call = state.steps[place[0]].call(record.direction)
     call.phase = "probing"
@@ -325,7 +325,7 @@ def probe_intended(state: State, record: r.ProbeIntended) -> None:
 
 
 def probe_failed(state: State, record: r.ProbeFailed) -> None:
-    """The other side could not tell."""
+    """The probe could not tell."""
     index = index_of(state, record)
     state.steps[index].call(record.direction).crashes = 0
     doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)

@@ -1,9 +1,9 @@
-"""The way back: whose turn it is to be undone, and when the undo of a step has ended.
+"""Compensation: which step is undone next, and when the undo of a step has ended.
 
 A step is *returning* from the moment its undo is wanted until that has ended; ``undo_open`` counts these steps. Its
-undo ends when nothing is left to do for the step itself **and** the undos of all that come before it on the way back
-have ended. So an undo that failed, waits for its next attempt or is in doubt holds back every step that it follows: in
-a plan these are the steps that it depends on, in a session those that had happened before it.
+undo ends when nothing is left to do for the step itself **and** the undos of all steps that come before it in this
+order have ended. An undo that failed, waits for its next attempt or is in doubt therefore holds back every step that it
+follows: in a plan these are the steps that it depends on, in a session those that had happened before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED, t.CO
 
 
 def compensation_started(state: State, record: r.CompensationStarted) -> None:
-    """The saga turns around: what happened is undone, last things first. An undo that is under way goes on."""
+    """The saga turns around: what happened is undone, last things first. An undo in flight continues."""
     turn_saga(state, "compensate")
     state.backward = True
     state.open = False
@@ -38,12 +38,12 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
 
 
 def rolled_back(state: State, record: r.RolledBack) -> None:
-    """A part of a session is undone, last things first, and the session goes on."""
+    """A part of a session is undone, last things first, and the session continues."""
     _send_back(state, [state.plan.by_key[key] for key in record.steps])
 
 
 def _send_back(state: State, chosen: Sequence[int]) -> None:
-    """The undos of these steps are wanted, which are all that is returning; settle who waits for whom."""
+    """The undos of these steps are wanted, which are all that is returning; determine which waits for which."""
     steps = state.steps
     for index in chosen:
         steps[index].returning = True
@@ -54,7 +54,7 @@ def _send_back(state: State, chosen: Sequence[int]) -> None:
         for index in chosen:
             dependents = state.plan.steps[index].dependents
             steps[index].undo_waits = sum(1 for other in dependents if steps[other].returning)
-    # Those that nothing comes before begin; the rest follow as the undos that they wait for end.
+    # Those that nothing precedes start; the rest follow as the undos that they wait for end.
     for index in [index for index in reversed(chosen) if not steps[index].undo_waits]:
         undo_turn(state, index)
 
@@ -62,7 +62,7 @@ def _send_back(state: State, chosen: Sequence[int]) -> None:
 def _in_reverse(state: State, chosen: Sequence[int]) -> None:
     """An agent's calls are undone one by one, last come first; what may have happened counts as the last of all.
 
-    Nobody said what an agent's calls have to do with each other: two of one turn may have written the same record.
+    The dependencies between an agent's calls are unknown: two of one turn may have written the same record.
     """
     after = -1
     for index in sorted(chosen, key=lambda index: (state.steps[index].happened_nth or _NOT_KNOWN, index)):
@@ -105,7 +105,7 @@ def _close_forward(state: State) -> None:
 
 
 def undo_turn(state: State, index: int) -> None:
-    """The step has just been settled, or nothing comes before it on the way back any more: go on with it."""
+    """The step has just been settled, or nothing precedes its undo any more: continue with it."""
     step = state.steps[index]
     if step.undo_waits or not step.returning:
         return
@@ -134,7 +134,7 @@ def _begin_undo(state: State, index: int) -> None:
 
 
 def end_undo(state: State, index: int) -> None:
-    """Nothing is left to do for the step itself; its undo ends, unless others still come before it.
+    """Nothing is left to do for the step itself; its undo ends, unless others still precede it.
 
     Iterative: a chain may have thousands of steps.
     """
@@ -147,7 +147,7 @@ def end_undo(state: State, index: int) -> None:
         step.returning = False
         state.undo_open -= 1
         if state.backward and state.plan.steps[at].kind == "retriable" and step.status == t.SUCCEEDED:
-            state.left_any = True  # an agent's call that cannot be undone, made with its eyes open
+            state.left_any = True  # an agent's irreversible call, made deliberately
         if step.settled_ask and not step.remedied:
             ask_about_remedies(state, at)
         for other in _let_go(state, at):
@@ -176,7 +176,7 @@ def _let_go(state: State, index: int) -> list[int]:
 
 
 def ask_about_remedies(state: State, stuck: int) -> None:
-    """Steps that were to make up for one that has ended without them stand for nothing: a person is told of each."""
+    """Steps of a semantic compensation whose step was settled without them are useless: each becomes a question."""
     for compiled in state.plan.steps:
         step = state.steps[compiled.index]
         if compiled.remedies == stuck and step.status == t.SUCCEEDED and compiled.key not in state.plan.reads:
@@ -188,7 +188,7 @@ def ask_about_remedies(state: State, stuck: int) -> None:
 
 
 def compensation_refused(state: State, _: r.CompensationRefused) -> None:
-    """There is no way back: the failed steps become questions."""
+    """The saga cannot turn around: the failed steps become questions."""
     state.failing = None
     for index in state.failed:
         if state.steps[index].status in (t.FAILED, t.BLOCKED):

@@ -1,4 +1,4 @@
-"""What people are asked, what they say, and whether they have been told."""
+"""Questions to operators, their answers, and the notifications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saga_engine.core.state import Alerting, OpenQuestion, Reminder, State
 
 
 def escalated(state: State, record: r.StepEscalated) -> None:
-    """A person is asked about a step."""
+    """An operator is asked about a step."""
     index = index_of(state, record)
     step = state.steps[index]
     place = (index, record.direction)
@@ -47,7 +47,7 @@ def escalated(state: State, record: r.StepEscalated) -> None:
 
 
 def decided(state: State, record: r.DecisionMade) -> None:
-    """A person answered."""
+    """An operator answered."""
     question = _close_question(state, record.question)
     step = state.steps[question.step]
     call = step.call(question.direction)
@@ -58,7 +58,7 @@ def decided(state: State, record: r.DecisionMade) -> None:
         call.approval = question.call
         call.approval_until = question.expires or 0
         call.approved = call.insisted or not call.doubtful
-        if not call.approved:  # whether its key is still known, so that it may be repeated at all, is asked anew
+        if not call.approved:  # whether its key is still valid, so that it may be repeated at all, is checked anew
             move(step, "doubt" if question.direction == FORWARD else "undo")
         call.phase = "waiting"
         state.waiting[question.step, question.direction] = record.at
@@ -113,7 +113,7 @@ def _has_another_way(state: State, question: OpenQuestion) -> bool:
 
 
 def _close_question(state: State, name: str) -> OpenQuestion:
-    """A question is answered, one way or the other: the saga goes back on its way."""
+    """A question is answered or obsolete: the saga resumes its direction."""
     question = state.questions.pop(name)
     for about in (state.alerts, state.expiring, state.reminders):
         about.pop(name, None)
@@ -122,7 +122,7 @@ def _close_question(state: State, name: str) -> OpenQuestion:
 
 
 def approval_expired(state: State, record: r.ApprovalExpired) -> None:
-    """Nobody answered in time, which denies the call or the steps."""
+    """No answer in time, which denies the call or the steps."""
     question = _close_question(state, record.question)
     if question.kind == "remedy":
         amendments.remedy_judged(state, question.step, approved=False)
@@ -132,7 +132,7 @@ def approval_expired(state: State, record: r.ApprovalExpired) -> None:
 
 
 def handed_over(state: State, record: r.HandedOver) -> None:
-    """A fork has taken over what these steps did; the rest of the saga is not wanted any more."""
+    """A fork owns the effects of these steps now; the rest of the saga is not wanted any more."""
     for key in record.steps:
         state.steps[state.plan.by_key[key]].handed_to = record.to
     state.to_replan = None
@@ -143,7 +143,7 @@ def handed_over(state: State, record: r.HandedOver) -> None:
 
 
 def cancel_requested(state: State, _: r.CancelRequested) -> None:
-    """Somebody wants the saga undone."""
+    """The saga is to be cancelled."""
     state.to_replan = None
     if state.failing is None:
         state.failing = "cancelled"
@@ -152,7 +152,7 @@ def cancel_requested(state: State, _: r.CancelRequested) -> None:
 
 
 def alert_intended(state: State, record: r.AlertIntended) -> None:
-    """People are about to be told."""
+    """Operators are about to be notified."""
     alert = state.alerts.get(record.question)
     known = alert or state.reminders.pop(record.question, None)
     if known is not None:
@@ -161,7 +161,7 @@ def alert_intended(state: State, record: r.AlertIntended) -> None:
 
 
 def alert_sent(state: State, record: r.AlertSent) -> None:
-    """People were told; if nobody answers they are told again."""
+    """Operators were notified; without an answer a reminder follows."""
     alert = state.alerts.pop(record.question, None)
     state.notices.pop(record.question, None)
     if alert is not None:
@@ -169,7 +169,7 @@ def alert_sent(state: State, record: r.AlertSent) -> None:
 
 
 def alert_failed(state: State, record: r.AlertFailed) -> None:
-    """People could not be told; it is tried again, or given up until the next reminder."""
+    """A notification failed; it is repeated, or abandoned until the next reminder."""
     alert = state.alerts.pop(record.question, None)
     if alert is not None and record.delay_ms >= 0:
         due = record.at + record.delay_ms
