@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import TOOLS
-from tests.cli.test_startup import loaded
+from tests.cli.loading import loaded
 from tests.planner.model_server import Reply, call, model_server, refuse, say
 
 GOOD = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "$input.room"}}]}

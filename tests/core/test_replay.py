@@ -21,11 +21,11 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo, NotDone
 from saga_engine.errors import JournalUnreadable, PlanInvalid, SettingInvalid, ToolMissing
 from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog, ToolSpec
+from tests.core.engine_mutants import MUTANTS
+from tests.core.large_values import big, stored
 from tests.core.recording import Recording, lines_of
 from tests.core.simulation import Catalog, Simulation
 from tests.core.stories import SPECS, STORIES, completed, doubtful, plan, undone
-from tests.core.test_mutants import MUTANTS
-from tests.core.test_trace import big, stored
 
 
 def simulated(dice: random.Random, trouble: float) -> tuple[Trace, Catalog]:

@@ -18,11 +18,11 @@ from saga_engine.analysis.trace import Export, fill
 from saga_engine.analysis.trace_file import Chain, checked, read, verify
 from saga_engine.analysis.trace_signature import TraceKey
 from saga_engine.core import codec
-from saga_engine.core import records as r
 from saga_engine.core.codec import INLINE_LIMIT
 from saga_engine.core.effects import Done, ErrorInfo, NotDone
 from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.errors import JournalUnreadable, SettingInvalid, TraceBroken
+from tests.core.large_values import big, stored
 from tests.core.recording import Recording, lines_of
 from tests.core.simulation import Simulation
 from tests.core.stories import SPECS, STORIES, completed, doubtful, plan, undone
@@ -253,20 +253,6 @@ def test_rules_are_paths(value: Any, parts: list[str]) -> None:
 
 
 # --- large and odd values -----------------------------------------------------------------------------------------------
-
-
-def big(output: Any) -> Recording:
-    steps = [
-        {"step_id": 1, "tool": "book", "params": {}},
-        {"step_id": 2, "tool": "book", "params": {"all": "$output.step_1"}},
-    ]
-    return Recording({"steps": steps}, SPECS, output=lambda step: output if step == "1" else {"ref": "x"}).run()
-
-
-def stored(saga: Recording) -> tuple[list[r.AnyRecord], dict[str, bytes]]:
-    """The records as they lie in a store, with large values beside them."""
-    values: dict[str, bytes] = {}
-    return [codec.decode(codec.encode(record, values)) for record in saga.records], values
 
 
 def test_ten_megabytes_are_cut_unless_they_are_asked_for() -> None:

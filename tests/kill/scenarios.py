@@ -18,8 +18,8 @@ from saga_engine.testing.ledger import Line
 from tests.kill import laws
 from tests.kill.conftest import Place
 from tests.kill.growing_child import BARE, noted
+from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
-from tests.kill.test_matrix import faults_of
 
 NewPlace = Callable[[str], Place]
 Told = dict[str, Any]

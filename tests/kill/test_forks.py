@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.kill.conftest import Line, Place
+from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
 from tests.kill.scenarios import Way, clean
-from tests.kill.test_matrix import faults_of
 from tests.kill.world import step
 from tests.servers import EmbeddedFolder
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kill.conftest import Place
+from tests.kill.gates import Gate
 from tests.kill.processes import Processes
 from tests.kill.scenarios import (
     CALLS,
@@ -22,7 +23,6 @@ from tests.kill.scenarios import (
     killed_once,
     killed_twice,
 )
-from tests.kill.test_messages import Gate
 from tests.kill.world import step
 from tests.servers import EmbeddedFolder
 

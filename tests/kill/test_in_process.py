@@ -16,10 +16,10 @@ from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import Line
 from tests.kill.conftest import Place
+from tests.kill.gates import Gate
 from tests.kill.laws import in_doubt
 from tests.kill.polling import eventually
 from tests.kill.processes import Processes
-from tests.kill.test_messages import Gate
 from tests.kill.world import TOOLS, World, step
 
 NewPlace = Callable[[str], Place]

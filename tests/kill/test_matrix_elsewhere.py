@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kill.matrix import Matrix, NewPlace, all_ways, judged, killed_once
 from tests.kill.processes import Processes
-from tests.kill.test_matrix import Matrix, NewPlace, all_ways, judged, killed_once
 from tests.kill.world import PLANS
 from tests.topologies import Cluster, SentinelTrio
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator
 from saga_engine.core.states import SAGA_FINAL
 from tests.kill.conftest import Line, Place
+from tests.kill.gates import Gate
 from tests.kill.polling import eventually, opened
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, TOOLS, step
@@ -22,25 +21,6 @@ NewPlace = Callable[[str], Place]
 WAITS = {"steps": [step(1), step(2, "wait"), step(3)]}
 #: One branch is in doubt for good while the other is still at work.
 ASKS = {"steps": [step(1, "lose", depends_on=[]), step(2, "wait", depends_on=[])]}
-
-
-class Gate:
-    """Where the tool `wait` of a place meets its test."""
-
-    def __init__(self, place: Place) -> None:
-        self.folder: Path = place.ledger.path.parent
-        os.mkfifo(self.folder / "begun")
-        os.mkfifo(self.folder / "gate")
-
-    def wait_for_the_call(self) -> None:
-        assert (self.folder / "begun").read_text() == "begun"
-
-    def open(self) -> None:
-        (self.folder / "gate").write_text("open")
-
-    def open_for_good(self) -> None:
-        """Nobody who comes later waits."""
-        (self.folder / "open").touch()
 
 
 async def until_told(place: Place) -> None:

@@ -13,8 +13,8 @@ from tests.cli.conftest import TOOLS as CLI_TOOLS
 from tests.cli.conftest import Cli
 from tests.kill.conftest import Place
 from tests.kill.laws import breaches
+from tests.kill.matrix import WAYS, faults_of
 from tests.kill.processes import Processes, Running
-from tests.kill.test_matrix import WAYS, faults_of
 from tests.kill.world import ENDS, PLANS
 from tests.servers import DebianRedis, EmbeddedFolder, until
 

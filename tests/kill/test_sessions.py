@@ -14,11 +14,11 @@ import pytest
 
 from tests.kill import laws
 from tests.kill.conftest import Place
+from tests.kill.gates import Gate
+from tests.kill.leases import SHORT_S, until_expired
+from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.kill.test_matrix import faults_of
-from tests.kill.test_messages import Gate
-from tests.kill.test_two_owners import SHORT_S, until_expired
 from tests.servers import EmbeddedFolder
 
 Told = dict[str, Any]

@@ -10,26 +10,15 @@ from typing import Any
 import pytest
 
 from tests.kill.conftest import Line, Place
-from tests.kill.polling import eventually, opened
+from tests.kill.leases import SHORT_S, until_expired
+from tests.kill.polling import opened
 from tests.kill.processes import Processes, Running
 from tests.kill.world import PLANS, step
 from tests.servers import DebianRedis, EmbeddedFolder
 
 NewPlace = Callable[[str], Place]
 
-#: A short lease, in seconds: those that freeze are waited out. One that lives must keep it on a busy machine, too.
-SHORT_S = 3.0
 STUMBLES = {"steps": [step(1), step(2, "stumble"), step(3)]}
-
-
-async def until_expired(place: Place) -> None:
-    """Until the server says that the lease of the saga's owner is over: its clock decides, nobody else's."""
-    async with opened(place.url) as store:
-
-        async def expired() -> bool:
-            return (await store.head(place.saga_id)).owner_ttl_ms == 0
-
-        await eventually(expired, "the end of the lease")
 
 
 async def journal(place: Place) -> list[bytes]:

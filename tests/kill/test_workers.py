@@ -15,9 +15,9 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.core.states import SAGA_FINAL
 from tests.kill.conftest import Place
+from tests.kill.gates import Gate
 from tests.kill.polling import eventually, opened
 from tests.kill.processes import Ended, Processes, Running
-from tests.kill.test_messages import Gate
 from tests.kill.worker_child import TOOLS
 from tests.kill.world import ENDS, PLANS, step
 from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder, until

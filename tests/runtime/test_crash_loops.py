@@ -10,7 +10,7 @@ from saga_engine.core.evolve import begin, evolve
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.tools.registry import ToolRegistry
-from tests.runtime.test_given_back import in_a_process_of_its_own
+from tests.runtime.threads import in_a_process_of_its_own
 
 PROBED: list[int] = []
 CALLS: list[str] = []

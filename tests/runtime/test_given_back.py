@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import threading
 
 import pytest
 
@@ -10,6 +9,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.errors import Interrupted
 from saga_engine.runtime import audit
 from tests.kill.polling import eventually
+from tests.runtime.threads import in_a_process_of_its_own
 
 ENDED: list[BaseException] = []
 
@@ -40,23 +40,6 @@ TOOLS = [take, give_back, interrupt]
 
 def plan(*names: str) -> dict:
     return {"steps": [{"step_id": n, "tool": name, "params": {"item": "x"}} for n, name in enumerate(names)]}
-
-
-def in_a_process_of_its_own(main) -> BaseException | None:
-    """Run ``main`` as a program would, in a thread instead of a process; returns what ended it."""
-    found: list[BaseException | None] = []
-
-    def body() -> None:
-        try:
-            asyncio.run(main())
-            found.append(None)
-        except BaseException as error:
-            found.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 async def test_a_keyboard_interrupt_leaves_no_saga_to_nobody() -> None:

@@ -4,24 +4,12 @@ import asyncio
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator
 from saga_engine.errors import StoreUnavailable, ToolMissing
 from saga_engine.runtime.saga_task import Running
 from tests.kill.polling import eventually
-from tests.runtime.test_sleep import PLAN, TOOLS, asleep
-
-
-@tool(undo="give_back", keyed=True)
-async def take(item: str) -> dict:
-    return {"item": item}
-
-
-@tool
-async def give_back(item: str) -> dict:
-    return {"item": item}
-
-
-ONE = {"steps": [{"step_id": 1, "tool": "take", "params": {"item": "x"}}]}
+from tests.runtime.sleeping import PLAN, TOOLS, asleep
+from tests.runtime.taking import ONE, give_back, take
 
 
 class Outage:

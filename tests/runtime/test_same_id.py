@@ -8,7 +8,7 @@ from saga_engine import Coordinator
 from saga_engine.errors import QueueFull, SagaNotFound, SagaOwned
 from saga_engine.ports import Ack, AppendReply
 from tests.kill.polling import eventually
-from tests.runtime.test_pending_releases import ONE, give_back, take
+from tests.runtime.taking import ONE, give_back, take
 
 
 async def test_no_submission_returns_before_the_plan_is_journalled(monkeypatch) -> None:

@@ -19,7 +19,7 @@ from saga_engine.stores.connection import NotNowError
 from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
 from tests.servers import GIVE_UP_S, until
-from tests.stores.test_permissions import DOCS, documented_rules
+from tests.stores.permissions import DOCS, documented_rules
 from tests.topologies import Cluster, Node, slot
 
 LONG_MS = 600_000

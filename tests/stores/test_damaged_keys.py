@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator
 from saga_engine.errors import SagaError, StoreRefused
 from saga_engine.ports import Ack, Creation, Entry
 from saga_engine.stores import open_store
 from tests.servers import DebianRedis
+from tests.stores.taking import give_back, take
 
 pytestmark = pytest.mark.debian_redis
 LONG_MS = 600_000
@@ -78,16 +79,6 @@ async def test_the_queue_serves_the_others(server, raw, kind):
     with pytest.raises(SagaError):
         await store.acquire(BAD, "B")
     await store.close()
-
-
-@tool(undo="give_back")
-async def take(x: int) -> dict:
-    return {"x": x}
-
-
-@tool
-async def give_back(x: int) -> dict:
-    return {}
 
 
 async def test_garbage_in_one_journal_stops_one_saga(server, raw):

@@ -11,7 +11,7 @@ from saga_engine.errors import JournalUnreadable, StoreRefused
 from saga_engine.ports import SWEEP_START, Ack, Creation, Entry
 from saga_engine.stores import open_store
 from tests.servers import DebianRedis
-from tests.stores.test_damaged_keys import give_back, take
+from tests.stores.taking import give_back, take
 
 pytestmark = pytest.mark.debian_redis
 LONG_MS = 600_000

@@ -15,7 +15,7 @@ from saga_engine.stores import open_store
 from saga_engine.testing.guard_conformance import EVERY_BYTE, HOUR_US, LONG_MS, SHORT_MS, GuardConformance, until
 from saga_engine.testing.proxy import CuttingProxy
 from tests.servers import DebianRedis, EmbeddedFolder
-from tests.stores.test_permissions import documented_rules
+from tests.stores.permissions import documented_rules
 
 DAY_MS = 86_400_000
 

@@ -1,21 +1,11 @@
 """The permissions that the docs name are enough."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
 from tests.servers import DebianRedis
-
-DOCS = Path(__file__).parents[2] / "docs" / "stores.md"
-
-
-def documented_rules():
-    """The rules of the ACL user, word for word from the docs."""
-    (rules,) = re.findall(r"`(\+@read [^`]+)`", DOCS.read_text())
-    return rules
+from tests.stores.permissions import documented_rules
 
 
 @pytest.mark.debian_redis

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.temporal.conftest import Place
+from tests.temporal.outside import Outside, step
 from tests.temporal.server import TemporalServer
-from tests.temporal.test_sagas import Outside, step
 
 FOLDER = Path(__file__).with_name("histories")
 

@@ -1,0 +1,205 @@
+"""Engines that are broken on purpose."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+import textwrap
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from saga_engine.core import decide, evolve, interpret, session_records, state
+from saga_engine.core.evolve import amendments, calls, compensation, escalation
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def rewrite(module: ModuleType | type, function: str, *changes: tuple[str, str]) -> Patch:
+    """A mutant of one function, made by replacing text in its source; the text must be there."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        source = textwrap.dedent(inspect.getsource(getattr(module, function)))
+        for old, new in changes:
+            assert old in source, f"{module.__name__}.{function} has changed: the mutant no longer fits"
+            source = source.replace(old, new)
+        namespace: dict[str, object] = {}
+        home = sys.modules[module.__module__] if isinstance(module, type) else module
+        exec(compile(source, f"<mutant of {function}>", "exec"), home.__dict__, namespace)
+        mutant = namespace[function]
+        original = getattr(module, function)
+        monkeypatch.setattr(module, function, mutant)
+        for kind, handler in list(evolve._HANDLERS.items()):
+            if handler is original:
+                monkeypatch.setitem(evolve._HANDLERS, kind, mutant)
+
+    return apply
+
+
+def both(*patches: Patch) -> Patch:
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        for patch in patches:
+            patch(monkeypatch)
+
+    return apply
+
+
+def new_key_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = itertools.count()
+    monkeypatch.setattr(state, "idempotency_key", lambda saga, step, *_: f"{saga}:{step}:{next(counter)}")
+
+
+MUTANTS: dict[str, Patch] = {
+    "compensate forwards": both(
+        rewrite(compensation, "_send_back", (".dependents\n", ".deps\n")),
+        rewrite(compensation, "_let_go", ("[index].deps", "[index].dependents")),
+    ),
+    "treat unknown as failed": rewrite(interpret, "judge", ('if spec.effect != "read":', "if False:")),
+    "forget an in-doubt step": lambda monkeypatch: monkeypatch.setattr(
+        compensation, "_NOTHING_TO_UNDO", frozenset({*compensation._NOTHING_TO_UNDO, "IN_DOUBT"})
+    ),
+    "forget the calls in flight at a crash": rewrite(
+        evolve,
+        "_resumed",
+        (
+            'calls.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)',
+            "state.in_flight.pop((index, direction))",
+        ),
+    ),
+    "new key on retry": new_key_each_time,
+    "compensate twice": rewrite(calls, "intended", ("state.undo_ready.pop(index, None)", "None")),
+    "repeat a write without a key": rewrite(decide, "_repeatable", ("if not spec.keyed:", "if False:")),
+    "repeat after the key has expired": rewrite(decide, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
+    "a later refusal settles an earlier doubt": rewrite(interpret, "judge", ("if call.doubtful and", "if False and")),
+    "start forward calls while turning around": rewrite(
+        decide, "_turn_around", ("if any(direction == FORWARD for _, direction in state.in_flight):", "if False:")
+    ),
+    "compensate past the pivot": rewrite(decide, "_turn_around", ("if pivot is not None:", "if False:")),
+    "report a failed undo as done": rewrite(
+        calls, "failed", ('move(step, "undo_failed")', "compensation.end_undo(state, index); return")
+    ),
+    "undo before the dependents are undone": both(
+        rewrite(compensation, "undo_turn", ("if step.undo_waits or", "if")),
+        rewrite(compensation, "_send_back", ("if not steps[index].undo_waits]", "]")),
+    ),
+    "undo blindly what does not tolerate it": rewrite(
+        decide, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
+    ),
+    "an approval counts for ever": rewrite(
+        state.State, "approval", ("and self.at < call.approval_until", "and call.approval_until")
+    ),
+    "a denied call is made all the same": rewrite(
+        escalation, "decided", ('if record.decision == "deny":', "if False:")
+    ),
+    "a blocked undo counts as done": rewrite(
+        calls, "refused", ('move(step, "undo_failed")', 'move(step, "undo"); move(step, "undone")')
+    ),
+    "a block settles an earlier doubt": rewrite(calls, "refused", ("if call.doubtful:", "if False:")),
+    "undo what another saga made": rewrite(state.State, "undoing", ('step.via == "shared" or', "")),
+    "undo a fallback by the step's own undo": both(
+        rewrite(state.State, "rollback", ("self.acting(index).rollback", "self.plan.steps[index].rollback")),
+    ),
+    "a fallback under the step's own key": rewrite(state.State, "key", ("self.seed, step.using)", "self.seed, 0)")),
+    "fall back while the step is in doubt": rewrite(
+        interpret, "judge", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
+    ),
+    "run a model's steps without asking": rewrite(interpret, "judge_advice", ("auto = all(", "auto = True or all(")),
+    "ask the model again": rewrite(decide, "_stuck", ("and not state.steps[index].settled_ask", "")),
+    "steps that failed have made up for another": rewrite(
+        amendments,
+        "remedy_failed",
+        ("step.open_remedies = 0", "step.open_remedies = 1; remedy_happened(state, stuck); return"),
+    ),
+    "the first of several steps makes up for all": rewrite(
+        amendments, "remedy_happened", ("step.open_remedies -= 1", "step.open_remedies = 0")
+    ),
+    "wait for steps that were dropped": rewrite(amendments, "_drop", ("state.remaining -= 1", "None")),
+    "added steps are started at once": rewrite(amendments, "_grow", ("if not step.waits:", "if True:")),
+    "skip the steps that wait for a retry": rewrite(compensation, "close_call", ('move(step, "fail")', "None")),
+}
+
+
+#: Faults that a saga with a plan can show, and that leave no mark in the traces of ``test_replay``.
+LATER_MUTANTS: dict[str, Patch] = {
+    "a failed undo lets go of the steps before it": rewrite(
+        calls,
+        "failed",
+        (
+            'state.to_escalate[index, COMPENSATE] = "undo-failed"',
+            (
+                'state.to_escalate[index, COMPENSATE] = "undo-failed"\n'
+                "        [compensation.undo_turn(state, other) for other in compensation._let_go(state, index)]"
+            ),
+        ),
+    ),
+    "end while a step that makes up for another is under way": rewrite(
+        decide,
+        "_backward",
+        ("state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions", "state.undo_open"),
+    ),
+    "forget steps that make up for nothing": rewrite(
+        compensation, "ask_about_remedies", ("compiled.remedies == stuck", "False")
+    ),
+    "a call that only waited is in doubt": rewrite(evolve, "_resumed", ('if call.phase == "queued":', "if False:")),
+    "a call that only waited was an attempt": rewrite(
+        calls, "never_made", ("_take_back(state, call, direction)", "None")
+    ),
+    "a call that has begun still waits": rewrite(calls, "begun", ('.phase = "in_flight"', '.phase = "queued"')),
+    "ask about a call that is at work": rewrite(calls, "in_doubt", ("if record.at_work:", "if False:")),
+    "a request that left counts as never sent": rewrite(
+        calls, "in_doubt", ("call.sent = call.sent or record.sent", "call.sent = False")
+    ),
+    "a call that died with its process counts as never sent": rewrite(
+        evolve, "_resumed", ("call.sent = call.lost = True", "call.lost = True")
+    ),
+    "turn around for an undo that cannot settle the doubt": rewrite(
+        decide, "_undo_settles", ("and _blind_undo(state, index)", "")
+    ),
+    "a call in doubt waits until its key is forgotten": rewrite(
+        decide, "_waits_for_key", ("return _repeatable(spec, call, FORWARD, due,", "return True or (due,")
+    ),
+    "waiting in doubt forgets the doubt": rewrite(calls, "parked", ("if record.in_doubt:", "if False:")),
+    "a deadline binds only what moves": rewrite(decide, "_bound", ("(moving or idle)", "moving")),
+    "drop what was added while the planner was asked": both(
+        rewrite(amendments, "overtaken", ("len(state.steps) > state.replan_saw", "False")),
+        lambda monkeypatch: monkeypatch.setattr(interpret, "overtaken", lambda _: False),
+    ),
+}
+
+
+#: Faults that only a session can show.
+SESSION_MUTANTS: dict[str, Patch] = {
+    "a turn closes the questions of a roll-back": both(
+        rewrite(
+            compensation,
+            "close_call",
+            ("(question.step, question.direction) == (index, FORWARD)", "question.step == index"),
+        ),
+        rewrite(compensation, "_close_forward", (" if question.direction == FORWARD", "")),
+    ),
+    "a turn forgets the undos that wait for a retry": rewrite(
+        compensation, "_close_forward", ("if place[1] == FORWARD]", "]\n    state.waiting.clear()")
+    ),
+    "calls are added on the way back": rewrite(
+        session_records,
+        "takes_calls",
+        ("state.open and state.failing is None and not state.backward", "state.open or state.backward"),
+    ),
+    "calls are added while the session is about to turn around": rewrite(
+        session_records, "takes_calls", ("and state.failing is None", "")
+    ),
+    "an undo in flight ends before those that come before it": rewrite(
+        compensation, "end_undo", ("if not step.returning or step.undo_waits:", "if not step.returning:")
+    ),
+    "accepting a remainder ends the session": rewrite(decide, "_rest", (" and not state.open", "")),
+    "an idle session has no deadline": rewrite(
+        decide, "_bound", ("(state.questions or state.open)", "state.questions")
+    ),
+    "calls of one turn are undone side by side": rewrite(compensation, "_in_reverse", ("= after, 1", "= after, 0")),
+    "calls are undone in reverse of their making": rewrite(
+        compensation, "_in_reverse", ("(state.steps[index].happened_nth or _NOT_KNOWN, index)", "index")
+    ),
+    "a call in doubt counts as the first": rewrite(compensation, "_in_reverse", ("or _NOT_KNOWN", "or 0")),
+}
