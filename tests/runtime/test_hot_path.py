@@ -198,9 +198,8 @@ async def test_a_step_costs_an_append_and_nothing_else(durable, monkeypatch, fai
         # Whatever the number of calls: a look at all breakers now and then, one failure counted, statistics.
         assert set(durable.asked) <= {"breakers", "count", "breaker_outcome"}
         assert durable.asked["breakers"] < calls / 4
-        assert effort.tasks.pop("JournalWriter._flush") == calls + 1
-        assert effort.tasks.pop("Fleet._see_through") == 1
-        assert sum(effort.tasks.values()) < calls / 4, effort.tasks
+        # One task for each append and one for the saga, whatever they are called; a task for a call would double that.
+        assert calls + 2 <= effort.tasks.total() < (calls + 2) + calls / 4, effort.tasks
         assert effort.timers < (calls + 1) * 1.25
         asyncio.get_running_loop().set_task_factory(None)
 

@@ -11,6 +11,7 @@ from temporalio.workflow import NondeterminismError
 
 from saga_engine.api.temporal import SagaWorkflow
 from saga_engine.temporal.worker import replay
+from tests.core.engine_mutants import MUTANTS
 
 FOLDER = Path(__file__).with_name("histories")
 FILES = sorted(FOLDER.glob("*.json"))
@@ -31,6 +32,21 @@ def test_there_are_histories_of_everything() -> None:
     said = "".join(path.read_text() for path in FILES)
     for event in ("TIMER_STARTED", "UPDATE_ACCEPTED", "CONTINUED_AS_NEW", "WORKFLOW_PROPERTIES_MODIFIED"):
         assert event in said
+
+
+@pytest.mark.parametrize(
+    "mutant", ["compensate forwards", "repeat a write without a key", "added steps are started at once"]
+)
+async def test_an_engine_that_decides_otherwise_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of the core that would stop sagas under way fails here: a history does not play under a broken engine."""
+    MUTANTS[mutant](monkeypatch)
+    refused = []
+    for path in FILES:
+        try:
+            await replay(SagaWorkflow, [history(path)])
+        except NondeterminismError:
+            refused.append(path.stem)
+    assert refused
 
 
 @pytest.mark.parametrize("kind", ["saga_call", "saga_means"])
