@@ -1,1 +1,1 @@
-"""WHAT IS DONE WITH JOURNALS AND PLANS: simulation, traces, replay and forks, over the pure core and as pure as it."""
+"""TOOLS OVER JOURNALS AND PLANS: simulation, traces, replay and forks, over the pure core and as pure as it."""

@@ -43,7 +43,7 @@ def fingerprint(tool: str, version: str, params: Any, upstream: Iterable[str] = 
 class Fingerprints:
     """The fingerprints of one saga's steps, by index, as its journal is folded.
 
-    A step has one from its first forward intent on, or from the moment it is taken over.
+    A step has one from its first forward intent on, or from the moment it is reused.
     """
 
     __slots__ = ("_found",)
@@ -52,7 +52,7 @@ class Fingerprints:
         self._found: dict[int, str] = {}
 
     def note(self, state: State, record: r.AnyRecord) -> None:
-        """Take in a record; ``state`` is the one before it, or after it. Records that are no calls change nothing."""
+        """Read a record; ``state`` is the one before it, or after it. Records that are no calls change nothing."""
         if isinstance(record, r.StepTakenOver):
             self._found[state.plan.by_key[record.step]] = record.fingerprint
         elif isinstance(record, r.StepIntended) and record.direction == FORWARD:
@@ -81,7 +81,7 @@ class Fingerprints:
 
 
 def intended_params(state: State, record: r.StepIntended) -> Any:
-    """The params of the call that an intent orders. Without any of its own, it has those of its template."""
+    """The params of the call that an intent orders. Without its own, it has those of its template."""
     if record.params is not None:
         return record.params
     index = state.plan.by_key[record.step]
@@ -92,7 +92,7 @@ def intended_params(state: State, record: r.StepIntended) -> Any:
 def folded(
     records: Iterable[r.AnyRecord], plan: CompiledPlan, growth: Growth | None = None
 ) -> tuple[State, Mapping[str, str]]:
-    """The state that a journal adds up to, and the fingerprints of its steps by key.
+    """The folded state of a journal, and the fingerprints of its steps by key.
 
     The records need their params whole; outputs may be references. Raises ``JournalUnreadable``.
     """

@@ -1,7 +1,7 @@
-"""Forks: a new saga that reuses what another one did, as far as nothing that it depends on has changed.
+"""Forks: a new saga that reuses the effects of another one, as far as nothing that they depend on has changed.
 
-A step is taken over when its fingerprint (``fingerprint``) is that of a step of the other saga which happened and still
-stands. The first step that is new, changed or failed, and everything that depends on it, runs.
+A step is reused when its fingerprint (``fingerprint``) is that of a step of the other saga which happened and whose
+effect still exists. The first step that is new, changed or failed, and everything that depends on it, runs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import graph
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep
 
-#: How a step may be known to have happened without its effect being the saga's own.
+#: How a step may be known to have happened although the saga does not own its effect.
 _NOT_OWN = frozenset({"shared", "cache"})
 
 
 @dataclass(slots=True)
 class ForkPlan:
-    """What a fork would do.
+    """A preview of a fork.
 
-    ``taken``: the steps that it takes over, as they are journalled. ``runs``: those that it runs, by key. ``left``: the
-    keys of the other saga's steps that stand and stay with it, ``left_ids`` their ids.
+    ``taken``: the steps that it reuses, as they are journalled. ``runs``: those that it runs, by key. ``left``: the
+    keys of the other saga's steps whose effects exist and stay with it, ``left_ids`` their ids.
     """
 
     taken: list[r.StepTakenOver] = field(default_factory=list)
@@ -60,10 +60,10 @@ def choose(
     run_from: str | None = None,
     elsewhere: Collection[str] = (),
 ) -> ForkPlan:
-    """What a fork of ``old`` takes over; ``fingerprints`` are those of its steps, by key.
+    """What a fork of ``old`` reuses; ``fingerprints`` are those of its steps, by key.
 
-    ``run_from`` is the key of a step that is run, with all that depends on it, although nothing has changed.
-    ``elsewhere`` are the keys of steps that another fork has taken over.
+    ``run_from`` is the key of a step that runs, with all that depends on it, even if nothing has changed. ``elsewhere``
+    are the keys of steps that another fork reuses.
     """
     standing = _standing(old, fingerprints, started.saga_id, elsewhere)
     state = begin(started, plan, growth)
@@ -71,7 +71,8 @@ def choose(
     made = ForkPlan()
     taken: set[int] = set()
     order = graph.sort([step.deps for step in plan.steps])
-    # What has kept its id is served first: of identical steps each gets its own effect, as does what followed it.
+    # Steps that have kept their ids are served first: of identical steps each gets its own effect, as does what
+    # followed it.
     for own_only in (True, False):
         for index in order:
             step = plan.steps[index]
@@ -90,7 +91,7 @@ def choose(
 
 
 def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: Collection[str]) -> dict[str, list[str]]:
-    """The steps that happened, are the saga's own and stand, by fingerprint, in the order of the plan."""
+    """The steps whose effects exist and are the saga's own, by fingerprint, in the order of the plan."""
     found: dict[str, list[str]] = {}
     turned = old.failing is not None and old.status not in t.SAGA_FINAL
     for compiled, step in zip(old.plan.steps, old.steps, strict=True):
@@ -98,7 +99,7 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
         if turned and step.handed_to != to:
             continue  # it is about to be undone
         if compiled.remedies is not None:
-            continue  # it belongs to what it makes up for
+            continue  # it belongs to the step that it compensates for
         stands = step.status == t.SUCCEEDED and compiled.key not in elsewhere
         if own and stands and compiled.key in fingerprints:
             found.setdefault(fingerprints[compiled.key], []).append(compiled.key)
@@ -123,7 +124,7 @@ def _match(
         if print_ is None or not keys or (own_only and step.key not in keys):
             continue
         key = step.key if own_only else keys[0]
-        keys.remove(key)  # two identical steps are two effects: each is taken over once
+        keys.remove(key)  # two identical steps are two effects: each is reused once
         at = old.plan.by_key[key]
         return r.StepTakenOver(
             at=state.started_at,

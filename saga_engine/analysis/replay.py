@@ -51,7 +51,7 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.preview import brief
 from saga_engine.plan.tool_spec import ToolCatalog
 
-#: Outcomes that are not further apart than this may have been looked at together.
+#: Outcomes that are not further apart than this may have been processed together.
 TOGETHER_MS: Final = 1000
 _MEANS: Final = tuple(
     Means(alerting, planner, semantic)
@@ -62,7 +62,7 @@ _MEANS: Final = tuple(
 
 
 class Moment(NamedTuple):
-    """A record that today's engine agrees with: the line of the trace it stands in, and where it comes from."""
+    """A record that today's engine agrees with: its line in the trace, and its origin."""
 
     line: int
     sort: Sort
@@ -71,10 +71,10 @@ class Moment(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """Where today's engine goes another way. ``recorded`` and ``today`` are records as plain JSON, cut to be shown.
+    """The point where today's engine diverges. ``recorded`` and ``today`` are records as plain JSON, cut for display.
 
-    An intent shows its tool and its params, also where the journal has none because nothing in them binds.
-    ``recorded`` is empty where nothing was decided, ``today`` where nothing would be.
+    An intent shows its tool and its params, even if the journal has none because they contain no bindings. ``recorded``
+    is empty if nothing was decided, ``today`` if nothing would be.
     """
 
     line: int
@@ -89,7 +89,7 @@ class Divergence(NamedTuple):
 
 
 class _Differs(Exception):
-    """Today's engine goes another way."""
+    """Today's engine diverges."""
 
     def __init__(self, what: str, today: Iterable[r.AnyRecord], *, recorded: bool = True) -> None:
         super().__init__(what)
@@ -99,7 +99,7 @@ class _Differs(Exception):
 
 
 class Replay:
-    """One trace, run again with ``catalog``, the tools of today, and with ``plan`` in the place of its own if given.
+    """One trace, run again with ``catalog``, the tools of today, and with ``plan`` in place of its own if given.
 
     Raises ``PlanInvalid`` (a new plan is checked in full), ``ToolMissing``, ``JournalUnreadable``.
     """
@@ -159,7 +159,7 @@ class Replay:
         )
 
     def _round(self, at: int) -> list[Entry]:
-        """What was recorded at this point: all that one round decided, or the one record that was given."""
+        """The records at this point: all that one round decided, or the one record that was given."""
         first = self._entries[at]
         if self._sorts[at] != "decided":
             return [first]
@@ -223,7 +223,7 @@ class Replay:
         return all(self._same(entry, record) for entry, record in zip(entries, found, strict=True))
 
     def _require_silence(self, now: int, what: str, at: int) -> None:
-        """Decide was asked here, and nothing was decided."""
+        """Decide was called here, and nothing was decided."""
         rounds = self._asked(now)
         silent = [means for means, found in rounds if not found]
         if not silent:
@@ -232,7 +232,7 @@ class Replay:
         self._means = silent
 
     def _require_asked_before(self, at: int, now: int) -> None:
-        """If so much time has passed since the last outcome or message, decide was asked right after that."""
+        """If so much time has passed since the last outcome or message, decide was called right after that."""
         before = self._entries[at - 1].record.at
         if self._sorts[at - 1] in ("outcome", "message") and at > 1 and now - before > self._together_ms:
             self._require_silence(before, f"today's engine decides {now - before} ms earlier", at)
@@ -268,7 +268,7 @@ class Replay:
             self._require_same(entry, self._judgements(record))
 
     def _judgements(self, record: Any) -> list[r.AnyRecord]:
-        """All that today's engine could make of answers like the one that was recorded."""
+        """Every record that today's engine could make of outcomes like the recorded one."""
         state = self._state
         index = state.plan.by_key[record.step]
         direction = getattr(record, "direction", FORWARD)
@@ -281,7 +281,7 @@ class Replay:
 
     def _judge_advice(self, entry: Entry, record: r.StepsAdded | r.RemedyProposed | r.PlannerGaveUp) -> None:
         if self._trace.redacted or isinstance(record, r.PlannerGaveUp):
-            return  # what the model wrote is not all there
+            return  # the trace does not have everything that the model wrote
         purpose: Literal["compensate", "replan"] = "replan" if isinstance(record, r.StepsAdded) else "compensate"
         step = self._state.to_replan if isinstance(record, r.StepsAdded) else self._state.plan.by_key[record.step]
         effect = AskPlanner(-1 if step is None else step, purpose)
@@ -297,7 +297,7 @@ class Replay:
         self._means = agreed
 
     def _answer(self, entry: Entry) -> None:
-        """A message is judged again, as far as the journal has what it said."""
+        """A message is checked again, as far as the journal has its content."""
         record = entry.record
         if isinstance(record, r.CancelRequested):
             message = Message(id=record.message, kind="cancel", by=record.by, note=record.note)
@@ -320,7 +320,7 @@ class Replay:
             steps = list(record.steps)
             message = Message(id=record.message, kind="amend", by=record.by, note=record.note, steps=steps)
         else:
-            return  # of a refused message only the refusal is there; a session's agent is always heard
+            return  # of a refused message only the refusal is known; a session's agent is always accepted
         self._require_same(entry, [messages.answer(self._state, message, record.at)])
 
     # --- comparing -------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class Replay:
         return self._trace.redacted and alike(plain_record(recorded), plain_record(now))
 
     def _same_call(self, entry: Entry, today: r.StepIntended) -> bool:
-        """The tool and the params, also where the journal has none because nothing in them binds."""
+        """The tool and the params, even if the journal has none because they contain no bindings."""
         state = self._state
         index = state.plan.by_key.get(today.step)
         if index is None or serving_of(state, index, today.direction).tool != entry.body.get("tool"):
@@ -351,7 +351,7 @@ class Replay:
         return self._trace.redacted and alike(recorded, params)
 
     def _require_tools(self) -> None:
-        """Raises ``ToolMissing`` for a tool that the saga may need and the catalog has not."""
+        """Raises ``ToolMissing`` for a tool that the saga may need and the catalog lacks."""
         missing = sorted(name for name in tools_of(self._trace) if self._catalog.spec(name) is None)
         if missing:
             raise ToolMissing(
@@ -363,7 +363,7 @@ class Replay:
 
 
 def tools_of(trace: Trace) -> set[str]:
-    """The names of all tools that the trace's saga may call, with whatever was added to it."""
+    """The names of all tools that the trace's saga may call, including those of added steps."""
     state = state_at_start(_started(trace), None)
     names: set[str] = set()
     for call in state.plan.calls():
@@ -382,9 +382,9 @@ def tools_of(trace: Trace) -> set[str]:
 
 
 class Changed(NamedTuple):
-    """A tool whose declaration is another one than on the day.
+    """A tool whose declaration has changed since that day.
 
-    ``facts`` names what differs from what the trace declares; digests are empty where none is known.
+    ``facts`` names what differs from the trace's declaration; digests are empty if none is known.
     """
 
     tool: str
@@ -457,7 +457,7 @@ def _begun(trace: Trace, entries: Sequence[Entry], catalog: ToolCatalog, plan: A
 
 
 def _distinct(records: Sequence[r.AnyRecord]) -> list[r.AnyRecord]:
-    """Each once: many answers may come to the same."""
+    """Each once: several outcomes may lead to the same record."""
     found: list[r.AnyRecord] = []
     for record in records:
         if comparable(record) not in map(comparable, found):

@@ -1,4 +1,4 @@
-"""What a replay takes from the trace instead of from the world: answers, and params whose values are not all there."""
+"""What a replay reads from the trace instead of from outside: outcomes, and params whose values are incomplete."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _MESSAGES: Final = (
 
 
 def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
-    """Where each record comes from; the first, which begins the saga, counts as its owner's.
+    """The origin of each record; the first, which starts the saga, counts as its owner's.
 
-    Some kinds are made both by a decision and of an answer: they are answers where something is in flight.
+    Some kinds are made both by a decision and of an outcome: they are outcomes if something is in flight.
     """
     in_flight: set[tuple[str, Direction]] = set()
     asking: set[str] = set()
@@ -90,7 +90,7 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
 
 
 def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
-    """Every answer of which a record like this one can have been made."""
+    """Every outcome of which a record like this one can have been made."""
     if isinstance(record, r.StepSucceeded):
         yield Done(record.output, record.via, record.source, record.age_ms)
         return
@@ -118,7 +118,7 @@ class _FromTrace(dict[str, Any]):
 
 
 class Templates:
-    """The templates of a saga that is run again; where a value that they need is not whole, recorded params count."""
+    """The templates of a saga that is run again; if a value that they need is incomplete, the recorded params count."""
 
     __slots__ = ("_recorded", "_redacted")
 
@@ -131,11 +131,11 @@ class Templates:
                 self._recorded.setdefault((record.step, record.direction, record.fallback), params)
 
     def wrap(self, steps: Iterable[CompiledStep]) -> None:
-        """Put these templates in the place of the plan's."""
+        """Replace the plan's templates by these."""
         for step in steps:
             step.params = self._wrapped(step.params, step.key, FORWARD, 0)
             step.spec = _trusting(step.spec)
-            # The fallbacks that are no call of another tool share the step's own undo.
+            # Fallbacks that are no call of another tool share the step's own undo.
             ways: list[CompiledStep | CompiledFallback] = [step, *step.fallbacks]
             for number, serving in enumerate(ways):
                 if serving is not step:
@@ -170,7 +170,7 @@ class _Template:
             template.raw,
         )
         self.secret_params = template.secret_params
-        # An undo may take from the output of its step what it does not need to.
+        # An undo may read from the output of its step what it does not need to.
         self._needs = template.outputs | ({own} if own and template.bound else set())
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class _Template:
         partial = any(_partial(scope, key) for key in self._needs)
         if self._recorded is not None and (partial or (self._redacted and self.bound)):
             return _FromTrace(self._recorded)
-        # A call that was not made on the day, and of which not all params are known: that it is made is what counts.
+        # A call that was not made on the day, with incomplete params: only whether it is made counts.
         return _FromTrace() if partial else self._template.resolve(scope)
 
 
@@ -197,7 +197,7 @@ def _trusting(spec: ToolSpec | None) -> ToolSpec | None:
 
 
 class ReplayedGrowth(Growth):
-    """A plan that grows as it did, with the templates of the replay."""
+    """A plan that grows as recorded, with the templates of the replay."""
 
     __slots__ = ("_templates",)
 
@@ -222,7 +222,10 @@ class ReplayedGrowth(Growth):
 
 
 def comparable(record: r.AnyRecord) -> r.AnyRecord:
-    """A record without what may differ: how the waits were spread, and digests of tools (they are told apart)."""
+    """A record without what may differ.
+
+    How the waits were spread, and digests of tools (they are reported separately).
+    """
     changes: dict[str, Any] = {}
     for name in record.__struct_fields__:
         if name == "delay_ms":
@@ -235,12 +238,12 @@ def comparable(record: r.AnyRecord) -> r.AnyRecord:
 
 
 def plain_record(record: Any) -> Any:
-    """A record as plain JSON; what is not at hand in its cut form."""
+    """A record as plain JSON; missing values in their cut form."""
     return msgspec.to_builtins(record, enc_hook=_cut)
 
 
 def told(record: r.AnyRecord) -> dict[str, Any]:
-    """A record as it is shown."""
+    """A record for display."""
     fields = plain_record(msgspec.structs.replace(record, refs={}) if hasattr(record, "refs") else record)
     return {name: brief(value) for name, value in fields.items()}
 
@@ -252,7 +255,7 @@ def _cut(value: Any) -> Any:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same as far as they can be seen; what was redacted may have been anything."""
+    """Whether two values are the same as far as they are known; a redacted value may have been anything."""
     if (isinstance(one, str) and REDACTED in one) or (isinstance(other, str) and REDACTED in other):
         return True
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,8 +1,8 @@
-"""What would become of a plan if any one thing went wrong: the pure engine, over every single failure point.
+"""Simulates a plan with one fault at a time: the pure engine, over every single failure point.
 
-Nothing is called. Each scenario is one run with played tools (``playing``) that stops where the saga ends or a person
-is needed; nobody is asked and no model helps. A person reads the result before an agent spends money, so it says in
-words what fails, how the saga ends, what then stands in the world, and what would be asked of whom.
+Nothing is called. Each scenario is one run with simulated tools (``simulator``) that stops where the saga ends or an
+operator is needed; no question is answered and no model helps. The result is for people, before an agent spends money.
+It states in words what fails, how the saga ends, which effects then remain, and which questions an operator would get.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from saga_engine.core.report import asked_tool, failure
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.sample_outputs import rehearsable
 
-#: How many failure points are played at most.
+#: The maximum number of failure points.
 MAX_POINTS: Final = 2_000
-#: How many failure points times steps: it bounds the time, because one scenario runs through all steps.
+#: The maximum of failure points times steps: it bounds the time, because one scenario runs through all steps.
 MAX_WORK: Final = 250_000
 
 Verdict = Literal["clean", "asks", "left"]
-#: What each verdict says.
+#: The meaning of each verdict.
 VERDICTS: Final[dict[Verdict, str]] = {
     "clean": "completed, or undone with nothing left",
     "asks": "it stops and a person decides; what stands meanwhile is listed",
@@ -57,7 +57,7 @@ _NOT_DONE: Final = frozenset({"step-failed", "tool-changed"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that a person would get; ``options`` are the legal answers."""
+    """A question that an operator would get; ``options`` are the legal answers."""
 
     step_id: int | str
     tool: str
@@ -78,12 +78,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One failure point and what comes of it.
+    """One failure point and its consequences.
 
-    ``fault`` is the kind of ``playing.Fault``, empty where all goes well; ``direction`` tells a step's call from its
-    undo; ``what`` is both in words. ``status``: where the saga rests. ``reason``: why it turned around, as
-    ``State.failing``. ``standing``: ids of steps whose effect stands although the saga did not complete; ``twice``:
-    of those whose effect stood twice, which would be a defect. ``calls`` of tools and probes.
+    ``fault`` is the kind of ``simulator.Fault``, empty for the run without a fault; ``direction`` distinguishes a
+    step's call from its undo; ``what`` is both in words. ``status``: where the saga rests. ``reason``: why it turned
+    around, as ``State.failing``. ``standing``: ids of steps whose effect remains although the saga did not complete;
+    ``twice``: of those whose effect existed twice, which would be a defect. ``calls`` of tools and probes.
     """
 
     fault: FaultKind | Literal[""]
@@ -121,8 +121,8 @@ class Scenario:
 class Rehearsal:
     """All scenarios of a plan. ``goes_well`` is the run without a fault; it is no failure point and is not counted.
 
-    A large plan is rehearsed at ``steps_played`` of its ``steps``, spread evenly; ``left_out`` failure points were not
-    played.
+    A large plan is simulated at ``steps_played`` of its ``steps``, spread evenly; ``left_out`` failure points were
+    omitted.
     """
 
     goes_well: Scenario
@@ -137,9 +137,9 @@ class Rehearsal:
 
     @property
     def clean(self) -> bool:
-        """Whether the plan completes when all goes well, and nothing is left whatever single thing goes wrong.
+        """Whether the plan completes without faults, and no single fault leaves an unintended effect.
 
-        A person may have to be asked.
+        An operator may have to be asked.
         """
         return self.goes_well.status == t.COMPLETED and not self.count("left")
 
@@ -174,10 +174,10 @@ class Rehearsal:
 
 
 def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int = MAX_WORK) -> Rehearsal:
-    """Play every single failure point of a plan that was compiled with its tools.
+    """Simulate every single failure point of a plan that was compiled with its tools.
 
     ``max_points``: scenarios at most; ``max_work``: scenarios times steps at most. At least the first step, the last
-    one and the pivot are always played.
+    one and the pivot are always simulated.
     """
     stage = _Stage(plan)
     points = {step.index: list(stage.points(step)) for step in stage.plan.steps}
@@ -193,7 +193,7 @@ def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int 
 
 
 def _chosen(counts: Sequence[int], pivot: int | None, most: int) -> Sequence[int]:
-    """The steps whose failure points are played: all, or as many as there is room for, spread evenly."""
+    """The steps whose failure points are simulated: all, or as many as the limits allow, spread evenly."""
     steps = len(counts)
     if sum(counts) <= most:
         return range(steps)
@@ -206,7 +206,7 @@ def _chosen(counts: Sequence[int], pivot: int | None, most: int) -> Sequence[int
 
 
 class _Point(NamedTuple):
-    """What goes wrong; before the undo of a step can fail, something must turn the saga around (``first``)."""
+    """A fault; before the undo of a step can fail, something must turn the saga around (``first``)."""
 
     fault: Fault
     first: Fault | None = None
@@ -217,7 +217,7 @@ class _Point(NamedTuple):
 
 
 class _Stage:
-    """A plan that is rehearsed, and what is known of it from the runs without a fault in an undo."""
+    """A simulated plan, and the results of its runs without a fault in an undo."""
 
     def __init__(self, plan: CompiledPlan) -> None:
         self.plan, self._outputs = rehearsable(plan)
@@ -235,10 +235,10 @@ class _Stage:
         return play(self.plan, self._outputs, faults)
 
     def _turns(self) -> Iterator[Fault | None]:
-        """What may turn the saga around when as much as possible stands."""
+        """What may turn the saga around when as many effects as possible exist."""
         order, pivot = self.well.order, self.plan.pivot
         if self.well.state.status != t.COMPLETED:
-            yield None  # it comes to nothing even if all goes well
+            yield None  # it fails even without a fault
             return
         last = order[-1] if pivot is None else pivot
         yield Fault("refused-all", last)
@@ -302,7 +302,7 @@ def _verdict(run: Played) -> Verdict:
     if run.twice or not run.rested:
         return "left"
     if state.status == t.ESCALATED:
-        # A step that was not done, past the pivot: it can be tried again, but what stands before it stays in any case.
+        # A step that was not done, past the pivot: it can be retried, but the effects before it remain in any case.
         stuck = state.past_pivot and any(question.kind in _NOT_DONE for question in state.questions.values())
         return "left" if stuck and run.standing else "asks"
     return "left" if run.standing and state.status != t.COMPLETED else "clean"

@@ -1,8 +1,8 @@
-"""One run of a saga through the pure engine, with played tools and chosen faults: no clock, no dice, no I/O.
+"""One run of a saga through the pure engine, with simulated tools and chosen faults: no clock, no randomness, no I/O.
 
-The played tools do what their declarations say. A keyed tool that is called again with its key has one effect; a probe
-tells the truth; a read changes nothing; an undo takes the effect of its step away. Time passes only where the saga
-waits, where an answer is waited for in vain, and while a process is down.
+The simulated tools do what their declarations say. A keyed tool that is called again with its key has one effect; a
+probe tells the truth; a read has no effect; an undo removes the effect of its step. Time passes only while the saga
+waits, while a response is awaited in vain, and while a process is down.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ FaultKind = Literal[
 ]
 #: How long it takes until another process takes over from one that died: a lease, by default.
 DOWNTIME_MS: Final = 15_000
-#: More calls than this, and as many for each step, no saga makes that comes to rest.
+#: The maximum number of calls, and as many for each step, of a saga that comes to rest.
 _MAX_CALLS: Final = 20_000
 _MOST_PARKED: Final = 2
 _MAX_CALLS_PER_STEP: Final = 50
 _START_MS: Final = 1_000_000
-#: Nobody is told, no model is asked: whatever is stuck becomes a question.
+#: No operators, no model: every stuck step becomes a question.
 _ALONE: Final = Means(alerting=False)
 _CODE: Final = "rehearsed"
 
 
 class Fault(NamedTuple):
-    """What goes wrong, at which step's call in which direction.
+    """A fault at one step's call in one direction.
 
-    ``refused``: its own tool says no for good; ``refused-all``: its fallbacks, too. ``unavailable``: not done, worth
-    another try, until the tries are used up. ``blocked``: the policy says no. ``lost-…``: it happened or not, and the
-    answer is lost, once; ``silent``: it happened, and neither tool nor probe ever answers. ``crash-…``: the process
-    dies before the answer is journalled. ``cancel``, ``deadline``: right after the step happened.
+    ``refused``: its own tool refuses permanently; ``refused-all``: its fallbacks, too. ``unavailable``: not done,
+    retryable, until the attempts are used up. ``blocked``: the policy refuses. ``lost-…``: it happened or not, and the
+    response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
+    dies before the outcome is journalled. ``cancel``, ``deadline``: right after the step happened.
     """
 
     kind: FaultKind
@@ -74,9 +74,9 @@ class Fault(NamedTuple):
 
 
 class Played(NamedTuple):
-    """Where a saga came to rest: its state, and what the world looks like.
+    """Where a saga came to rest: its state, and the external effects.
 
-    ``standing`` are steps whose effect stands, ``twice`` those whose effect stood twice at some time. ``order``: the
+    ``standing`` are steps whose effect exists, ``twice`` those whose effect existed twice at some time. ``order``: the
     steps in the order in which they happened; ``undone``: those whose undo was called. ``calls`` counts calls of tools
     and probes. ``rested`` is False if the saga did not come to rest, which is a defect of the engine.
     """
@@ -91,12 +91,15 @@ class Played(NamedTuple):
 
 
 def play(plan: CompiledPlan, outputs: Outputs, faults: tuple[Fault, ...]) -> Played:
-    """Run a plan (as ``plan.samples`` made it) until it ends or a person is needed. Questions are not answered."""
+    """Run a plan (as ``plan.sample_outputs`` made it) until it ends or an operator is needed.
+
+    Questions are not answered.
+    """
     return _Run(plan, outputs, faults).to_rest()
 
 
 class _World:
-    """What stands outside, by step; and what each call's other side remembers, by key."""
+    """The external effects, by step; and what the remote side of each call remembers, by key."""
 
     def __init__(self) -> None:
         self.standing: dict[int, int] = {}
@@ -208,7 +211,7 @@ class _Run:
             self._afterwards(effect.step)
 
     def _fault(self, effect: CallTool | Probe) -> Fault | None:
-        """The fault that strikes this call, if one does."""
+        """The fault that applies to this call, if one does."""
         fault = self._faults.get((effect.step, effect.direction))
         if fault is None:
             return None
@@ -220,7 +223,7 @@ class _Run:
             "refused-all": True,
             "unavailable": own and fired < policy.max_attempts,
             "blocked": True,
-            # A parked step is not given up: it waits until there is an answer, however long that takes.
+            # A deferred step is not abandoned: it waits until there is a response, however long that takes.
             "silent": own and self._state.steps[effect.step].parked < _MOST_PARKED,
         }.get(fault.kind, fired == 0)
         if not strikes:
@@ -252,7 +255,7 @@ class _Run:
     def _probe(self, effect: Probe, fault: Fault | None) -> Outcome:
         self._calls += 1
         spec, _ = facts(self._state, effect.step, effect.direction)
-        # Without a probe it is the engine's own memory that is asked, and it never got the answer.
+        # Without a probe de-duplication is asked, and it never got the outcome.
         if fault is not None or spec.probe is None:
             return Unknown(ErrorInfo(_CODE, "it cannot be told"))
         if self._world.happened(self._state.key(effect.step, effect.direction)):

@@ -1,8 +1,8 @@
-"""A saga's run as lines of JSON that need no store: to look at, to audit elsewhere, and to replay (``replay``).
+"""A saga's run as lines of JSON that need no store: to view, to audit elsewhere, and to replay (``replay``).
 
 One line is one fact: the header (the saga, its plan and its tools), one for each record of the journal with what a
-reader wants to know beside it, one at the saga's end, and one at the file's. Each carries the hash of the line before.
-Same journal, same rules, same tools: the same bytes. docs/trace.md is the format's page.
+reader needs beside it, one at the saga's end, and one at the file's. Each carries the hash of the line before. Same
+journal, same rules, same tools: the same bytes. docs/trace.md is the format's page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from saga_engine.plan.tool_spec import Effect, OnDoubt, ParamsCheck, RetryPolicy
 if TYPE_CHECKING:
     from saga_engine.analysis.trace_signature import TraceKey
 
-#: What a record that settles a call says of the attempt.
+#: The status of the attempt that a record settles.
 _STATUSES: Final[dict[type, str]] = {
     r.StepSucceeded: "succeeded",
     r.StepRetryScheduled: "retried",
@@ -56,7 +56,7 @@ class Export:
     """One file: sagas, one after the other, and its end.
 
     ``full``: values over 31 KiB whole; else in their cut form, with digest and size. Values that ``redaction`` touches
-    are gone before anything is cut or hashed. ``key`` signs the last line.
+    are removed before anything is cut or hashed. ``key`` signs the last line.
     """
 
     __slots__ = ("_chain", "_complete", "_full", "_key", "_redaction", "_sagas")
@@ -86,14 +86,14 @@ class Export:
 
     @property
     def needs_outputs(self) -> bool:
-        """Whether large outputs have to be at hand: to be shown whole, or to be redacted before they are cut."""
+        """Whether large outputs must be available: to be shown whole, or to be redacted before they are cut."""
         return self._full or bool(self._redaction)
 
     def saga(self, records: Sequence[r.AnyRecord], catalog: ToolCatalog | None = None) -> list[str]:
-        """The lines of one saga; all of them, or none if it cannot be told.
+        """The lines of one saga; all of them, or none if it is unreadable.
 
-        ``records`` have all their large values in place, but for outputs where ``needs_outputs`` is False. ``catalog``:
-        the tools whose declarations the header takes along, so that the trace can be replayed without them. Raises
+        ``records`` have all their large values restored, except outputs if ``needs_outputs`` is False. ``catalog``: the
+        tools whose declarations the header includes, so that the trace can be replayed without them. Raises
         ``JournalUnreadable``.
         """
         masked = is_sensitive(records)
@@ -105,14 +105,14 @@ class Export:
         return [self._chain.line(body) for body in bodies]
 
     def end(self) -> str:
-        """The last line of the file; without it the file was cut short."""
+        """The last line of the file; without it the file was truncated."""
         lines = self._chain.lines + 1
         end = {"type": "end", "sagas": self._sagas, "lines": lines, "complete": self._complete}
         return self._chain.line(end, self._key)
 
 
 def fill(record: r.AnyRecord, values: Mapping[str, bytes], *, outputs: bool) -> r.AnyRecord:
-    """The record with its large values in place; without ``outputs``, a large output stays a reference."""
+    """The record with its large values restored; without ``outputs``, a large output stays a reference."""
     refs = refs_of(record)
     if outputs or "output" not in refs:
         return inflate(record, values)
@@ -122,14 +122,14 @@ def fill(record: r.AnyRecord, values: Mapping[str, bytes], *, outputs: bool) -> 
 
 
 class _Attempt(NamedTuple):
-    """A call or probe in flight: what its line will say when it is settled."""
+    """A call or probe in flight: the content of its line when it is settled."""
 
     at: int
     said: dict[str, Any]
 
 
 class _Walk:
-    """One saga's records on their way to lines; the state is always that before the record in hand."""
+    """Converts one saga's records to lines; the state is always that before the current record."""
 
     def __init__(self, records: Sequence[r.AnyRecord], redaction: Redaction, *, full: bool, masked: bool) -> None:
         started = records[0] if records else None
@@ -176,7 +176,7 @@ class _Walk:
 
     def line(self, record: r.AnyRecord) -> dict[str, Any]:
         state = self._state
-        # The fingerprint is that of the state before: nothing that it is made of changes with the intent.
+        # The fingerprint is that of the state before: none of its parts changes with the intent.
         self._fingerprints.note(state, record)
         fields = self._fields(record)
         body: dict[str, Any] = {
@@ -242,7 +242,7 @@ class _Walk:
         steps = state.plan.steps
         if direction == FORWARD:
             if shown is not params or _is_masked(params) or any(other in self._tainted for other in steps[index].deps):
-                self._tainted.add(index)  # a hash of what was left out would give it away
+                self._tainted.add(index)  # a hash of the redacted value would disclose it
             else:
                 self._tainted.discard(index)
         said = {**self._call(place), "attempt": record.attempt, **self._large("params", shown)}
@@ -298,7 +298,7 @@ class _Walk:
         for name in ("k", "at", "refs"):
             fields.pop(name, None)
         if isinstance(record, r.StepIntended):
-            fields.pop("params", None)  # they stand among what the line says of the call
+            fields.pop("params", None)  # they are among the fields of the call
         redaction = self._redaction
         if redaction:
             _redact(record, fields, redaction)
@@ -338,7 +338,7 @@ class _Walk:
 
 
 def _is_masked(value: Any) -> bool:
-    """Whether a value in params was taken out before."""
+    """Whether a value in params was removed before."""
     if isinstance(value, dict):
         return any(map(_is_masked, value.values()))
     if isinstance(value, list):
@@ -362,7 +362,7 @@ def _redact(record: r.AnyRecord, fields: dict[str, Any], redaction: Redaction) -
     if fields.get("call"):
         fields["call"] = REDACTED  # the digest of a call, of which all but a few digits may be known
     if "fingerprint" in fields:
-        fields["fingerprint"] = REDACTED  # of another saga's call, of which it is not known what was in it
+        fields["fingerprint"] = REDACTED  # of another saga's call, whose content is unknown
 
 
 # --- what export and replay share ---------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ def serving_of(state: State, index: int, direction: Direction) -> CompiledStep |
 
 
 def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str, Any]:
-    """What tools say of themselves, by name, as far as decisions depend on it."""
+    """The declarations of tools, by name, as far as decisions depend on them."""
     found: dict[str, Any] = {}
     for name in names:
         spec = catalog.spec(name) if catalog is not None else None
@@ -422,10 +422,10 @@ def _declaration(
 
 
 class DeclaredTools:
-    """The tools of a replay: today's, and for those that are not at hand, what the trace says of them.
+    """The tools of a replay: today's, and for missing ones, the trace's declarations.
 
-    ``check`` makes the judge of params from a tool's name and schema; without it any params will do. Raises
-    ``JournalUnreadable`` for a declaration that is none.
+    ``check`` makes the check of params from a tool's name and schema; without it any params are accepted. Raises
+    ``JournalUnreadable`` for an invalid declaration.
     """
 
     __slots__ = ("_specs", "_today")
@@ -453,7 +453,7 @@ class DeclaredTools:
         return [*(self._today.names() if self._today is not None else ()), *self._specs]
 
     def as_declared(self) -> list[str]:
-        """The names of those that are only as the trace declares them."""
+        """The names of those that only the trace declares."""
         return list(self._specs)
 
 

@@ -1,8 +1,8 @@
 """The lines of a trace: how they are linked, whether the chain holds, and what journals are in it.
 
 A line's ``hash`` is the SHA-256 of its own bytes without the member ``hash``, which comes last; ``prev`` is the hash of
-the line before. The chain shows accidents and clumsy hands. Whoever can rewrite a file can rewrite its chain as well:
-an auditor keeps the last hash elsewhere, or demands a signature (``trace_signature``).
+the line before. The chain detects accidents and partial changes. An attacker who can rewrite a file can also rewrite
+its chain: an auditor stores the last hash elsewhere, or requires a signature (``trace_signature``).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from saga_engine.analysis.trace_signature import TraceKey
 
 FORMAT: Final = "saga-trace/1"
-#: Fields of records that have another name in a line, because what it says of a call uses theirs.
+#: Fields of records that have another name in a line, because the fields of its call use theirs.
 RENAMED: Final = {("FallbackChosen", "fallback"): "chosen"}
 
 _TAIL: Final = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n?\Z')
 _TAIL_BYTES: Final = len(',"hash":""}') + 64
-#: Nothing may stand between signature and hash: it would be neither signed nor noticed.
+#: Nothing may be between signature and hash: it would be neither signed nor noticed.
 _SIGNATURE: Final = re.compile(rb',"signature":\{[^{}]*\},"hash":"[0-9a-f]{64}"\}\n?\Z')
 #: Of a line's kinds, those that stand inside a saga.
 _INSIDE: Final = frozenset({"fact", "intent", "call", "probe"})
@@ -36,12 +36,12 @@ _STRUCTS: Final[dict[str, Any]] = {kind.__name__: kind for kind in AnyRecord.__a
 _LARGE: Final = ("output", "params", "plan", "input", "steps")
 
 _encode = msgspec.json.Encoder().encode
-#: What a terminal could act on: such characters stand only inside of texts, where JSON lets any be escaped.
+#: Characters that a terminal interprets: they occur only inside texts, where JSON lets any be escaped.
 _RAW: Final = re.compile(r"[^ -~]")
 
 
 def _safe(data: bytes) -> bytes:
-    """The same JSON without a character that a terminal acts on or that turns a line around."""
+    """The same JSON without characters that a terminal interprets or that change the direction of a line."""
     text = data.decode()
     return data if text.isprintable() else _RAW.sub(_escaped, text).encode()
 
@@ -77,7 +77,7 @@ class Chain:
 
 
 class Entry(NamedTuple):
-    """A record of a journal, the line that it stands in (from 1), and that line's fields."""
+    """A record of a journal, its line (from 1), and the fields of that line."""
 
     line: int
     record: AnyRecord
@@ -104,9 +104,9 @@ class Trace(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What ``verify`` found. ``last``: the hash of the last good line; ``broken``: None if the file is whole.
+    """The result of ``verify``. ``last``: the hash of the last good line; ``broken``: None if the file is unaltered.
 
-    ``signed``: whether the last line has a signature, and ``verified``: whether the key that was given made it.
+    ``signed``: whether the last line has a signature, and ``verified``: whether the given key made it.
     """
 
     lines: int
@@ -118,10 +118,10 @@ class Verdict(NamedTuple):
 
 
 def verify(lines: Iterable[bytes], key: TraceKey | None = None) -> Verdict:
-    """Read a whole file, line by line, and say whether it is as it was written.
+    """Read a whole file, line by line, and check that it is unaltered.
 
-    Without ``key`` that is only as much as the chain tells: a file whose chain was computed again passes. With it, a
-    file that this key did not sign is broken.
+    Without ``key`` the check is only as strong as the chain: a file whose chain was recomputed passes. With it, a file
+    that this key did not sign is broken.
     """
     sagas: list[tuple[str, str, bool]] = []
     count, last, signed = 0, "", False
@@ -137,9 +137,9 @@ def verify(lines: Iterable[bytes], key: TraceKey | None = None) -> Verdict:
 
 
 def checked(lines: Iterable[bytes], key: TraceKey | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines (from 1) as they are read, each only if it is what was written there. Raises ``TraceBroken``.
+    """The lines (from 1) as they are read, each only if it is unaltered. Raises ``TraceBroken``.
 
-    With ``key`` the last line must bear its signature.
+    With ``key`` the last line must have its signature.
     """
     last, number = "", 0
     order = _Order()
@@ -234,7 +234,7 @@ class _Order:
 def read(lines: Iterable[bytes]) -> Iterator[Trace]:
     """The sagas of a file, each when all of it has been checked. Raises ``TraceBroken``.
 
-    A signature comes last and is not looked at: ``verify`` does that before anything is believed.
+    A signature comes last and is not checked here: ``verify`` does that before the content is trusted.
     """
     header: Mapping[str, Any] = {}
     entries: list[Entry] = []

@@ -1,6 +1,6 @@
 """A trace's signature: an HMAC over the last line, and through its ``prev`` over the whole chain.
 
-The chain of hashes alone has no key: whoever can rewrite a file can compute it again. The signature needs the key.
+The chain of hashes alone has no key: an attacker who can rewrite a file can recompute it. The signature needs the key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TraceKey:
 
     @property
     def id(self) -> str:
-        """Tells keys apart without giving them away."""
+        """Distinguishes keys without disclosing them."""
         return sha256(b"saga-trace key\n" + self._secret).hexdigest()[:16]
 
     def signature(self, line: bytes) -> dict[str, str]:
@@ -43,7 +43,7 @@ class TraceKey:
         return {"algorithm": ALGORITHM, "key_id": self.id, "value": self._value(line)}
 
     def problem(self, line: bytes, signature: Any) -> str | None:
-        """What is wrong with a signature of ``line``; None if this key made it."""
+        """The problem of a signature of ``line``; None if this key made it."""
         if not isinstance(signature, dict):
             return "it has no signature"
         if signature.get("algorithm") != ALGORITHM:
