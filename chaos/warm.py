@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-
-for _name in ("core.report", "plan.compiling", "stores.redis", "stores.remote", "tools.checking"):
-    importlib.import_module(f"saga_engine.{_name}")
+import saga_engine.core.report
+import saga_engine.plan.compiler
+import saga_engine.stores.redis
+import saga_engine.stores.remote
+import saga_engine.tools.schema_check  # noqa: F401

@@ -6,7 +6,6 @@ It must be importable without starting a thread or an event loop, because it is 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import signal
@@ -14,6 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# (What the engine imports when it needs it is imported here, so that no child has to.)
+import saga_engine.core.report
+import saga_engine.plan.compiler
+import saga_engine.stores.embedded
+import saga_engine.stores.redis
+import saga_engine.stores.remote  # noqa: F401
 from saga_engine import Coordinator, Outcome, SagaError
 from saga_engine.core.messages import decode_message
 from saga_engine.core.records import Record, StepRetryScheduled
@@ -24,10 +29,6 @@ from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.mutants import MUTANTS
 from tests.kill.polling import eventually
 from tests.kill.world import TOOLS, World
-
-#: Imported here so that no child has to.
-for _name in ("core.report", "plan.compiling", "stores.embedded", "stores.redis", "stores.remote"):
-    importlib.import_module(f"saga_engine.{_name}")
 
 Told = dict[str, Any]
 

@@ -110,6 +110,11 @@ class Processes:
                 self._running[answer["id"]]._pid.set_result(answer["pid"])
             else:
                 self._running.pop(answer["id"])._end.set_result(Ended(answer["status"], answer["told"] or {}))
+        while self._running:  # it has ended: nobody waits for it any longer
+            _, running = self._running.popitem()
+            for due in (running._pid, running._end):
+                if not due.done():
+                    due.set_exception(RuntimeError("the zygote has ended"))
 
     def __enter__(self) -> Self:
         return self

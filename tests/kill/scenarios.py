@@ -184,6 +184,7 @@ _SETTLES = {
     "StepSucceeded",
     "StepFailed",
     "StepBlocked",
+    "StepQueued",
     "StepRetryScheduled",
     "StepParked",
     "FallbackChosen",
@@ -200,6 +201,8 @@ def in_doubt(history: Sequence[Mapping[str, Any]]) -> dict[laws.Place, int]:
         if record["k"] == "StepIntended":
             if record.get("direction", "forward") == "forward":
                 using[record["step"]] = record.get("fallback", 0)
+            found[laws._place(record)] = using[record["step"]]
+        elif record["k"] == "StepBegun":  # until now it waited for a guard
             found[laws._place(record)] = using[record["step"]]
         elif record["k"] in _SETTLES or (record["k"] == "StepEscalated" and record["kind"] == "approval"):
             found.pop(laws._place(record), None)
