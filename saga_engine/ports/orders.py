@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from saga_engine.core.effects import FORWARD, Alert, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.masking import mask_of, tools_of_step
+from saga_engine.core.records import AnyRecord, DecisionMade
 from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.core.state import State, StateScope
@@ -59,6 +60,28 @@ def call_of(
         _chosen(state, index) if backward else step.remedies is not None,
         waits,
     )
+
+
+class Lesson(NamedTuple):
+    """What identical calls of other sagas are to get: the tool, its params with markers for secrets, the output."""
+
+    tool: str
+    params: dict[str, Any]
+    output: Any
+    call: Call
+
+
+def lesson_of(state: State, record: AnyRecord) -> Lesson | None:
+    """What a person's answer teaches the memory of calls; None: nothing. Secrets count by name there."""
+    if type(record) is not DecisionMade or record.decision != "happened":
+        return None
+    index = state.plan.by_key[record.step]
+    serving = state.acting(index)
+    if state.steps[index].via != "decision" or serving.spec is None or not serving.spec.remembers:
+        return None
+    effect = CallTool(index, FORWARD, state.steps[index].forward.attempt)
+    call = call_of(state, effect, FORWARD, serving.timeout_s, None)
+    return Lesson(serving.tool, serving.params.resolve(StateScope(state)), record.output, call)
 
 
 def _chosen(state: State, index: int) -> bool:

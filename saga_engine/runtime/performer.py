@@ -19,13 +19,13 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.interpret import Advice, judge_advice
-from saga_engine.core.records import AnyRecord, DecisionMade
+from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
-from saga_engine.ports.orders import abandonable, call_of, misfit, question_of, scrub, tell
+from saga_engine.ports.orders import abandonable, call_of, lesson_of, misfit, question_of, scrub, tell
 from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.planner_requests import advise
 
@@ -125,17 +125,9 @@ class Performer:
     async def learn(self, state: State, records: Sequence[AnyRecord]) -> None:
         """An operator said that calls happened, and that is durable: de-duplication stores their results."""
         for record in records:
-            if type(record) is not DecisionMade or record.decision != "happened":
-                continue
-            index = state.plan.by_key[record.step]
-            serving = state.acting(index)
-            if state.steps[index].via != "decision" or serving.spec is None or not serving.spec.remembers:
-                continue
-            effect = CallTool(index, FORWARD, state.steps[index].forward.attempt)
-            call = call_of(state, effect, FORWARD, serving.timeout_s, None)
-            # Identical calls share params with markers in place of secrets: their values are not needed.
-            shown = serving.params.resolve(StateScope(state))
-            await self._tools.learn(serving.tool, shown, record.output, call)
+            lesson = lesson_of(state, record)
+            if lesson is not None:
+                await self._tools.learn(*lesson)
 
     async def alert(self, state: State, effect: Alert) -> ErrorInfo | None:
         """Notify all hooks about a question, concurrently; None if all succeeded."""

@@ -7,20 +7,14 @@ otherwise by now.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, Protocol
 
 import msgspec
 from temporalio import activity
-from temporalio.client import AsyncActivityCancelledError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
 
 from saga_engine.analysis.trace import declared
 from saga_engine.core.decide import Means
@@ -35,12 +29,9 @@ from saga_engine.ports.defects import log_defect
 from saga_engine.ports.orders import misfit, scrub, tell
 from saga_engine.temporal import payloads
 from saga_engine.temporal.fold import state_of, whole_records
+from saga_engine.temporal.pulse import beating, require_ours
 from saga_engine.temporal.secrets import filled
 
-_log = logging.getLogger("saga_engine.temporal")
-
-#: CLOCK_MONOTONIC stands still while a machine sleeps, and Temporal does not wait meanwhile; CLOCK_BOOTTIME goes on.
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", None)
 _QUESTION_FIELDS: Final = frozenset(each.name for each in fields(Question))
 
 Asking = Callable[[State, AskPlanner], Awaitable[Advice | ErrorInfo]]
@@ -79,7 +70,7 @@ class Hands:
 
     def all(self) -> list[Callable[..., Any]]:
         """The activities, for a worker."""
-        return [self.call, self.alert, self.ask, self.means]
+        return [self.call, self.learn, self.alert, self.ask, self.means]
 
     @activity.defn(name=payloads.CALL)
     async def call(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -104,9 +95,9 @@ class Hands:
         unfit = misfit(spec, params) if secrets and order.way == "call" else None
         if unfit is not None:
             return payloads.outcome_body(unfit)
-        with _alive() as permit:
-            await _still_ours()
-            call = payloads.read_call(order.call)._replace(permit=permit)
+        async with beating() as pulse:
+            await require_ours()
+            call = payloads.read_call(order.call)._replace(permit=pulse.permit, waits=pulse.waits)
             outcome = scrub(await self._made(order, params, call), secrets)
         if not isinstance(outcome, Done):
             # Of the rest of the saga, this worker knows nothing.
@@ -147,12 +138,19 @@ class Hands:
                 outcome = Unknown(ErrorInfo("output_too_large", text, suggestion=hint))
         return payloads.outcome_body(outcome)
 
+    @activity.defn(name=payloads.LEARN)
+    async def learn(self, body: dict[str, Any]) -> None:
+        """Remember what a person said came of a call, for identical calls of other sagas."""
+        if self._tools.spec(body["tool"]) is None:
+            raise ApplicationError(f"no worker that answers has the tool {body['tool'][:80]!r}")  # another may have it
+        await self._tools.learn(body["tool"], body["params"], body["output"], payloads.read_call(body["call"]))
+
     @activity.defn(name=payloads.ALERT)
     async def alert(self, body: dict[str, Any]) -> dict[str, Any]:
         """Tell people about a question."""
         given = {name: value for name, value in body["question"].items() if name in _QUESTION_FIELDS}
         question = Question(**{**given, "options": tuple(given["options"])})
-        with _alive():
+        async with beating():
             error = await tell(self._escalation, question, body["now_ms"])
         return {"error": None if error is None else msgspec.to_builtins(error)}
 
@@ -161,7 +159,7 @@ class Hands:
         """Ask a model for steps."""
         if self._ask is None:
             return payloads.advice_body(ErrorInfo("planner_unavailable", "no planner is set up here"), {})
-        with _alive():
+        async with beating():
             state = _state(body, self._tools)
             advice = await self._ask(state, AskPlanner(state.plan.by_key[body["step"]], body["purpose"]))
         return payloads.advice_body(advice, _declared_for(advice, self._tools))
@@ -181,60 +179,6 @@ class Hands:
 def _absent(error: ErrorInfo) -> dict[str, Any]:
     """This worker cannot make the call; another one may. Nothing was called."""
     return {"is": "absent", "error": msgspec.to_builtins(error)}
-
-
-async def _still_ours() -> None:
-    """Ask Temporal, if this worker may have slept between taking the call and now. Raises ``ApplicationError``.
-
-    Its clock and Temporal's may differ, so they only say when to ask.
-    """
-    info = activity.info()
-    limit_s = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else 0.0
-    if not limit_s or abs(time.time() - info.started_time.timestamp()) < limit_s / 2:
-        return
-    try:
-        await activity.client().get_async_activity_handle(task_token=info.task_token).heartbeat()
-    except (RPCError, AsyncActivityCancelledError) as error:
-        raise ApplicationError(
-            f"the worker took the call and slept; it is not its own any more: {error}"[:1000],
-            type=payloads.NOT_CALLED,
-            non_retryable=True,
-        ) from error
-
-
-def _clock_s() -> float:
-    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
-
-
-@contextmanager
-def _alive() -> Iterator[Callable[[], None]]:
-    """Send heartbeats meanwhile; what is given out raises ``LeaseLost`` if they have not come through for too long."""
-    info = activity.info()
-    limit_s = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else 0.0
-    loop = asyncio.get_running_loop()
-    last_s = _clock_s()
-    timer: asyncio.TimerHandle | None = None
-
-    def beat() -> None:
-        nonlocal last_s, timer
-        now_s = _clock_s()
-        if now_s - last_s < limit_s:  # else Temporal has given this activity up: it must not look alive to itself
-            last_s = now_s
-            activity.heartbeat()
-        timer = loop.call_later(limit_s / 4, beat)
-
-    def permit() -> None:
-        silent_s = _clock_s() - last_s
-        if activity.is_cancelled() or (limit_s and silent_s >= limit_s):
-            raise LeaseLost(f"the worker was silent for {silent_s:.1f} s; it began nothing")
-
-    if limit_s:
-        timer = loop.call_later(limit_s / 4, beat)
-    try:
-        yield permit
-    finally:
-        if timer is not None:
-            timer.cancel()
 
 
 def _state(body: Mapping[str, Any], catalog: ToolCatalog) -> State:

@@ -1,8 +1,8 @@
 """How a workflow has things done: activities with one attempt, and what their ends tell for certain.
 
-*Not done* is said only where it is provable: a worker never began the call (the server handed it to nobody in time), or
-the worker itself says that it did not. Whatever else goes wrong (a worker that died or froze, a lost answer) leaves the
-call unknown.
+*Not done* is said only where it is provable: a worker never began the call (the server handed it to nobody in time),
+the worker itself says that it did not, or its last heartbeat said that a guard kept the call waiting. Whatever else
+goes wrong (a worker that died or froze, a lost answer) leaves the call unknown.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _TURN_S: Final = 86_400.0
 #: The waits for a worker that has the tool.
 _ABSENT_FIRST_S: Final = 1.0
 _ABSENT_MOST_S: Final = 60.0
+#: How long the saga waits until what a person said is remembered for identical calls.
+_LEARN_S: Final = 60.0
 #: How long hooks and models may take.
 _ALERT_S: Final = 600.0
 _ASK_S: Final = 3600.0
@@ -93,6 +95,9 @@ def what_came(error: ActivityError, *, probing: bool) -> Outcome | ErrorInfo:
 
 def _what_came(cause: BaseException | None) -> Outcome | ErrorInfo:
     if isinstance(cause, ActivityTimeout):
+        if payloads.WAITS in cause.last_heartbeat_details:
+            info = ErrorInfo("worker_lost", "its worker is lost; the call had waited for a guard", retryable=True)
+            return NotDone(info, retryable=True, counted=False)
         if cause.type == TimeoutType.SCHEDULE_TO_START:
             info = ErrorInfo("no_worker", "no worker began the call in time; nothing was called", retryable=True)
             return NotDone(info, retryable=True, counted=False)
@@ -108,6 +113,19 @@ def _what_came(cause: BaseException | None) -> Outcome | ErrorInfo:
         return Unknown(ErrorInfo("worker_failed", f"{cause.type}: {cause.message}"[:1000]))
     said = "its worker was stopped" if cause is None else f"{type(cause).__name__}: {cause}"
     return Unknown(ErrorInfo("worker_stopped", f"it is not known what came of the call: {said}"[:1000]))
+
+
+async def perform_lesson(body: dict[str, Any]) -> None:
+    """Have a worker remember what a person said of a call. That it cannot is logged: the claim stays without result."""
+    try:
+        await workflow.execute_activity(
+            payloads.LEARN,
+            body,
+            start_to_close_timeout=timedelta(seconds=_LEARN_S / 4),
+            schedule_to_close_timeout=timedelta(seconds=_LEARN_S),
+        )
+    except ActivityError as error:
+        workflow.logger.warning("what a person said of a call of %s is not remembered: %s", body["tool"], error.cause)
 
 
 async def perform_alert(question: dict[str, Any] | None, now_ms: int, lease_s: float) -> ErrorInfo | None:
@@ -129,7 +147,7 @@ async def perform_alert(question: dict[str, Any] | None, now_ms: int, lease_s: f
 
 
 async def perform_question(body: dict[str, Any], lease_s: float) -> dict[str, Any] | ErrorInfo:
-    """Have a model asked for steps; its answer as ``wire.advice_body`` makes it."""
+    """Have a model asked for steps; its answer as ``payloads.advice_body`` makes it."""
     try:
         said: dict[str, Any] = await workflow.execute_activity(
             payloads.ASK,

@@ -27,6 +27,9 @@ CALL: Final = "saga_call"
 ALERT: Final = "saga_alert"
 ASK: Final = "saga_ask"
 MEANS: Final = "saga_means"
+LEARN: Final = "saga_learn"
+#: What the heartbeat of a call says for as long as a guard keeps it waiting: nothing has been called.
+WAITS: Final = "waits"
 #: The type of an activity's failure that says: the call was never begun.
 NOT_CALLED: Final = "saga-not-called"
 #: The field of a workflow's memo: ``digest`` (of plan and input) and ``status``.

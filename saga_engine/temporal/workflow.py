@@ -42,11 +42,13 @@ from saga_engine.core.interpret import Advice, judge, judge_advice, judge_alert
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
 from saga_engine.core.state import State
 from saga_engine.errors import SagaError
+from saga_engine.ports.orders import Lesson, lesson_of
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activity_calls import (
     growing,
     perform_alert,
     perform_call,
+    perform_lesson,
     perform_question,
     refused,
     the_means,
@@ -64,7 +66,7 @@ Result = Outcome | Advice | ErrorInfo | None
 
 
 class SagaFlow:
-    """One saga, as ``body`` (a ``wire.Begin``) begins or continues it.
+    """One saga, as ``body`` (a ``payloads.Begin``) begins or continues it.
 
     The composition root makes a workflow of it; ``check`` makes the judges of params. All of it is there before the
     workflow begins to run: a message may come first.
@@ -78,6 +80,7 @@ class SagaFlow:
         self._values: dict[str, bytes] = {}
         self._messages: set[str] = set()
         self._fresh: list[r.AnyRecord] = []  # records whose effects have not been started yet
+        self._lessons: list[Lesson] = []
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._means: Means | None = None
@@ -112,6 +115,9 @@ class SagaFlow:
         outcomes, self._outcomes = self._outcomes, []
         for effect, result in outcomes:
             self._judge(effect, result)
+        while self._lessons:
+            await self._teach(self._lessons[0])
+            self._lessons.pop(0)
         state = self._here()
         if self._means is None and (
             state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
@@ -162,6 +168,9 @@ class SagaFlow:
             evolve(state, record)
             self._records.append(encode(record, self._values))
             self._messages.add(getattr(record, "message", ""))
+            lesson = lesson_of(state, record)
+            if lesson is not None:
+                self._lessons.append(lesson)
         self._fresh.extend(records)
 
     def _judge(self, effect: AnyEffect, result: Result) -> None:
@@ -248,6 +257,13 @@ class SagaFlow:
         if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubtful:
             return False
         return state.failing is not None and state.plan.steps[effect.step].remedies is None
+
+    async def _teach(self, lesson: Lesson) -> None:
+        """Have a worker remember what a person said has happened. In a task of its own: a cancel is for us."""
+        if workflow.patched("lessons"):
+            body = {**lesson._asdict(), "call": payloads.call_fields(lesson.call)}
+            taught = asyncio.create_task(perform_lesson(body))
+            await workflow.wait_condition(taught.done)
 
     async def _learn_means(self) -> None:
         """Ask a worker what people and planners can do. In a task of its own: a cancel is for us."""

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
+from saga_engine import ToolContext, tool
 from saga_engine.core.effects import NotDone, Unknown
-from saga_engine.temporal import activities
+from saga_engine.errors import LeaseLost
+from saga_engine.temporal import payloads, pulse
 from saga_engine.temporal.activity_calls import what_came
 from saga_engine.testing.faults import VARIABLE, Faults
 from saga_engine.testing.ledger import OutsideLedger
@@ -26,6 +29,7 @@ from tests.kill.polling import eventually
 from tests.kill.world import ENDS, PLANS, TOOLS, World, step
 from tests.servers import GIVE_UP_S
 from tests.temporal.conftest import Place
+from tests.temporal.victim import leave
 
 #: How long a killed worker's calls are left to it. A living one must never be silent for so long, on a busy machine either.
 LEASE_S = 5.0
@@ -247,22 +251,91 @@ async def test_a_worker_frozen_before_it_began_begins_nothing(scene: Scene, plac
     assert scene.ledger.lines() == before
 
 
+async def test_a_call_that_only_waited_when_its_worker_died_is_not_in_doubt(scene: Scene, place: Place) -> None:
+    """Nobody is asked about it, and it is made once by the next worker; the call that it waited for is in doubt."""
+
+    @tool(undo="leave", resource="room:{room}", timeout_s=600)
+    async def hold(room: str, ctx: ToolContext) -> dict:
+        scene.ledger.sent(ctx, "hold", {"room": room})
+        return {}
+
+    tools = [hold, leave]
+    plan = {"steps": [{"step_id": 1, "tool": "hold", "params": {"room": "blue"}}]}
+    async with place.client(tools, lease_s=LEASE_S) as coordinator:
+        async with scene.victim(place, "rooms"):
+            holder = (await coordinator.submit(plan, saga_id=place.saga_id("holder"))).saga_id
+            await eventually(lambda: bool(scene.ledger.lines(holder)), "the first call to begin")
+            waiter = (await coordinator.submit(plan, saga_id=place.saga_id("waiter"))).saga_id
+
+            async def told() -> bool:
+                found = await coordinator.sagas.client.get_workflow_handle(waiter).describe()
+                return any(each.heartbeat_details.payloads for each in found.raw_description.pending_activities)
+
+            await eventually(told, "the worker to say that the second call waits")
+        async with place.worker(tools, lease_s=LEASE_S):
+            asked, outcome = await coordinator.wait(holder), await coordinator.wait(waiter)
+        kinds = [record["k"] for record in await coordinator.history(waiter)]
+        await place.replayed(coordinator, waiter)
+    assert asked.body["questions"][0]["kind"] == "in-doubt"
+    assert outcome.completed
+    assert not {"StepInDoubt", "StepEscalated"} & set(kinds)
+    assert len(scene.ledger.lines(waiter, what="sent")) == 1
+
+
+async def test_a_call_begins_only_when_temporal_knows() -> None:
+    """A call that waited for a guard is made once the mark is taken back, and not at all if that is not acknowledged."""
+    said: list[Any] = []
+
+    class Handle:
+        async def heartbeat(self, *details: Any, rpc_timeout: timedelta | None = None) -> None:
+            said.append(details)
+            if lost and not details:
+                raise RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
+
+    class Client:
+        def get_async_activity_handle(self, *, task_token: bytes) -> Handle:
+            return Handle()
+
+    async def waited() -> None:
+        async with pulse.beating() as beats:
+            call: Any = None
+            assert beats.waits(call, False) is None
+            assert beats.waits(call, True) is None
+            assert beats.waits(call, True) is None
+            await asyncio.sleep(0)
+            begun = beats.waits(call, False)
+            assert begun is not None
+            await begun
+            assert beats.waits(call, False) is None
+            said.append("called")
+
+    environment = ActivityEnvironment(client=Client())  # type: ignore[arg-type]
+    environment.info = dataclasses.replace(environment.info, heartbeat_timeout=timedelta(seconds=15))
+    lost = False
+    await environment.run(waited)
+    assert said == [(payloads.WAITS,), (), "called"]
+    lost, said[:] = True, []
+    with pytest.raises(LeaseLost):
+        await environment.run(waited)
+    assert said == [(payloads.WAITS,), ()]
+
+
 async def test_a_worker_that_slept_may_begin_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The permission to begin a call ends when heartbeats have not come through for as long as Temporal waits for them."""
     now = [100.0]
-    monkeypatch.setattr(activities.time, "clock_gettime", lambda _: now[0])
+    monkeypatch.setattr(pulse.time, "clock_gettime", lambda _: now[0])
     environment = ActivityEnvironment()
     environment.info = dataclasses.replace(environment.info, heartbeat_timeout=timedelta(seconds=15))
 
     async def asked() -> list[str]:
         said = []
-        with activities._alive() as permit:
+        async with pulse.beating() as beats:
             for silent_s in (14.0, 15.0):
                 now[0] = 100.0 + silent_s
                 try:
-                    permit()
+                    beats.permit()
                     said.append("may")
-                except activities.LeaseLost:
+                except LeaseLost:
                     said.append("may not")
         return said
 
@@ -270,7 +343,7 @@ async def test_a_worker_that_slept_may_begin_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_what_a_lost_activity_tells() -> None:
-    """'Not done' is said only where it is certain: the server gave the call to nobody, or the worker says it began nothing."""
+    """'Not done' is said only where it is certain: nobody had the call, it waited for a guard, or its worker says so."""
     from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, RetryState, TimeoutType
     from temporalio.exceptions import TimeoutError as ActivityTimeout
 
@@ -287,10 +360,15 @@ def test_what_a_lost_activity_tells() -> None:
         error.__cause__ = cause
         return what_came(error, probing=probing)
 
-    def timeout(kind: TimeoutType) -> BaseException:
-        return ActivityTimeout("late", type=kind, last_heartbeat_details=[])
+    def timeout(kind: TimeoutType, *said: str) -> BaseException:
+        return ActivityTimeout("late", type=kind, last_heartbeat_details=said)
 
-    for certain in (timeout(TimeoutType.SCHEDULE_TO_START), ApplicationError("slept", type="saga-not-called")):
+    for certain in (
+        timeout(TimeoutType.SCHEDULE_TO_START),
+        timeout(TimeoutType.HEARTBEAT, payloads.WAITS),
+        timeout(TimeoutType.START_TO_CLOSE, payloads.WAITS),
+        ApplicationError("slept", type="saga-not-called"),
+    ):
         outcome = end(certain)
         assert isinstance(outcome, NotDone)
         assert not outcome.counted

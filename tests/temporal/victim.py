@@ -11,6 +11,7 @@ from pathlib import Path
 
 from temporalio import activity
 
+from saga_engine import ToolContext, tool
 from saga_engine.api.temporal import serve
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.testing.faults import Faults
@@ -30,6 +31,18 @@ class FaultyRegistry(ToolRegistry):
             return super().spec(name)
 
 
+@tool(undo="leave", resource="room:{room}", timeout_s=600)
+async def hold(room: str, ctx: ToolContext) -> dict:
+    """Holds a room until its process dies. No key and no probe: of a call in doubt only a person can tell."""
+    World.ledger.sent(ctx, "hold", {"room": room})
+    await asyncio.Event().wait()
+    return {}
+
+
+@tool
+async def leave() -> None: ...
+
+
 async def main(told: dict) -> None:
     World.ledger = OutsideLedger(told["ledger"])
     World.faults = Faults.from_environment()
@@ -38,7 +51,7 @@ async def main(told: dict) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     await serve(
         told["url"],
-        FaultyRegistry(TOOLS[told["variant"]]),
+        FaultyRegistry([hold, leave] if told["variant"] == "rooms" else TOOLS[told["variant"]]),
         task_queue=told["queue"],
         lease_s=told["lease_s"],
         cached=0,
