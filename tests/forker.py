@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,9 +57,15 @@ class Forker:
             )
 
     def run(
-        self, args: tuple[str, ...], cwd: Path, env: Mapping[str, str], stdin: str | None, timeout_s: float
+        self,
+        args: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: str | None = None,
+        timeout_s: float = 120,
+        on_pid: Callable[[int], None] = lambda _: None,
     ) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr."""
+        """Exit code, stdout and stderr; ``on_pid`` is told who it is as soon as it is there."""
         request = json.dumps({"args": args, "cwd": str(cwd), "env": dict(env)})
         with _file(request) as asked, _file(stdin or "") as given, _file("") as out, _file("") as err:
             mine, its = socket.socketpair()
@@ -70,6 +76,7 @@ class Forker:
                     )
                 mine.settimeout(timeout_s)
                 pid = _answer(mine)
+                on_pid(pid)
                 try:
                     status = _answer(mine)
                 except TimeoutError:
@@ -86,7 +93,7 @@ def run_python(
     *args: str, cwd: Path, env: Mapping[str, str], stdin: str | None = None, timeout_s: float = 120
 ) -> tuple[int, str, str]:
     """Run Python with these arguments, ``-m module`` or a file first: its exit code, stdout and stderr."""
-    forker = _forker()
+    forker = the_forker()
     if _read_at_start(env) == forker.read_at_start:
         return forker.run(args, cwd, env, stdin, timeout_s)
     done = subprocess.run(
@@ -104,7 +111,7 @@ def run_python(
 
 
 @functools.cache
-def _forker() -> Forker:
+def the_forker() -> Forker:
     """One for all tests of this process; it ends with it."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("SAGA_")}
     return Forker({**env, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"})

@@ -11,16 +11,17 @@ import itertools
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import pytest
 
 from saga_engine.testing.faulty_http import Act, MisbehavingServer, Received, done, refused
+from tests.forker import the_forker
 from tests.kill.processes import ROOT
-from tests.servers import EmbeddedFolder
+from tests.servers import GIVE_UP_S, EmbeddedFolder
 
 #: Requests of the plan that change something: two bookings, the one that fails, two undos.
 REQUESTS = 5
@@ -95,7 +96,7 @@ class World:
         }
         self.server = MisbehavingServer(honours_keys=variant == "keyed", key_of=_key_of)
         self.point = Point()
-        self._pid = 0
+        self._pid: Future[int] = Future()
         self._requests = 0
 
     async def killed_and_resumed(self, point: Point) -> tuple[bool, dict[str, Any] | None]:
@@ -118,27 +119,19 @@ class World:
             return True, told
 
     async def _run(self, **more: str) -> tuple[int, dict[str, Any] | None]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.kill.http_child", json.dumps(self.case | more)),
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        self._pid = process.pid
-        try:
-            out, _ = await process.communicate()
-        except asyncio.CancelledError:
-            process.kill()
-            await process.wait()
-            raise
-        assert process.returncode in (0, -signal.SIGKILL)
-        return process.returncode or 0, json.loads(out) if out else None
+        pid = self._pid = Future()
+        command = ("-m", "tests.kill.http_child", json.dumps(self.case | more))
+        run = the_forker().run
+        status, out, err = await asyncio.to_thread(run, command, ROOT, os.environ, on_pid=pid.set_result)
+        assert status in (0, -signal.SIGKILL), err
+        return status, json.loads(out) if out else None
 
     def _die(self, request: Received, when: str) -> None:
         if request.method != "POST":
             return
         self._requests += when == "before"
         if self._requests == self.point.request and when == self.point.when:
-            os.kill(self._pid, signal.SIGKILL)
+            os.kill(self._pid.result(GIVE_UP_S), signal.SIGKILL)
             if when == "before":
                 raise ConnectionResetError
 

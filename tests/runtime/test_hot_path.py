@@ -80,6 +80,10 @@ class CountingGuards:
         return counted
 
 
+#: Tasks that set timers as time passes, and no more of them for more calls: a slow machine gives them the time.
+BY_THE_CLOCK = frozenset({"saga-lease", "saga-audit"})
+
+
 class Effort:
     """What the event loop is asked for: tasks and timers, by whose they are."""
 
@@ -95,7 +99,8 @@ class Effort:
             return task
 
         def counted_timer(*args: Any, **options: Any) -> asyncio.TimerHandle:
-            self.timers += 1
+            task = asyncio.current_task(loop)
+            self.timers += task is None or task.get_name() not in BY_THE_CLOCK
             return call_at(*args, **options)
 
         loop.set_task_factory(counted_task)
@@ -339,8 +344,8 @@ def test_the_cost_of_a_step_does_not_grow_with_the_saga(wide: bool) -> None:
     assert work_per_step(2000, wide=wide) < 1.2 * work_per_step(200, wide=wide)
 
 
-async def test_ten_thousand_steps_in_one_saga() -> None:
+async def test_ten_thousand_steps_in_one_saga(tmp_path) -> None:
     """The largest plan there may be runs through."""
-    async with Coordinator.open("memory://", [forth, back]) as coordinator:
+    async with Coordinator.open(f"embedded://{tmp_path}", [forth, back]) as coordinator:
         outcome = await coordinator.run(chain(*["forth"] * 10_000))
     assert outcome.completed

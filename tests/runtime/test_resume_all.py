@@ -4,6 +4,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import SagaError, StoreUnavailable
+from tests.servers import GIVE_UP_S
 
 
 @tool(undo="unmake")
@@ -23,7 +24,7 @@ def plan(number: int) -> dict:
 async def test_all_are_resumed_some_hundreds_at_a_time(monkeypatch) -> None:
     """No list of all is asked for; one whose journal cannot be read has its error in its place."""
     ids = [f"s{number:04}" for number in range(700)]
-    async with Coordinator.open("memory://", [make, unmake]) as coordinator:
+    async with Coordinator.open("memory://", [make, unmake], patience_s=GIVE_UP_S) as coordinator:
         for number, saga_id in enumerate(ids):
             await coordinator.submit(plan(number), saga_id=saga_id, detach=True)
         store = coordinator.store
