@@ -12,7 +12,7 @@ import pytest
 from saga_engine import Coordinator, RetryPolicy, Sensitive, ToolError, ToolRegistry, tool
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace_file import read as read_trace
-from saga_engine.errors import PlannerFailed, SettingInvalid, ToolInvalid
+from saga_engine.errors import Interrupted, PlannerFailed, SessionDiverged, SettingInvalid, ToolInvalid
 from saga_engine.sources.http.declaration import http_tools
 
 CARD = "4111-1111-1111-1111"
@@ -280,3 +280,22 @@ async def test_a_model_is_told_nothing_sensitive(on_failure: str) -> None:
 @tool(retry=RetryPolicy(max_attempts=1))
 async def deny(why: str) -> dict:
     raise ToolError(f"not undone: {why}", error_code="refused", retryable=False)
+
+
+@pytest.mark.parametrize("policy", ["strict", "rollback"])
+async def test_a_session_that_went_another_way_says_so_without_the_values(policy: Any) -> None:
+    """Law: what an agent does otherwise than before is told and journalled without the values of sensitive params."""
+    other = "5500-0000-0000-0004"
+    async with Coordinator.open(f"memory://sensitive-diverged-{policy}", TOOLS) as coordinator:
+        with pytest.raises(Interrupted):
+            async with coordinator.session("s1") as session:
+                await session.call("pay", card=CARD, pin=PIN, amount=1)
+                raise Interrupted("the process ends")
+    async with Coordinator.open(f"memory://sensitive-diverged-{policy}", TOOLS) as coordinator:
+        with pytest.raises(SessionDiverged) as refused:
+            async with coordinator.session("s1", on_divergence=policy) as session:
+                await session.call("pay", card=other, pin=PIN, amount=1)
+        told = hidden([str(refused.value), refused.value.context, await coordinator.history("s1")])
+    assert other not in told
+    assert "they differ in what is not shown" in told
+    assert "[redacted]" in str(refused.value)

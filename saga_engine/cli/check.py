@@ -89,6 +89,20 @@ def tell_problems(
         note("hint: no tools were given, so only the structure was checked; --tools checks names and params too")
 
 
+def load_told(plan: str, registry: ToolRegistry | None) -> Plan:
+    """A plan from a file or from stdin for commands that run nothing; says what is most likely not meant.
+
+    Raises ``PlanInvalid`` with all problems.
+    """
+    from saga_engine.cli.options import plan_source
+    from saga_engine.plan.lookalikes import lookalikes
+    from saga_engine.plan.salvage import load_checked
+
+    loaded = load_checked(plan_source(plan), registry)
+    tell_warnings(lookalikes(loaded))
+    return loaded
+
+
 def tell_warnings(warnings: Sequence[Problem]) -> None:
     """Say what is most likely not meant as it is written."""
     from saga_engine.cli.output import note, paint, shown

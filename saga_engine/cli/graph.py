@@ -74,11 +74,10 @@ def _is_plan(subject: str) -> bool:
 
 
 def _plan(subject: str) -> tuple[CompiledPlan, None]:
-    from saga_engine.cli.options import plan_source
+    from saga_engine.cli.check import load_told
     from saga_engine.plan.compiler import compile_plan
-    from saga_engine.plan.model import load_plan
 
-    return compile_plan(load_plan(plan_source(subject)), None), None
+    return compile_plan(load_told(subject, None), None), None
 
 
 def _saga(saga_id: str, store: str | None) -> tuple[CompiledPlan, dict[str, str]]:

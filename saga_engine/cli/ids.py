@@ -23,7 +23,7 @@ def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
     Raises ``SagaNotFound`` with the ids if there are several.
     """
     typed = options.get("saga_id")
-    if not isinstance(typed, str) or error.context.get("saga_id") != typed or len(typed) < _LEAST_CHARS:
+    if not isinstance(typed, str) or error.context.get("saga_id") != typed:
         return None
     from saga_engine.cli.output import note, shown
     from saga_engine.cli.read_only import no_store
@@ -31,7 +31,10 @@ def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
 
     settings = load({"store": options.get("store"), "engine": options.get("engine")})
     if settings.engine or no_store(settings) is not None:
-        return None
+        return None  # Temporal's list is not kept up to date at once, so nothing may be chosen by it
+    if len(typed) < _LEAST_CHARS:
+        hint = f"{error.hint}; a prefix of an id needs {_LEAST_CHARS} or more characters"
+        raise type(error)(error.message, hint=hint, **error.context)
     found = [each for each in asyncio.run(_ids(settings, settings.patience_s)) if each.startswith(typed)]
     if not found:
         return None

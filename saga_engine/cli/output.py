@@ -167,6 +167,12 @@ def fits(
     return _whole([max(column) for column in longest]) <= room
 
 
+def line_fits(text: str, stream: TextIO | None = None) -> bool:
+    """Whether a line is no wider than the terminal; in a pipe every line fits."""
+    room = _room(sys.stdout if stream is None else stream)
+    return room is None or _width(text) <= room
+
+
 def _whole(widths: Sequence[int]) -> int:
     """How wide a table with such columns is."""
     return sum(widths) + 2 * (len(widths) - 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.cli import times
 from saga_engine.cli.hints import options_line
-from saga_engine.cli.output import fits, paint, shown, table
+from saga_engine.cli.output import fits, line_fits, paint, shown, table
 from saga_engine.cli.render_calls import call_lines, calls_of, waiting_lines
 from saga_engine.hooks.messages import answer_line, asks
 
@@ -55,8 +55,12 @@ def _header(body: Mapping[str, Any]) -> list[str]:
     if body["goal"]:
         lines.append(f"goal: {shown(body['goal'], 300)}")
     took = times.between(body["started_ms"], body["ended_ms"])
-    ended = f", ended {times.local(body['ended_ms'])} ({took})" if body["ended_ms"] else ""
-    lines.append(f"started {times.local(body['started_ms'])}{ended}; {_standing(body)}")
+    when = [f"started {times.local(body['started_ms'])}"]
+    if body["ended_ms"]:
+        when.append(f"ended {times.local(body['ended_ms'])} ({took})")
+    whole = f"{', '.join(when)}; {_standing(body)}"
+    # A narrow terminal would break the line within a time.
+    lines += [whole] if line_fits(whole) else [*when, _standing(body)]
     error = body["error"]
     if error:
         about = f" (step {shown(error['step_id'])})" if "step_id" in error else ""

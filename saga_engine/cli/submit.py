@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,10 @@ from saga_engine.cli.temporal import EngineOption, TaskQueueOption, settings_the
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.cli.drive import Driven
+    from saga_engine.plan.model import Plan
     from saga_engine.runtime.result import Outcome
+    from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
 
 
 def submit(
@@ -49,12 +52,8 @@ def submit(
       saga submit - --tools tools.py --json < trip.json
     """
     from saga_engine.cli.check import tell_warnings
-    from saga_engine.cli.drive import drive, driven, finish, stands
-    from saga_engine.cli.hints import resume_line
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for
-    from saga_engine.cli.output import note
-    from saga_engine.errors import Interrupted, PlanInvalid
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
     from saga_engine.runtime.ids import check_saga_id, new_saga_id
@@ -69,17 +68,35 @@ def submit(
     tell_warnings(lookalikes(loaded))
     if settings.engine:
         return submit_there(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
+    return _submit_here(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
 
+
+def _submit_here(
+    settings: Settings,
+    registry: ToolRegistry,
+    plan: Plan,
+    saga_id: str,
+    given: dict[str, Any],
+    *,
+    detach: bool,
+    full: bool,
+    as_json: bool,
+) -> int:
+    """Journal the plan in the store and drive it, unless it is left to the workers; returns the exit code."""
+    from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.hints import resume_line
+    from saga_engine.cli.output import note
     from saga_engine.cli.progress import Progress
+    from saga_engine.errors import Interrupted, PlanInvalid
 
     async def submitted(coordinator: Coordinator) -> Outcome:
-        handle = await coordinator.submit(loaded, saga_id=chosen, input=values or None, detach=detach)
+        handle = await coordinator.submit(plan, saga_id=saga_id, input=given or None, detach=detach)
         return await handle.wait()
 
     async def work(coordinator: Coordinator) -> Driven:
-        return await driven(coordinator, chosen, submitted(coordinator), full=full)
+        return await driven(coordinator, saga_id, submitted(coordinator), full=full)
 
-    progress = Progress.of_plan(chosen, loaded)
+    progress = Progress.of_plan(saga_id, plan)
     try:
         found = drive(settings, registry, work, progress)
     except Interrupted as error:
@@ -90,5 +107,5 @@ def submit(
         raise
     code = finish(found, settings, as_json=as_json, code=0 if detach else None, full=full)
     if detach and not found.outcome.ended:
-        note(f"hint: it is queued for `saga worker`; to drive it here: {resume_line(chosen, settings)}")
+        note(f"hint: it is queued for `saga worker`; to drive it here: {resume_line(saga_id, settings)}")
     return code

@@ -89,15 +89,13 @@ def _switched_off(registry: ToolRegistry) -> Mapping[str, str]:
 
 def _options(registry: ToolRegistry, name: str) -> dict[str, dict[str, Any]]:
     """Each option with its value and where it comes from."""
-    import inspect
-
     from saga_engine.tools.decorator import Tool
 
     tool, spec = registry.get(name), registry.spec(name)
     if tool is None or spec is None:
         return {}
     declared = tool.options()
-    defaults = {each.name: each.default for each in inspect.signature(Tool.__init__).parameters.values()}
+    defaults = Tool(_undeclared, declared=False).options()
     sources = _sources(registry, name)
     found: dict[str, dict[str, Any]] = {}
     for option in _OPTIONS:
@@ -106,6 +104,10 @@ def _options(registry: ToolRegistry, name: str) -> dict[str, dict[str, Any]]:
         source = "default" if declared[option] == defaults[option] else "declaration"
         found[option] = {"value": _plain(value), "from": sources.get(option, source)}
     return found
+
+
+def _undeclared() -> None:
+    """A function of which nothing is declared."""
 
 
 def _plain(value: Any) -> Any:

@@ -298,15 +298,15 @@ def replay(
       saga trace replay trip-42.jsonl --plan better.json --tools tools.py
     """
     from saga_engine.analysis.trace_file import read
-    from saga_engine.cli.options import plan_source, registry_for, settings_for
+    from saga_engine.cli.check import load_told
+    from saga_engine.cli.options import registry_for, settings_for
     from saga_engine.cli.output import document
-    from saga_engine.plan.model import load_plan
 
     if step and (as_json or file == "-" or not sys.stdin.isatty()):
         raise typer.BadParameter("it waits for Enter: stdin must be a terminal, without --json", param_hint="--step")
     settings = settings_for(None, tools)
     registry = registry_for(settings) if settings.names_tools else None
-    changed_plan = None if plan is None else load_plan(plan_source(plan))
+    changed_plan = None if plan is None else load_told(plan, registry)
     told: list[dict[str, Any]] = []
     diverged = False
     with _lines(file) as lines:

@@ -36,7 +36,7 @@ class LogHook:
         """Log it."""
         answers = ""
         if question.options:
-            line = answer_line(question.saga_id, question.step_id, question.direction, "ANSWER")
+            line = answer_line(question.saga_id, str(question.step_id), question.direction, "ANSWER")
             answers = f" Answer with: {line} (ANSWER: {', '.join(question.options)})"
         LOGGER.log(
             self.level,

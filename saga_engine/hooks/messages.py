@@ -60,7 +60,7 @@ def _word(text: str) -> str:
 def subject(question: Question) -> str:
     """What the question is about: ``step 2 (book_hotel)``."""
     about = "the undo of step" if question.direction == "compensate" else "step"
-    return f"{about} {quoted(question.step_id, 64)} ({quoted(question.tool, 64)})"
+    return f"{about} {quoted(str(question.step_id), 64)} ({quoted(question.tool, 64)})"
 
 
 def title(question: Question) -> str:
@@ -97,7 +97,7 @@ def _lines(question: Question) -> Iterator[str]:
     if question.options:
         yield "Answer with one of:"
         for option in question.options:
-            yield "    " + answer_line(question.saga_id, question.step_id, question.direction, option)
+            yield "    " + answer_line(question.saga_id, str(question.step_id), question.direction, option)
         yield f"More: saga show {_word(question.saga_id)}"
     yield f"Question {quoted(question.question_id, 128)}"
 

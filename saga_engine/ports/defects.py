@@ -9,8 +9,11 @@ from saga_engine.core.effects import ErrorInfo
 _log = logging.getLogger("saga_engine.tools")
 
 
-def log_defect(error: ErrorInfo, *, tool: str, saga_id: str, step: str, direction: str, attempt: int) -> None:
-    """Log an error that has a traceback; any other one was reported or foreseen, and the journal has it."""
+def log_defect(error: ErrorInfo, *, tool: str, saga_id: str, step: int | str, direction: str, attempt: int) -> None:
+    """Log an error that has a traceback; any other one was reported or foreseen, and the journal has it.
+
+    ``step``: its id as the plan has it.
+    """
     if error.traceback is None:
         return
     _log.warning(

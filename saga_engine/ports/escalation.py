@@ -22,7 +22,7 @@ class Question:
 
     saga_id: str
     question_id: str
-    step_id: str
+    step_id: int | str
     step_name: str
     tool: str
     direction: Direction

@@ -134,7 +134,7 @@ def question_of(state: State, effect: Alert) -> Question | None:
     question = Question(
         saga_id=state.saga_id,
         question_id=name,
-        step_id=compiled.key,
+        step_id=compiled.step_id,
         step_name=compiled.name,
         tool=asked_tool(state, told.step, direction),
         direction=direction,

@@ -18,7 +18,7 @@ def tell_defect(state: State, effect: CallTool | Probe, outcome: Outcome) -> Non
         outcome.error if mask is None else mask.error(outcome.error),
         tool=asked_tool(state, effect.step, effect.direction),
         saga_id=state.saga_id,
-        step=state.plan.steps[effect.step].key,
+        step=state.plan.steps[effect.step].step_id,
         direction="probe" if isinstance(effect, Probe) else effect.direction,
         attempt=effect.attempt,
     )

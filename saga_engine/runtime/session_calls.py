@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import ErrorInfo
+from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
 from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, ToolMissing
@@ -124,16 +125,32 @@ def name_of(tool: Any) -> str:
 
 
 def difference(state: State, key: str, record: r.CallAdded) -> str | None:
-    """How the agent's call differs from the recorded one at the same position, in words."""
+    """How the agent's call differs from the recorded one at the same position; sensitive values are masked."""
     step = state.plan.steps[state.plan.by_key[key]]
+    mask = _mask(state, record)
     if step.tool != record.tool:
         return f"it called {step.tool} before, and now {record.tool}"
     if digest(step.params.raw) != digest(record.params):
-        return f"the params of {step.tool} were {cut(step.params.raw, 200)}, and now {cut(record.params, 200)}"
+        before, now = (mask.params(params, *tools_of_step(step)) for params in (step.params.raw, record.params))
+        where = "" if before != now else ": they differ in what is not shown"
+        return f"the params of {step.tool} were {cut(before, 200)}, and now {cut(now, 200)}{where}"
     undo = step.rollback.tool if step.rollback is not None else None
     if undo != record.undo:
         return f"{step.tool} was to be undone by {undo}, and now by {record.undo}"
     given = step.rollback.params.raw if step.rollback and isinstance(step.rollback.params, OwnOutput) else None
     if digest(given) != digest(record.undo_params):
-        return f"{undo} was to be called with {cut(given, 200)}, and now with {cut(record.undo_params, 200)}"
+        before, now = (mask.params(params, *tools_of_step(step)) for params in (given, record.undo_params))
+        where = "" if before != now else ": they differ in what is not shown"
+        return f"{undo} was to be called with {cut(before, 200)}, and now with {cut(now, 200)}{where}"
     return None
+
+
+def _mask(state: State, record: r.CallAdded) -> Mask:
+    """What is sensitive in the saga and in a call that is not recorded."""
+    mask = mask_of(state) or Mask({})
+    mask.mark(record.sensitive or {})
+    names = mask.names(record.tool, record.undo or "")
+    for params in (record.params, record.undo_params or {}):
+        for name in names & params.keys():
+            mask.learn(params[name])
+    return mask

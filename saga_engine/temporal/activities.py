@@ -108,7 +108,7 @@ class Hands:
                 mask.error(outcome.error),
                 tool=order.tool,
                 saga_id=call.saga_id,
-                step=str(call.step_id),
+                step=order.step_id,
                 direction=call.direction,
                 attempt=call.attempt,
             )

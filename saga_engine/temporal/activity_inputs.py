@@ -62,6 +62,7 @@ class Orders:
             max_age_s=serving.max_age_s if isinstance(serving, CompiledFallback) else 0.0,
             nonce=found.nonce,
             secrets=list(found.names),
+            step_id=state.plan.steps[effect.step].step_id,
         )
         within = None
         if call.deadline_ms is not None and effect.direction == FORWARD and not probing:

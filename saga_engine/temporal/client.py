@@ -328,7 +328,7 @@ class TemporalSagas:
         if error.status is RPCStatusCode.NOT_FOUND:
             return SagaNotFound(
                 f"there is no saga {saga_id} in namespace {self.client.namespace}",
-                hint="a closed workflow is kept for the namespace's retention period",
+                hint="write the whole id; the namespace keeps a closed workflow for its retention period",
                 saga_id=saga_id,
             )
         return EngineUnavailable(

@@ -65,7 +65,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call to be made: ``way`` is ``call``, ``probe``, or ``cached`` (the last good result, ``max_age_s`` old).
 
     ``params`` may hold marks for secrets, made with ``nonce``, which occurs nowhere else in them. ``digest`` is that of
-    the declaration that the decision was made on.
+    the declaration that the decision was made on. ``step_id`` is the step's id as the plan has it, for the log.
     """
 
     way: str
@@ -76,6 +76,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     max_age_s: float = 0.0
     nonce: str = ""
     secrets: list[str] = []
+    step_id: int | str = ""
 
 
 def read_begin(body: Mapping[str, Any]) -> Begin:

@@ -6,15 +6,15 @@ import functools
 import inspect
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from saga_engine.errors import ToolInvalid
-from saga_engine.plan.tool_spec import BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic, ToolSpec
+from saga_engine.plan.tool_spec import BreakerPolicy, ToolSpec
 from saga_engine.plan.values import digest
 from saga_engine.tools.declaration import refuse, refuse_contradictions, signs
 from saga_engine.tools.docstrings import read_docstring
-from saga_engine.tools.error_rules import Sign
-from saga_engine.tools.limits import ResourceKey, template_fields
+from saga_engine.tools.limits import template_fields
+from saga_engine.tools.options import OPTIONS, PLAIN, FailedCheck, PlainOptions, ToolOptions, refuse_unknown
 from saga_engine.tools.schema_check import OutputCheck, SchemaCheck, compile_schema
 from saga_engine.tools.signature import KEY_PARAMETER, Signature, parameters, read_signature, shape
 
@@ -22,57 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 P = ParamSpec("P")
-#: Tells of a result whether it is an error: see :func:`tool`.
-FailedCheck = Callable[[Any], Any]
 R = TypeVar("R")
 
-_DEFAULT_RETRY = RetryPolicy(max_attempts=4, base_s=1.0, max_s=30.0, jitter=True)
 
-
-class Tool(Generic[P, R]):
+class Tool(PlainOptions, Generic[P, R]):
     """A function with its declaration. Calling it calls the function, so it can be tested like one.
 
     All options of :func:`tool` are attributes. ``signature`` and ``spec()`` are made at the first use, so that
     annotations may name types that are defined further down in the module.
     """
 
-    def __init__(
-        self,
-        function: Callable[P, R],
-        *,
-        name: str | None = None,
-        effect: Effect = "write",
-        keyed: bool | None = None,
-        key_ttl_s: float | None = None,
-        undo: str | Callable[..., Any] | None = None,
-        probe: str | Callable[..., Any] | None = None,
-        timeout_s: float = 30.0,
-        retry: RetryPolicy = _DEFAULT_RETRY,
-        resource: ResourceKey | None = None,
-        max_concurrency: int | None = None,
-        rate: str | None = None,
-        breaker: bool | BreakerPolicy = False,
-        dedupe_ttl_s: float | None = None,
-        last_good_s: float | None = None,
-        compensates: bool = False,
-        tolerates_absence: bool = False,
-        not_done: Iterable[Sign] | Sign = (),
-        unknown: Iterable[Sign] | Sign = (),
-        failed: FailedCheck | None = None,
-        on_doubt: OnDoubt = "ask",
-        late_s: float | None = None,
-        semantic: Semantic | None = None,
-        version: str = "",
-        input_schema: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = None,
-        sensitive: Iterable[str] = (),
-        tags: Iterable[str] = (),
-        description: str | None = None,
-        use_when: str = "",
-        not_when: str = "",
-        returns: str = "",
-        declared: bool = True,
-    ) -> None:
+    def __init__(self, function: Callable[P, R], *, declared: bool = True, **options: Unpack[ToolOptions]) -> None:
+        refuse_unknown(options)
+        super().__init__(**{name: value for name, value in options.items() if name in PLAIN})  # type: ignore[arg-type]
         self.name: str = ""
         if isinstance(function, Tool):
             raise ToolInvalid(f"{function.name!r} is a tool already", hint="decorate it once", tool=function.name)
@@ -81,45 +43,32 @@ class Tool(Generic[P, R]):
                 f"a {type(function).__name__} is no tool", hint="decorate a function or a callable object"
             )
         self.function = function
+        name = options.get("name")
         self.name = _name_of(function) if name is None else name
-        self.effect = effect
-        self.key_ttl_s = key_ttl_s
-        self.undo = undo
-        self.probe = probe
-        self.timeout_s = timeout_s
-        self.retry = retry
+        #: Whether somebody declared it; ``False`` for a plain function that a registry made a tool.
+        self.declared = declared
         # A list of the author's own could be changed behind our back.
+        resource = options.get("resource")
         self.resource = tuple(resource) if isinstance(resource, list) else resource
-        self.max_concurrency = max_concurrency
-        self.rate = rate
+        breaker = options.get("breaker", False)
         #: The policy of the circuit breaker; ``None``: the tool has none.
         self.breaker: BreakerPolicy | None = (
             BreakerPolicy() if breaker is True else None if breaker is False else breaker
         )
-        self.dedupe_ttl_s = dedupe_ttl_s
-        self.last_good_s = last_good_s
-        self.compensates = compensates
-        self.tolerates_absence = tolerates_absence
-        self.not_done = signs(not_done)
-        self.unknown = signs(unknown)
-        self.failed = failed
-        self.on_doubt = on_doubt
-        self.late_s = late_s
-        self.semantic = semantic
-        self.version = version
-        self.sensitive = (sensitive,) if isinstance(sensitive, str) else tuple(sensitive)
-        self.tags = (tags,) if isinstance(tags, str) else tuple(tags)
-        #: Whether somebody declared it; ``False`` for a plain function that a registry made a tool.
-        self.declared = declared
-        self._keyed = keyed
-        self._given_input = _copied_schema(input_schema, self.name, "input_schema")
-        self._given_output = _copied_schema(output_schema, self.name, "output_schema")
+        self.not_done = signs(options.get("not_done", ()))
+        self.unknown = signs(options.get("unknown", ()))
+        self.sensitive = _words(options.get("sensitive", ()))
+        self.tags = _words(options.get("tags", ()))
+        self._keyed = options.get("keyed")
+        self._given_input = _copied_schema(options.get("input_schema"), self.name, "input_schema")
+        self._given_output = _copied_schema(options.get("output_schema"), self.name, "output_schema")
         found = parameters(function, self.name)
         self._documented = read_docstring(_doc_of(function), found)
+        description = options.get("description")
         self.description = self._documented.description if description is None else _clean(description)
-        self.use_when = _clean(use_when)
-        self.not_when = _clean(not_when)
-        self.returns = _clean(returns) or self._documented.returns
+        self.use_when = _clean(options.get("use_when", ""))
+        self.not_when = _clean(options.get("not_when", ""))
+        self.returns = _clean(options.get("returns", "")) or self._documented.returns
         self._specs: dict[tuple[str | None, str | None], ToolSpec] = {}
         functools.update_wrapper(self, function, updated=())
         refuse_contradictions(self.name, function, self.options())
@@ -155,18 +104,13 @@ class Tool(Generic[P, R]):
 
     def options(self) -> dict[str, Any]:
         """Everything that was declared, as the arguments of :func:`tool`."""
-        names = (
-            "name effect key_ttl_s undo probe timeout_s retry resource max_concurrency rate dedupe_ttl_s last_good_s "
-            "compensates tolerates_absence not_done unknown failed on_doubt late_s semantic version sensitive tags "
-            "description "
-            "use_when not_when returns declared"
-        )
-        return {name: getattr(self, name) for name in names.split()} | {
+        changed = {
             "keyed": self._keyed,
             "breaker": False if self.breaker is None else self.breaker,
             "input_schema": self._given_input,
             "output_schema": self._given_output,
         }
+        return {name: changed[name] if name in changed else getattr(self, name) for name in (*OPTIONS, "declared")}
 
     @functools.cached_property
     def signature(self) -> Signature:
@@ -260,125 +204,20 @@ class Tool(Generic[P, R]):
         )
 
 
+__all__ = ["AnyTool", "FailedCheck", "Tool", "tool"]
+
 AnyTool = Tool[..., Any]
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+def tool(function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
 
 
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    effect: Effect = "write",
-    keyed: bool | None = None,
-    key_ttl_s: float | None = None,
-    undo: str | Callable[..., Any] | None = None,
-    probe: str | Callable[..., Any] | None = None,
-    timeout_s: float = 30.0,
-    retry: RetryPolicy = ...,
-    resource: ResourceKey | None = None,
-    max_concurrency: int | None = None,
-    rate: str | None = None,
-    breaker: bool | BreakerPolicy = False,
-    dedupe_ttl_s: float | None = None,
-    last_good_s: float | None = None,
-    compensates: bool = False,
-    tolerates_absence: bool = False,
-    not_done: Iterable[Sign] | Sign = (),
-    unknown: Iterable[Sign] | Sign = (),
-    failed: FailedCheck | None = None,
-    on_doubt: OnDoubt = "ask",
-    late_s: float | None = None,
-    semantic: Semantic | None = None,
-    version: str = "",
-    input_schema: dict[str, Any] | None = None,
-    output_schema: dict[str, Any] | None = None,
-    sensitive: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    description: str | None = None,
-    use_when: str = "",
-    not_when: str = "",
-    returns: str = "",
-) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
-@overload
-def tool(
-    function: Callable[P, R],
-    /,
-    *,
-    name: str | None = None,
-    effect: Effect = "write",
-    keyed: bool | None = None,
-    key_ttl_s: float | None = None,
-    undo: str | Callable[..., Any] | None = None,
-    probe: str | Callable[..., Any] | None = None,
-    timeout_s: float = 30.0,
-    retry: RetryPolicy = ...,
-    resource: ResourceKey | None = None,
-    max_concurrency: int | None = None,
-    rate: str | None = None,
-    breaker: bool | BreakerPolicy = False,
-    dedupe_ttl_s: float | None = None,
-    last_good_s: float | None = None,
-    compensates: bool = False,
-    tolerates_absence: bool = False,
-    not_done: Iterable[Sign] | Sign = (),
-    unknown: Iterable[Sign] | Sign = (),
-    failed: FailedCheck | None = None,
-    on_doubt: OnDoubt = "ask",
-    late_s: float | None = None,
-    semantic: Semantic | None = None,
-    version: str = "",
-    input_schema: dict[str, Any] | None = None,
-    output_schema: dict[str, Any] | None = None,
-    sensitive: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    description: str | None = None,
-    use_when: str = "",
-    not_when: str = "",
-    returns: str = "",
-) -> Tool[P, R]: ...
-
-
-def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    effect: Literal["read", "write"] = "write",
-    keyed: bool | None = None,
-    key_ttl_s: float | None = None,
-    undo: str | Callable[..., Any] | None = None,
-    probe: str | Callable[..., Any] | None = None,
-    timeout_s: float = 30.0,
-    retry: RetryPolicy = _DEFAULT_RETRY,
-    resource: ResourceKey | None = None,
-    max_concurrency: int | None = None,
-    rate: str | None = None,
-    breaker: bool | BreakerPolicy = False,
-    dedupe_ttl_s: float | None = None,
-    last_good_s: float | None = None,
-    compensates: bool = False,
-    tolerates_absence: bool = False,
-    not_done: Iterable[Sign] | Sign = (),
-    unknown: Iterable[Sign] | Sign = (),
-    failed: FailedCheck | None = None,
-    on_doubt: OnDoubt = "ask",
-    late_s: float | None = None,
-    semantic: Semantic | None = None,
-    version: str = "",
-    input_schema: dict[str, Any] | None = None,
-    output_schema: dict[str, Any] | None = None,
-    sensitive: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    description: str | None = None,
-    use_when: str = "",
-    not_when: str = "",
-    returns: str = "",
-) -> Any:
+def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a function a tool: ``@tool``, ``@tool(...)``, or ``tool(function, ...)``.
 
     ``name``: letters, digits and ``_.-``, at most 64; by default the function's.
@@ -414,7 +253,7 @@ def tool(
 
     Raises ``ToolInvalid`` when the declaration contradicts itself.
     """
-    options = {key: value for key, value in locals().items() if key != "function"}
+    refuse_unknown(options)
     if function is None:
         return lambda decorated: Tool(decorated, **options)
     return Tool(function, **options)
@@ -441,6 +280,10 @@ def _doc_of(function: Callable[..., Any]) -> str:
 def _clean(text: Any) -> Any:
     """A text without the indentation of the place where it was written; what is no text is refused later."""
     return inspect.cleandoc(text) if isinstance(text, str) else text
+
+
+def _words(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _copied_schema(schema: Any, label: str, what: str) -> dict[str, Any] | None:

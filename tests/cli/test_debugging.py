@@ -124,7 +124,7 @@ def test_the_log_as_json(cli: Cli) -> None:
     assert {name: defect[name] for name in ("level", "saga_id", "step_id", "tool", "direction", "attempt")} == {
         "level": "warning",
         "saga_id": "t",
-        "step_id": "1",
+        "step_id": 1,
         "tool": "lookup",
         "direction": "forward",
         "attempt": 1,

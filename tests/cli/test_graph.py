@@ -65,6 +65,21 @@ def test_statuses_colour_the_steps():
     assert text.count("classDef") == 2
 
 
+def test_a_plan_is_read_as_by_check(cli, book):
+    """All faults of a plan are told at once, and what looks like a binding and is none is a warning."""
+    cli.plan("bad.json", book("a", nmae="x"), book("$output.step_9.ref"))
+    ran = cli.look("graph", "bad.json", "--json")
+    assert ran.code == 7
+    assert {problem["path"] for problem in ran.json["error"]["problems"]} == {
+        "$.steps[0].nmae",
+        "$.steps[1].params.item",
+    }
+    cli.plan("like.json", book("{{item}}"))
+    ran = cli.look("graph", "like.json")
+    assert (ran.code, ran.out.startswith("flowchart")) == (0, True)
+    assert "warning: $.steps[0].params.item" in ran.err
+
+
 @pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
 def test_graphviz_draws_hostile_labels_as_they_are():
     """The DOT text is well-formed whatever the names are, and the names come out of graphviz as they went in."""

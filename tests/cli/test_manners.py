@@ -33,7 +33,8 @@ def test_a_beginning_of_an_id_is_enough(cli: Cli, book, monkeypatch: pytest.Monk
     several = cli.look("show", "jour", "--json")
     assert (several.code, several.json["error"]["code"]) == (5, "saga-not-found")
     assert several.json["error"]["hint"] == "write more of it: journey-1, journey-2"
-    assert cli.look("show", "out").code == 5
+    short = cli.look("show", "out")
+    assert (short.code, "a prefix of an id needs 4 or more characters" in short.err) == (5, True)
     assert cli.look("history", "nobody").code == 5
     assert cli("cancel", "journey-2x").code == 5
     monkeypatch.chdir(cli.folder)

@@ -153,6 +153,7 @@ def test_a_result_that_is_no_json(world: Cli) -> None:
 def test_a_tool_that_blocks_the_event_loop(world: Cli) -> None:
     """It is named in the log with what to do about it."""
     ran = submitted(world, step("blocking", item="a"))
+    assert "blocked by tool 'blocking' (saga t, step 1) at " in ran.err
     assert "tools.py" in ran.err
     assert "make it a plain def" in ran.err
 

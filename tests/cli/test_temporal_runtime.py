@@ -21,6 +21,9 @@ def test_who_waits_is_told_how_to_go_on(tmp_path: Path, book: Callable[..., dict
     cli, log = Cli(tmp_path), tmp_path / "submit.log"
     with TemporalServer() as server:
         cli.env |= {"SAGA_PATIENCE_S": "0.5"}
+        absent = cli("show", "trip", "--engine", server.url, "--json")
+        assert (absent.code, absent.json["error"]["code"]) == (5, "saga-not-found")
+        assert "write the whole id" in absent.json["error"]["hint"]
         plan = cli.plan("trip.json", book("hotel"))
         with log.open("w") as said:
             waiting = cli.start(

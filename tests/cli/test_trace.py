@@ -187,6 +187,12 @@ def test_todays_tools_and_another_plan_show_the_first_difference(ran: Cli, book:
     assert now["params"] == {"item": "b"}
     ran.plan("bad.json", {"tool": "nobody"})
     assert ran("trace", "replay", "t.jsonl", "--plan", "bad.json").code == 7
+    ran.plan("bad.json", book("{{item}}"), book("$input.item", nmae="x"), book("$output.step_9.ref"))
+    said = ran("trace", "replay", "t.jsonl", "--plan", "bad.json")
+    assert (said.code, "$.steps[1].nmae" in said.err, "there is no step 9" in said.err) == (7, True, True)
+    ran.plan("like.json", book("{{item}}"))
+    said = ran("trace", "replay", "t.jsonl", "--plan", "like.json")
+    assert "warning: $.steps[0].params.item" in said.err
 
 
 def test_stepping_waits_for_a_person(ran: Cli) -> None:

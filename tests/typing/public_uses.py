@@ -103,7 +103,7 @@ Rule("no wires", "deny")  # type: ignore[call-arg]
 
 async def tell(question: Question) -> None:
     assert_type(question.options, tuple[str, ...])
-    assert_type(question.step_id, str)
+    assert_type(question.step_id, int | str)
     question.answer  # type: ignore[attr-defined]  # noqa: B018
 
 

@@ -1,0 +1,88 @@
+"""The options of ``@tool``: their types for whoever writes them, and their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+
+from saga_engine.plan.tool_spec import BreakerPolicy, Effect, OnDoubt, RetryPolicy, Semantic
+from saga_engine.tools.error_rules import Sign
+from saga_engine.tools.limits import ResourceKey
+
+#: Tells of a result whether it is an error: see :func:`saga_engine.tool`.
+FailedCheck = Callable[[Any], Any]
+
+DEFAULT_RETRY: Final = RetryPolicy(max_attempts=4, base_s=1.0, max_s=30.0, jitter=True)
+
+
+class ToolOptions(TypedDict, total=False):
+    """What may be said with ``@tool(...)``; :func:`saga_engine.tool` tells what each option means."""
+
+    name: str | None
+    effect: Effect
+    keyed: bool | None
+    key_ttl_s: float | None
+    undo: str | Callable[..., Any] | None
+    probe: str | Callable[..., Any] | None
+    timeout_s: float
+    retry: RetryPolicy
+    resource: ResourceKey | None
+    max_concurrency: int | None
+    rate: str | None
+    breaker: bool | BreakerPolicy
+    dedupe_ttl_s: float | None
+    last_good_s: float | None
+    compensates: bool
+    tolerates_absence: bool
+    not_done: Iterable[Sign] | Sign
+    unknown: Iterable[Sign] | Sign
+    failed: FailedCheck | None
+    on_doubt: OnDoubt
+    late_s: float | None
+    semantic: Semantic | None
+    version: str
+    input_schema: dict[str, Any] | None
+    output_schema: dict[str, Any] | None
+    sensitive: Iterable[str]
+    tags: Iterable[str]
+    description: str | None
+    use_when: str
+    not_when: str
+    returns: str
+
+
+OPTIONS: Final = tuple(ToolOptions.__annotations__)
+
+
+@dataclass(kw_only=True, eq=False)
+class PlainOptions:
+    """The options that a tool keeps as they were given."""
+
+    effect: Effect = "write"
+    key_ttl_s: float | None = None
+    undo: str | Callable[..., Any] | None = None
+    probe: str | Callable[..., Any] | None = None
+    timeout_s: float = 30.0
+    retry: RetryPolicy = DEFAULT_RETRY
+    max_concurrency: int | None = None
+    rate: str | None = None
+    dedupe_ttl_s: float | None = None
+    last_good_s: float | None = None
+    compensates: bool = False
+    tolerates_absence: bool = False
+    failed: FailedCheck | None = None
+    on_doubt: OnDoubt = "ask"
+    late_s: float | None = None
+    semantic: Semantic | None = None
+    version: str = ""
+
+
+PLAIN: Final = frozenset(PlainOptions.__dataclass_fields__)
+
+
+def refuse_unknown(options: Iterable[str]) -> None:
+    """Raises ``TypeError`` for an option that there is not, as a call of a function would."""
+    unknown = [name for name in options if name not in OPTIONS]
+    if unknown:
+        raise TypeError(f"tool() got an unexpected keyword argument {unknown[0]!r}; options: {', '.join(OPTIONS)}")
