@@ -42,11 +42,13 @@ def _words(name: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """A word without the endings that English puts behind it."""
-    for ending in ("ation", "al", "ing", "ed", "er", "es", "s", "e", "y"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word.removesuffix(ending)
-    return word
+    """A word without the ending that English puts behind it."""
+    endings = (
+        e
+        for e in ("ation", "al", "ing", "ed", "er", "es", "s", "e", "y")
+        if word.endswith(e) and len(word) - len(e) >= 3
+    )
+    return word.removesuffix(next(endings, ""))
 
 
 def _commands() -> Iterator[tuple[str, object]]:
