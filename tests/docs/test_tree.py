@@ -15,7 +15,6 @@ ROOMS: Final = ("saga_engine", "chaos", "tests", "benchmarks", "examples")
 
 #: What broke the laws on 2026-11-22, with its lines on that day. The list only shrinks: whoever mends one removes it.
 TOO_LONG: Final = {
-    "saga_engine/api/coordinator.py::open": 73,
     "tests/core/cases.py::make_case": 74,
     "tests/http/test_outcomes.py": 619,
     "tests/policy/test_gate.py": 602,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator, Policy, tool
 from saga_engine.errors import Interrupted
 from saga_engine.runtime import audit
 from tests.kill.polling import eventually
@@ -82,15 +82,10 @@ async def test_sys_exit_around_a_call_ends_neither_the_process_nor_the_saga(wher
         return {"item": item}
 
     observers = [leave] if where == "observer" else []
-    async with Coordinator.open("memory://", [take, give_back, kept], observers=observers) as coordinator:
-        if where == "policy":
-            real = coordinator._guards.call
-
-            def asked(*args):
-                leave()
-                return real(*args)
-
-            pytest.MonkeyPatch().setattr(coordinator._fleet._tools, "call", asked)
+    policy = Policy(check=leave) if where == "policy" else None
+    async with Coordinator.open(
+        "memory://", [take, give_back, kept], observers=observers, policy=policy
+    ) as coordinator:
         async with asyncio.timeout(30):
             assert (await coordinator.run(plan("kept", "take"))).completed
     assert exits == [where]
@@ -231,7 +226,7 @@ async def test_a_driver_whose_epoch_went_back_gives_the_saga_up_at_the_epoch_tha
         store = coordinator.store
         handle = await coordinator.submit(plan("wait", "take"), saga_id="s1")
         await begun.wait()
-        owner = (await coordinator._fleet.lease()).owner
+        owner = (await store.head("s1")).owner
         await store._plain("LTRIM", store._key("journal", "s1"), 0, 0)
         await store.acquire("s1", owner)
         gate.set()

@@ -29,7 +29,7 @@ async def test_a_late_acquire_of_our_own_does_not_strand_a_saga() -> None:
         )
         working = asyncio.create_task(coordinator.work(concurrency=4))
         await begun.wait()
-        owner = (await coordinator._fleet.lease()).owner
+        owner = (await coordinator.store.head("s1")).owner
         late = await coordinator.store.acquire("s1", owner)
         gate.set()
         async with asyncio.timeout(30):
