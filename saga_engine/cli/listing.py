@@ -129,6 +129,8 @@ def _table(heads: list[Head], now_ms: float) -> str:
 
 def _steps(head: Head, summary: dict[str, Any]) -> str:
     """The steps, and how many of them stand where the head can know: it is written when the status changes."""
+    if summary.get("session") and head.status in ("PENDING", "RUNNING"):
+        return ""  # a session grows without a change of status
     total = str(summary.get("steps", ""))
     return f"{summary.get('done', '?')}/{total}" if head.status in ("COMPLETED", "ESCALATED") else total
 

@@ -331,6 +331,8 @@ def summary(state: State) -> dict[str, Any]:
     """The line that ``saga list`` shows, stored in the saga's head so that a listing reads no journal."""
     done = len(state.plan.steps) - state.remaining
     body: dict[str, Any] = {"steps": len(state.plan.steps), "done": done}
+    if state.session:
+        body["session"] = True
     if state.plan.goal:
         body["goal"] = state.plan.goal[:120]
     reason = failure(state)

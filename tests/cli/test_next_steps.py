@@ -145,3 +145,35 @@ def _ids(body):
     elif isinstance(body, list):
         for each in body:
             yield from _ids(each)
+
+
+KILLED = """
+import asyncio, os, sys
+from saga_engine import Coordinator
+
+from outside_world import book, unbook
+
+
+async def agent() -> None:
+    async with Coordinator.open("embedded://.saga", [book, unbook]) as engine:
+        async with engine.session("agent-8", goal="a trip") as session:
+            await session.call(book, item="a")
+            await session.call(book, item="b")
+            if sys.argv[1] == "dies":
+                os._exit(9)
+
+
+asyncio.run(agent())
+"""
+
+
+def test_the_list_counts_no_steps_of_a_session_that_is_under_way(cli):
+    """The head of a saga is written when its status changes, and a session grows without that: no number is shown."""
+    (cli.folder / "agent.py").write_text(KILLED)
+    (cli.folder / "outside_world.py").write_text(TOOLS.read_text())
+    for how, code, steps in (("dies", 9, ""), ("ends", 0, "2/2")):
+        ran = subprocess.run([sys.executable, "agent.py", how], cwd=cli.folder, env=cli.env, check=False)
+        assert ran.returncode == code
+        (row,) = cli.look("list").out.splitlines()[1:]
+        assert ("/" in row, steps in row) == (bool(steps), True)
+        assert not any(cell.isdigit() for cell in row.replace(" ago", "").split("  "))
