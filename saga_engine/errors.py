@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 Verdict = Literal["fix", "retry", "resume", "conflict"]
-#: Of a plan's problems, so many stand in a traceback.
+#: A traceback shows at most so many problems of a plan.
 _MAX_SHOWN = 50
 
 
 class SagaError(Exception):
     """The base of all errors that the engine raises on purpose.
 
-    ``code`` is stable and machine-readable, ``hint`` tells a person what to do next, and ``context``
-    holds the values that the message speaks of.
+    ``code`` is stable and machine-readable, ``hint`` states what to do next, and ``context`` holds the values that the
+    message mentions.
     """
 
     code: ClassVar[str] = "saga-error"
@@ -43,7 +43,7 @@ class SagaError(Exception):
         self.context: Mapping[str, Any] = context
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By its parts, for another process: subclasses are made from other things than their message.
+        # By its parts, for another process: subclasses are not constructed from their message.
         return (_revived, (type(self), self.args, dict(vars(self))))
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _printable(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a plan: what (``code``, ``message``), where (JSON path) and what to do."""
+    """One problem of a plan: what (``code``, ``message``), where (JSON path) and what to do."""
 
     code: str
     path: str
@@ -84,7 +84,7 @@ class Problem:
 
 
 class PlanInvalid(SagaError):
-    """A plan was refused before anything ran; ``problems`` lists everything that is wrong with it."""
+    """The engine refused a plan before anything ran; ``problems`` lists all its problems."""
 
     code = "plan-invalid"
 
@@ -120,7 +120,7 @@ class StepUnknown(SagaError, KeyError):
 
 
 class OutputNotFetched(SagaError, LookupError):
-    """Only the cut form of a large output is at hand, and a program must not take that for the value."""
+    """Only the cut form of a large output is available, and a program must not use that as the value."""
 
     code = "output-not-fetched"
 
@@ -138,14 +138,14 @@ class ValueNotJson(SagaError):
 
 
 class SecretMissing(SagaError):
-    """A plan needs ``$secret.NAME`` and the environment has no such variable. The saga is left as it is."""
+    """A plan needs ``$secret.NAME`` and the environment has no such variable. The saga stays as it is."""
 
     code = "secret-missing"
     verdict = "resume"
 
 
 class ToolMissing(SagaError):
-    """A saga needs a tool that is not registered here. The saga is left exactly as it is."""
+    """A saga needs a tool that is not registered here. The saga stays exactly as it is."""
 
     code = "tool-missing"
     verdict = "resume"
@@ -178,7 +178,7 @@ class SagaOwned(SagaError):
 
 
 class QueueFull(SagaError):
-    """As many sagas as may wait for a worker already do. Nothing was journalled; the same submission may come later."""
+    """The maximum number of sagas waits for a worker. Nothing was journalled; submit again later."""
 
     code = "queue-full"
     verdict = "retry"
@@ -192,7 +192,7 @@ class LeaseLost(SagaError):
 
 
 class JournalConflict(SagaError):
-    """The journal does not continue where this process left it: somebody else wrote. Nothing was added."""
+    """The journal does not continue where this process left it: another process wrote. Nothing was added."""
 
     code = "journal-conflict"
     verdict = "resume"
@@ -205,13 +205,13 @@ class JournalUnreadable(SagaError):
 
 
 class TraceBroken(SagaError):
-    """A trace was changed, cut short, or is none; the context has the ``line`` (from 1) where it breaks."""
+    """The file was changed, truncated, or is no trace; the context has the ``line`` (from 1) where it breaks."""
 
     code = "trace-broken"
 
 
 class DecisionRefused(SagaError):
-    """A person's answer does not fit the open question: wrong step, not asked, or not among the legal answers."""
+    """An operator's answer does not fit the open question: wrong step, no question, or not among the legal answers."""
 
     code = "decision-refused"
     verdict = "conflict"
@@ -225,14 +225,14 @@ class CancelRefused(SagaError):
 
 
 class AmendRefused(SagaError):
-    """Steps cannot be added: the saga has ended, is being undone, or there are none."""
+    """Steps cannot be added: the saga has ended, is being undone, or the list is empty."""
 
     code = "amend-refused"
     verdict = "conflict"
 
 
 class ForkRefused(SagaError):
-    """A saga cannot be forked: it is under way, past its pivot, a session, or another fork has what it did."""
+    """A saga cannot be forked: it is running, past its pivot, a session, or another fork owns its effects."""
 
     code = "fork-refused"
     verdict = "conflict"
@@ -253,39 +253,39 @@ class StoreRefused(SagaError):
 
 
 class StoreTooWeak(StoreRefused):
-    """The server promises less durability than the configured level asks for, at the start or since it came back."""
+    """The server provides less durability than configured, at start or since it came back."""
 
     code = "store-too-weak"
     verdict = "fix"
 
 
 class EngineUnavailable(SagaError):
-    """The Temporal server cannot be reached, or no worker answers for the saga. Nothing is lost; it stands as it is."""
+    """The Temporal server cannot be reached, or no worker answers for the saga. Nothing is lost."""
 
     code = "engine-unavailable"
     verdict = "retry"
 
 
 class RuntimeUnsupported(SagaError):
-    """The runtime of these sagas cannot do this. Nothing was done."""
+    """The runtime of these sagas does not support this. Nothing was done."""
 
     code = "runtime-unsupported"
 
 
 class StoreUrlInvalid(SagaError):
-    """The store's URL cannot be understood, or what it needs is not installed."""
+    """The store's URL is malformed, or the extra that it needs is not installed."""
 
     code = "store-url-invalid"
 
 
 class SettingInvalid(SagaError):
-    """A flag, an environment variable or an entry of ``saga.toml`` has no meaning here."""
+    """A flag, an environment variable or an entry of ``saga.toml`` is invalid here."""
 
     code = "setting-invalid"
 
 
 class Interrupted(SagaError):
-    """Waiting for a saga was interrupted. The saga stands as its journal says."""
+    """Waiting for a saga was interrupted. The saga is in the state that its journal describes."""
 
     code = "interrupted"
     verdict = "resume"
@@ -298,20 +298,20 @@ class EventLoopMismatch(SagaError):
 
 
 class PlannerUnavailable(SagaError):
-    """No model is set up here: the extra, the model's name or its key is missing, or its settings make no sense."""
+    """No model is configured here: the extra, the model's name or its key is missing, or its settings are invalid."""
 
     code = "planner-unavailable"
 
 
 class ModelUnreachable(SagaError):
-    """The model gave no answer: refused, overloaded, out of reach, or too slow. Nothing was begun."""
+    """The model did not answer: refused, overloaded, unreachable, or too slow. Nothing was started."""
 
     code = "model-unreachable"
     verdict = "retry"
 
 
 class PlannerFailed(SagaError):
-    """The model was asked as often as its budget allows and gave no valid plan; ``transcript`` has what was said."""
+    """The model used its budget and gave no valid plan; ``transcript`` has its answers."""
 
     code = "planner-failed"
     verdict = "retry"
@@ -324,14 +324,14 @@ class GoalImpossible(SagaError):
 
 
 class AlertUndelivered(SagaError):
-    """A hook could not deliver a question to people. It is tried again."""
+    """A hook could not deliver a question. The engine repeats the delivery."""
 
     code = "alert-undelivered"
     verdict = "retry"
 
 
 class CallFailed(SagaError):
-    """A call of a session was not done; the agent may do something else. ``error_code`` is the tool's word."""
+    """A call of a session was not done; the agent may do something else. ``error_code`` comes from the tool."""
 
     code = "call-failed"
 
@@ -342,40 +342,39 @@ class CallFailed(SagaError):
 
 
 class CallBlocked(CallFailed):
-    """The policy, or the person whom it asked, refused a call of a session. Nothing was called."""
+    """The policy, or the operator whom it asked, refused a call of a session. Nothing was called."""
 
     code = "call-blocked"
 
 
 class NeedsPerson(SagaError):
-    """A session cannot go on before a person has answered; then the agent runs again with the same id."""
+    """A session cannot continue before an operator has answered; then the agent runs again with the same id."""
 
     code = "needs-person"
     verdict = "resume"
 
 
 class SessionDiverged(SagaError):
-    """An agent that runs again does otherwise than what its session has recorded."""
+    """An agent that runs again makes other calls than its session has recorded."""
 
     code = "session-diverged"
     verdict = "conflict"
 
 
 class SessionEnded(SagaError):
-    """The session is over, or was never begun: no more calls can be made in it."""
+    """The session is over, or was never opened: no more calls can be made in it."""
 
     code = "session-ended"
     verdict = "conflict"
 
 
 class ToolError(Exception):
-    """Raised by a tool to say: *it was not done*.
+    """Raised by a tool to report: *it was not done*.
 
-    ``retryable`` tells whether the same call may succeed later; left out, a call is not tried again and an undo is.
-    ``suggestion`` tells the model or the person what to do instead; ``retry_after_s`` is the least wait in seconds
-    before the next attempt.
-    ``definite=False``: the word is about this attempt alone. An earlier attempt under the same key that is in doubt
-    stays in doubt: a 401 or a refused connection tells nothing about the request before it.
+    ``retryable`` states whether the same call may succeed later; if omitted, a call is not retried and an undo is.
+    ``suggestion`` tells the model or the operator what to do instead; ``retry_after_s`` is the minimum wait in seconds
+    before the next attempt. ``definite=False``: the statement covers this attempt alone. An earlier attempt under the
+    same key that is in doubt stays in doubt: a 401 or a refused connection says nothing about the request before it.
     """
 
     def __init__(
@@ -398,10 +397,10 @@ class ToolError(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """Raised by a tool to say: *nobody can tell whether it was done*.
+    """Raised by a tool to report: *it is unknown whether it was done*.
 
-    Time-outs and lost connections say so by themselves; this is for what only the tool can see, such as an answer that
-    makes no sense. The engine then settles the doubt: by probe, by key, or by asking a person.
+    Time-outs and lost connections are recognized without it; this is for what only the tool can see, such as a
+    malformed response. The engine then settles the doubt: by probe, by key, or by asking an operator.
     """
 
     def __init__(self, message: str, *, error_code: str = "outcome_unknown", suggestion: str | None = None) -> None:

@@ -1,9 +1,9 @@
-"""Settings: a flag wins over the environment, that over ``saga.toml``, that over the default.
+"""Settings: a flag takes precedence over the environment, then ``saga.toml``, then the default.
 
-``saga.toml`` is looked for in the working directory and the folders above it; paths in it are relative to its folder.
-It can name code that is run, so a file that somebody else owns or can write to is refused. An operator's file
+``saga.toml`` is searched in the working directory and the folders above it; paths in it are relative to its folder. It
+can name code that the engine runs, so a file that another user owns or can write to is refused. An operator's file
 (``SAGA_CONFIG``, else ``/etc/saga/saga.toml``) is read as well: its policy, its allowed secrets, its options of tools
-and its limits hold, and the nearer file can only add to their strictness.
+and its limits hold, and the nearer file can only make them stricter.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, Final
 from saga_engine.errors import SettingInvalid
 
 FILE: Final = "saga.toml"
-#: The operator's file, where ``SAGA_CONFIG`` names no other.
+#: The operator's file, if ``SAGA_CONFIG`` names no other.
 OPERATOR_FILE: Final = Path("/etc/saga/saga.toml")
 
 _LEVEL: Final = re.compile(r"fsync|relaxed|replicated:([1-9])")
 _MOST_QUEUED: Final = 10**12
-#: The least and the greatest limit of a tool's result; a store takes no value over 512 MB.
+#: The minimum and the maximum limit of a tool's result; a store accepts no value over 512 MB.
 OUTPUT_BYTES: Final = (1024, 256 * 2**20)
 
 
@@ -73,7 +73,7 @@ class Settings:
     secrets: Mapping[str, Any] = field(default_factory=dict)
     file_base: Path = Path()
     file_name: str = FILE
-    #: The files, the operator's first. Policies, allowed secrets and options of tools of all of them hold.
+    #: The files, the operator's first. Policies, allowed secrets and options of tools of all of them apply.
     files: tuple[SettingsFile, ...] = ()
 
     def holding(self, table: str) -> list[SettingsFile]:
@@ -113,7 +113,7 @@ class Settings:
 
 
 def check_output_limit(limit: Any) -> None:
-    """Raises ``SettingInvalid`` for a ``max_output_bytes`` that is none."""
+    """Raises ``SettingInvalid`` for an invalid ``max_output_bytes``."""
     least, most = OUTPUT_BYTES
     if not isinstance(limit, int) or isinstance(limit, bool) or not least <= limit <= most:
         raise SettingInvalid(f"max_output_bytes must be a number of bytes from {least} to {most}, not {limit!r}")
@@ -135,19 +135,19 @@ def replicas_of(durability: str) -> int:
 
 
 def without_login(url: str) -> str:
-    """An address that may be shown: what stands before an '@', and behind a '?', may be a key."""
+    """An address for display: the part before an '@', and behind a '?', may be a key."""
     scheme, separator, rest = url.partition("://")
     _, at, host = rest.rpartition("@")
     return f"{scheme}{separator}{'***@' if at else ''}{host.partition('?')[0]}"
 
 
 def load(flags: Mapping[str, Any], *, cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings in force. ``flags`` that are None or empty were not given. Raises ``SettingInvalid``."""
+    """The effective settings. ``flags`` that are None or empty were not given. Raises ``SettingInvalid``."""
     start = cwd or Path.cwd()
     settings = Settings(base=start)
     nearest, operator, named = _files(start, environ)
     files = [file for file in (nearest, operator) if file is not None]
-    # A file that is named counts for more than one that is found; of two that are found the nearer one does.
+    # A file that is named takes precedence over one that is found; of two that are found the nearer one does.
     for file in files if named else reversed(files):
         settings = _apply(settings, file.tables.get("saga", {}), str(file.base / file.name), base=file.base)
         tables = {_TABLES[name]: table for name, table in file.tables.items() if name != "saga"}
@@ -183,7 +183,7 @@ _NAMES: Final = tuple(
 )
 
 
-#: The settings that are whole numbers, and of which the smallest counts.
+#: The settings that are whole numbers, of which the smallest counts.
 _TIGHTENED: Final = ("queue_limit", "max_output_bytes")
 #: The settings that are texts.
 _TEXTS: Final = ("store", "durability", "engine", "task_queue")
@@ -208,12 +208,11 @@ def _files(start: Path, environ: Mapping[str, str]) -> tuple[SettingsFile | None
 def _refuse_foreign(path: Path) -> None:
     """Refuse a file that was not named and that another user could have written: it can name code to run.
 
-    As git does with repositories (``safe.directory``), and for its folder as well, from which paths in it count. What
-    belongs to root is trusted; under sudo also what belongs to the user who called it. A file that is named by
-    ``SAGA_CONFIG`` is trusted by that.
+    As git does with repositories (``safe.directory``), and for its folder as well, to which its paths are relative.
+    Files of root are trusted; under sudo also those of the calling user. A file that ``SAGA_CONFIG`` names is trusted.
     """
     if not hasattr(os, "geteuid"):
-        return  # Windows: who owns a file says little there
+        return  # Windows: the owner of a file means little there
     own = os.geteuid()
     trusted = {0, own}
     if own == 0 and os.environ.get("SUDO_UID", "").isdecimal():
@@ -237,7 +236,7 @@ def _read(path: Path) -> SettingsFile:
         if name in ("saga", *_TABLES) and not isinstance(table, dict):
             raise SettingInvalid(f"[{name}] in {path} must be a table")
         if name not in ("saga", *_TABLES):
-            # A table that nobody reads is a typing error that would switch off a guard.
+            # An unknown table is a typing error that would disable a guard.
             raise SettingInvalid(f"{path} has [{name}], which nobody reads", hint=f"tables: saga, {', '.join(_TABLES)}")
     return SettingsFile(data, path.parent, path.name)
 

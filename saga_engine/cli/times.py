@@ -15,7 +15,7 @@ def local(at_ms: float | None) -> str:
     try:
         return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"  # no calendar reaches there; a damaged journal may
+        return f"{at_ms} ms"  # beyond the calendar; a damaged journal may contain it
 
 
 def clock(at_ms: float) -> str:

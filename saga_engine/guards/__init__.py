@@ -1,1 +1,4 @@
-"""WHAT STANDS BEFORE A CALL: policy, memory, resources, breaker, bulkhead and rate, one file each, and their chain."""
+"""CHECKS BEFORE A CALL.
+
+Policy, de-duplication, resources, breaker, bulkhead and rate, one file each, and their chain.
+"""

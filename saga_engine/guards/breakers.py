@@ -1,7 +1,7 @@
-"""Circuit breakers (M. Nygard, *Release It!*): a tool that keeps failing is given a rest, in all processes.
+"""Circuit breakers (M. Nygard, *Release It!*): a tool that keeps failing is paused, in all processes.
 
-The state is in the store; a process looks at it at most so often. Nothing here may fail a call: when the store cannot
-say how a breaker stands, the call is made.
+The state is in the store; a process reads it at most so often. Nothing here may fail a call: when the store does not
+answer, the call is made.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: How old the picture of all breakers may be.
+#: The maximum age of the cached state of all breakers.
 FRESH_S: Final = 0.5
-#: How long a call may be held up by the bookkeeping of breakers; then it goes on without.
+#: How long the bookkeeping of breakers may delay a call; then the call continues without it.
 _PATIENCE_S: Final = 2.0
-#: A trial that has brought no outcome by its time-out and this much more never will.
+#: A trial without an outcome at its time-out plus this much never has one.
 _TRIAL_EXTRA_S: Final = 5.0
-#: When to come again while somebody else makes the trial.
+#: When to ask again while another process makes the trial.
 _TRIAL_PAUSE_S: Final = 1.0
-#: Codes of calls that came to nothing before the tool was reached: they speak neither for nor against it.
+#: Codes of calls that failed before the tool was reached: they do not count for the breaker.
 _NOT_REACHED: Final = frozenset({"no_time_left", "params_invalid", "request_invalid", "secret_missing", "host_refused"})
 
 
 def failed(outcome: Outcome) -> bool:
-    """Whether an outcome speaks against the tool.
+    """Whether an outcome counts as a failure of the tool.
 
-    Unknown does, and so does a failure that may pass or that nobody foresaw. A final 'no' is an answer.
+    Unknown does, and so does a failure that may pass or that was unforeseen. A permanent refusal is a valid response.
     """
     if type(outcome) is NotDone:
         return outcome.retryable is True or (outcome.retryable is None and not outcome.definite)
@@ -45,7 +45,7 @@ def failed(outcome: Outcome) -> bool:
 
 
 class Breakers:
-    """How this process sees the breakers of all its tools."""
+    """This process's view of the breakers of all its tools."""
 
     __slots__ = (
         "_chores", "_fresh_s", "_loop", "_names", "_opens_s", "_read_s", "_reading", "_reports", "_states", "_store",
@@ -61,12 +61,15 @@ class Breakers:
         self._states: dict[str, BreakerState] = {}
         self._opens_s: dict[str, float] = {}  # on the loop's clock
         self._read_s = float("-inf")
-        self._loop: asyncio.AbstractEventLoop | None = None  # known once the breakers have been looked at
+        self._loop: asyncio.AbstractEventLoop | None = None  # known once the breakers have been read
         self._reading: asyncio.Task[None] | None = None
         self._reports: dict[str, asyncio.Task[BreakerState]] = {}
 
     async def refusal(self, name: str, policy: BreakerPolicy, call: Call, *, trial: bool) -> NotDone | None:
-        """Why the call must not be made now. ``trial``: it is made at once if it may, also as the one trial call."""
+        """Why the call must not be made now. ``trial``.
+
+        If permitted, it is made at once, also as the one trial call.
+        """
         state = await self._state(name)
         if not state.tripped or call.backward or call.direction == COMPENSATE:
             return None
@@ -82,11 +85,11 @@ class Breakers:
         await self._read()
         state = self._states.get(name, _CLOSED)
         if not state.tripped:
-            return None  # the trial of another has closed it in the meantime
+            return None  # another process's trial has closed it in the meantime
         return _open(name, state, max(self._left_s(name), min(_TRIAL_PAUSE_S, policy.open_s)))
 
     def is_closed(self, name: str) -> bool:
-        """Whether the tool is not resting, as a picture says that is fresh enough; False: it has to be asked about."""
+        """Whether the breaker is closed, by a view that is fresh enough; False: the store has to be asked."""
         if self._loop is None or name in self._reports or self._loop.time() - self._read_s >= self._fresh_s:
             return False
         return not self._states.get(name, _CLOSED).tripped
@@ -99,7 +102,7 @@ class Breakers:
         return bool(state.failures) or state.tripped
 
     async def report(self, name: str, policy: BreakerPolicy, outcome: Outcome) -> None:
-        """Count an outcome of the tool. A failure is written at once; a success only where it changes something."""
+        """Count an outcome of the tool. A failure is written at once; a success only if it changes something."""
         if type(outcome) is NotDone and not outcome.definite and outcome.error.error_code in _NOT_REACHED:
             return
         bad = failed(outcome)
@@ -112,7 +115,7 @@ class Breakers:
         write = self._write(name, failed=bad, failures=policy.failures, open_ms=open_ms)
         task = self._reports[name] = self._chores.start(write, f"the breaker of {name}")
         if bad:
-            # The next call must see it. A success waits for nothing: its result belongs into the journal.
+            # The next call must see it. A success waits for nothing: its outcome belongs in the journal.
             await asyncio.wait({task}, timeout=_PATIENCE_S)
 
     async def _write(self, name: str, **outcome: Any) -> BreakerState:
@@ -133,7 +136,7 @@ class Breakers:
         return self._states.get(name, _CLOSED)
 
     async def _read(self) -> None:
-        """Look at all breakers; calls that need it at the same moment share one look."""
+        """Read all breakers; calls that need it at the same moment share one read."""
         if self._reading is None or self._reading.done():
             self._reading = self._chores.start(self._read_all(), "reading the breakers")
         await asyncio.wait({self._reading}, timeout=_PATIENCE_S)
@@ -145,7 +148,7 @@ class Breakers:
             for name, state in (await self._store.breakers(self._names())).items():
                 self._set(name, state)
         finally:
-            self._read_s = began_s  # After a failure too: an outage is not asked about by every call.
+            self._read_s = began_s  # After a failure too: not every call asks about an outage.
 
     def _set(self, name: str, state: BreakerState) -> None:
         self._states[name] = state
@@ -173,7 +176,7 @@ def _open(name: str, state: BreakerState, left_s: float) -> NotDone:
 
 
 class Peek:
-    """Turns a call away early, before it waits for a place or a rate; takes no trial."""
+    """Refuses a call early, before it waits for a place or a rate; takes no trial."""
 
     __slots__ = ("_breakers", "_counts", "_inner", "_name", "_policy")
 
@@ -185,7 +188,7 @@ class Peek:
         self._counts = counts
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make the call if the tool is not resting."""
+        """Make the call if the breaker is closed."""
         refused = await self._breakers.refusal(self._name, self._policy, call, trial=False)
         if refused is not None:
             self._counts["rejected"] += 1
@@ -199,7 +202,7 @@ class Breaker(Peek):
     __slots__ = ()
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make the call if the tool is not resting, and count what came of it."""
+        """Make the call if the breaker is closed, and count its outcome."""
         refused = await self._breakers.refusal(self._name, self._policy, call, trial=True)
         if refused is not None:
             self._counts["rejected"] += 1

@@ -1,4 +1,4 @@
-"""At most so many calls of a tool at once in this process (M. Nygard, *Release It!*, the bulkhead)."""
+"""The limit of concurrent calls of a tool in this process (M. Nygard, *Release It!*, the bulkhead)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """A number of places; who finds none waits in the order of arrival."""
+    """A number of places; callers without one wait in the order of arrival."""
 
     __slots__ = ("__weakref__", "_free", "_queue")
 
@@ -37,7 +37,7 @@ class Places:
 
     async def enter(self, waiting: Waiting, call: Call, counts: Counts) -> Word:
         """Take a place; anything but ``TURN``: there was none in time."""
-        # A place is never free while somebody waits: who leaves hands it on.
+        # A place is never free while a caller waits: a leaving caller passes it on.
         if self.take():
             return Word.TURN
         if waiting.stopped:
@@ -62,7 +62,7 @@ class Places:
             self._queue.remove(turn)
 
     def leave(self) -> None:
-        """Give the place to the one who has waited longest."""
+        """Pass the place to the caller that has waited longest."""
         while self._queue:
             if settle(self._queue.popleft(), Word.TURN):
                 return
@@ -78,7 +78,7 @@ def places_of(tool: AnyTool, size: int) -> Places:
     known = _of_loop.get(loop)
     if known is None:
         for closed in [other for other in _of_loop if other.is_closed()]:
-            del _of_loop[closed]  # A future that was waited for refers to its loop and would keep it for ever.
+            del _of_loop[closed]  # A future that was waited for refers to its loop and would keep it alive.
         known = _of_loop[loop] = WeakKeyDictionary()
     places = known.get(tool)
     if places is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("saga_engine.guards")
 
-#: How long ``close`` waits for what is still to be written.
+#: How long ``close`` waits for pending writes.
 _CLOSE_S: Final = 5.0
 
 
@@ -46,7 +46,7 @@ class Gate(Protocol):
         ...
 
     def waves_through(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> bool:
-        """Whether a call is allowed without anything that is to be waited for, counted or settled afterwards."""
+        """Whether a call is allowed without anything to await, to count or to settle afterwards."""
         ...
 
     async def judge(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
@@ -72,9 +72,9 @@ class _Prepared(NamedTuple):
 class GuardedTools:
     """Calls the tools of a registry through their guards. Implements ``ports.Tools``.
 
-    It belongs to one event loop. ``sagas``: where the memory looks up other sagas; None: in the ``store``. ``lease_s``:
-    how long a resource stays taken when its holder's process has died. ``breaker_fresh_s``: how old the picture of the
-    breakers may be; 0 looks at each call.
+    It belongs to one event loop. ``sagas``: where de-duplication looks up other sagas; None: in the ``store``.
+    ``lease_s``: how long a resource stays taken when its holder's process has died. ``breaker_fresh_s``: the maximum
+    age of the view of the breakers; 0 reads it for each call.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class GuardedTools:
     # --- ports.Tools ---------------------------------------------------------------------------------------------
 
     def call(self, name: str, params: Mapping[str, Any], call: Call) -> Coroutine[Any, Any, Outcome]:
-        """Make one call, unless a guard keeps it back. Waiting for a guard is no part of ``call.timeout_s``.
+        """Make one call, unless a guard refuses it. Waiting for a guard is no part of ``call.timeout_s``.
 
-        Every failure is an outcome. Raised are cancellation, the refusal of ``call.permit``, and ``ToolMissing`` for a
-        name that nobody has.
+        Every failure is an outcome. Raised are cancellation, the refusal of ``call.permit``, and ``ToolMissing`` for an
+        unknown name.
         """
         prepared = self._prepared.get(name)
         if prepared is None or prepared.tool is not self._registry.get(name):
@@ -129,13 +129,15 @@ class GuardedTools:
         return prepared.usual(params, call)
 
     async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Ask whether the call with this key and these params happened: first the memory, then the tool's own probe.
+        """Ask whether the call with this key and these params happened.
 
-        ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: nobody can tell. No guard keeps a probe
-        back. Raises ``ToolMissing``.
+        First de-duplication, then the tool's own probe.
+
+        ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: it is unknown. No guard delays a probe.
+        Raises ``ToolMissing``.
         """
         ttl_ms = self._memories.ttl_ms(name)
-        if ttl_ms is None or call.undoes is not None:  # backward nothing is remembered
+        if ttl_ms is None or call.undoes is not None:  # no backward call is stored
             return await self._registry.probe(name, params, call)
         known = await self._memories.recollect(name, call.idempotency_key)
         if known is not None:
@@ -149,7 +151,7 @@ class GuardedTools:
         return outcome
 
     def held(self) -> Mapping[str, Sequence[str]]:
-        """The tickets of this process in the queues for resources, by resource; safe to ask from any thread."""
+        """The tickets of this process in the queues for resources, by resource; safe to call from any thread."""
         return self._queues.tickets()
 
     async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
@@ -157,7 +159,7 @@ class GuardedTools:
         return await self._memories.good(name, params, max_age_s, call)
 
     async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call) -> None:
-        """Remember the output of a call of which a person said that it happened, for identical calls of other sagas."""
+        """Store the output of a call that happened according to an operator, for identical calls of other sagas."""
         ttl_ms = self._memories.ttl_ms(name)
         if ttl_ms is not None:
             await self._memories.remember(
@@ -200,11 +202,11 @@ class GuardedTools:
         return found
 
     def stop_waiting(self) -> None:
-        """End all waits now, and let nobody wait from now on: 'not done, retryable', code ``interrupted``."""
+        """End all waits now, and refuse later ones: 'not done, retryable', code ``interrupted``."""
         self._waiting.stop()
 
     async def close(self) -> None:
-        """Give back all places in queues, write what is still to be written, and end. The store stays open."""
+        """Leave all queues, complete pending writes, and end. The store stays open."""
         self._waiting.stop()
         await self._queues.close()
         self._chores.start(self._counting.flush(), "writing statistics")
@@ -269,10 +271,10 @@ class GuardedTools:
 
 
 class _Lane:
-    """The way of a call that no guard keeps waiting: the same questions in the same order, without a coroutine each.
+    """The path of a call that no guard delays: the same checks in the same order, without a coroutine each.
 
-    A call that any guard has to look at more closely goes the ``usual`` way from its beginning. For tools without
-    guards that ask the store about every call.
+    A call that any guard must examine more closely starts again on the ``usual`` path. For tools without guards that
+    ask the store about every call.
     """
 
     __slots__ = ("_bare", "_breaker", "_breakers", "_counting", "_counts", "_gate", "_places", "_tool", "_usual")
@@ -326,7 +328,7 @@ class _Lane:
 
 
 async def _permitted(clock: Clock, inner: Invocation, params: Mapping[str, Any], call: Call) -> Outcome:
-    """The call itself, after whatever made it wait: the right to begin it may have ended in the meantime."""
+    """The call itself, after all waits: the right to start it may have ended in the meantime."""
     if call.waits is not None and (written := call.waits(call, False)) is not None:
         await written
     if call.permit is not None:
@@ -338,7 +340,7 @@ async def _permitted(clock: Clock, inner: Invocation, params: Mapping[str, Any],
 
 
 class _Policed:
-    """The policy's verdict before anything else is asked or taken."""
+    """The policy's verdict before any other guard."""
 
     __slots__ = ("_gate", "_inner", "_tool")
 

@@ -1,10 +1,10 @@
-"""Calls that touch the same thing run one after the other, across sagas and processes; first come, first served.
+"""Calls with the same resource run one after the other, across sagas and processes; first come, first served.
 
-Each call puts a ticket of its own into the resource's queue in the store, and the oldest living ticket holds the
-resource. A ticket lives as long as its process keeps it alive, so one that died gives the resource free by its lease.
-A process has one keeper for each resource that it uses: it asks for all the calls that wait here, hands over from one
-to the next without asking, keeps the holder alive and gives tickets back. So no call depends on being able to wait for
-the store while it is being cancelled. A call takes its resources in one order (by key), so there is no deadlock.
+Each call puts its own ticket into the resource's queue in the store, and the oldest living ticket holds the resource. A
+ticket lives as long as its process keeps it alive, so a process that died frees the resource after its lease. A process
+has one keeper for each resource that it uses. The keeper asks for all waiting calls, passes the resource from one to
+the next without asking, keeps the holder alive and returns tickets. No call therefore depends on waiting for the store
+while it is being cancelled. A call takes its resources in one order (by key), so there is no deadlock.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("saga_engine.guards")
 
-#: The pauses between two questions whether a foreign holder has gone: doubling from the first to the last.
+#: The intervals at which a foreign holder is queried: doubling from the first to the last.
 _FIRST_PAUSE_S: Final = 0.002
 _LAST_PAUSE_S: Final = 0.05
-#: How long ``close`` waits for tickets to be given back.
+#: How long ``close`` waits for tickets to be returned.
 _CLOSE_S: Final = 5.0
 
 
@@ -55,22 +55,22 @@ class Queues:
         return len(self._queues)
 
     def tickets(self) -> dict[str, list[str]]:
-        """All tickets that hold or wait, by resource. Safe to ask from any thread."""
-        # Copies are made in one step of the interpreter: whoever joins or leaves does so before or after.
+        """All tickets that hold or wait, by resource. Safe to call from any thread."""
+        # Copies are made in one step of the interpreter: others join or leave before or after.
         return {key: tickets for key, queue in list(self._queues.items()) if (tickets := list(queue.turns))}
 
     async def enter(self, key: str, shown: str, call: Call, counts: Counts) -> str | Word:
         """Wait for the resource: the ticket that holds it now, or the word that ended the wait.
 
-        ``shown`` is the key as it may be logged. Raises ``StoreUnavailable`` and ``StoreRefused``. Whatever happens, no
-        place in the queue is kept but the one of the ticket that is returned.
+        ``shown`` is the key for the log. Raises ``StoreUnavailable`` and ``StoreRefused``. In every case no place in
+        the queue is kept but the one of the returned ticket.
         """
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue(key, shown, self._store, self._waiting, self._lease_s)
             queue.keeper = asyncio.create_task(self._keep(queue), name="saga-guards: keeper of a resource")
         elif shown != key:
-            queue.shown = shown  # To somebody the key is a secret, whoever came first.
+            queue.shown = shown  # For one of the callers the key is a secret, whichever came first.
         ticket = f"{call.idempotency_key}:{call.attempt}:{secrets.token_hex(4)}"
         turn = queue.join(ticket)
         held = False
@@ -85,7 +85,7 @@ class Queues:
         return ticket if held else word
 
     def leave(self, key: str, ticket: str) -> None:
-        """Give the resource back. It is passed on right after; nobody waits for that here."""
+        """Release the resource. It is passed on right after, without waiting here."""
         queue = self._queues.get(key)
         if queue is not None:
             queue.leave(ticket)
@@ -94,12 +94,12 @@ class Queues:
         try:
             await queue.run()
         finally:
-            # Nothing is awaited between the last look at the queue and this line, so nobody can have joined.
+            # Nothing is awaited between the last look at the queue and this line, so no call can have joined.
             del self._queues[queue.key]
             queue.end()
 
     async def close(self) -> None:
-        """Give all places back, and end."""
+        """Leave all queues, and end."""
         for queue in list(self._queues.values()):
             queue.end()
             for ticket in list(queue.turns):
@@ -176,7 +176,7 @@ class _Queue:
     # --- what the keeper does: one question at a time, so that none can overtake another -----------------------------
 
     async def run(self) -> None:
-        """Serve the queue until nobody of this process is in it."""
+        """Serve the queue until no call of this process is in it."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
@@ -195,7 +195,7 @@ class _Queue:
                     timer.cancel()
 
     async def _take(self, now_s: float) -> None:
-        """Ask whose turn it is: with all tickets when they have to be kept alive, else with as few as will do."""
+        """Ask whose turn it is: with all tickets when they have to be kept alive, else with as few as possible."""
         all_due = now_s >= self._alive_due_s
         first = next(iter(self.turns))
         tickets = list(self.turns) if all_due else [one for one in self._new if one in self.turns] or [first]
@@ -232,7 +232,7 @@ class _Queue:
             self._ask_s = min(asyncio.get_running_loop().time() + self._pause_s, self._alive_due_s)
 
     def _pass_to(self, ticket: str) -> None:
-        """It is this ticket's turn now: one of ours, one that is on its way out, or a foreign one."""
+        """It is this ticket's turn now: one of ours, one that is leaving, or a foreign one."""
         if self._holder and self._holder != ticket and self._holder in self.turns:
             _log.warning(
                 "the resource %r was lost while a call held it (%s): it was not kept alive in time, and another call "
@@ -250,7 +250,7 @@ class _Queue:
             self._pause_s = _FIRST_PAUSE_S
 
     def _store_failed(self, error: SagaError) -> None:
-        """The store could not be asked: who waits is told so, who holds is kept alive as soon as that works again."""
+        """The store did not answer: waiters are told, holders are kept alive as soon as it works again."""
         for turn in self.turns.values():
             settle(turn, error)
         now_s = asyncio.get_running_loop().time()

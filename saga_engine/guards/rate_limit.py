@@ -1,4 +1,4 @@
-"""At most so many calls of a tool in a period, in all processes together."""
+"""The limit of calls of a tool per period, in all processes together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rate:
         self._counts = counts
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make the call at the moment that is reserved for it."""
+        """Make the call at its reserved moment."""
         most_ms = self._waiting.left_ms(call)
         try:
             wait_ms = await self._store.reserve(self._name, self._interval_us, self._burst, most_ms)

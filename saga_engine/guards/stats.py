@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: How long counts stay in this process.
 _FLUSH_S: Final = 1.0
-#: Under which name an outcome is counted.
+#: The counter of each outcome.
 KINDS: Final = {Done: "done", NotDone: "not_done", Unknown: "unknown", Blocked: "blocked", Ask: "asked"}
 #: What is counted, in the order in which it is shown. ``rejected``: by the breaker (these are also ``not_done``).
 COUNTERS: Final = ("calls", "done", "not_done", "unknown", "rejected", "blocked", "asked", "shared", "waited_us")
@@ -39,7 +39,7 @@ class Counting:
         return self._counts.setdefault(tool, Counter())
 
     def changed(self) -> None:
-        """See to it that the store hears of it before long."""
+        """Make sure that the store is updated before long."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self._due)
 
@@ -48,7 +48,7 @@ class Counting:
         self._chores.start(self.flush(), "writing statistics")
 
     async def flush(self) -> None:
-        """Hand over what was counted. What fails is dropped: it may have arrived, and twice would be worse."""
+        """Write the counts. A failed write is dropped: it may have arrived, and counting twice would be worse."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -70,7 +70,7 @@ class Counted:
         self._counting = counting
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make the call and count what came of it."""
+        """Make the call and count its outcome."""
         self._counts["calls"] += 1
         self._counting.changed()
         outcome = await self._inner(params, call)

@@ -1,4 +1,4 @@
-"""How guards wait: for a turn, for at most as long as the saga's deadline allows, and until somebody stops them."""
+"""How guards wait: for a turn, at most until the saga's deadline, and until they are stopped."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("saga_engine.guards")
 
-#: A wait that is over sooner than this leaves no mark in the journal.
+#: A shorter wait leaves no mark in the journal.
 QUIET_S: Final = 0.25
 
-#: Errors of a store are passed through a turn as its result: an exception that nobody is left to read would be noise.
+#: Errors of a store are passed through a turn as its result: an exception without a reader would be noise.
 Turn = asyncio.Future["Word | SagaError"]
 
 
@@ -63,7 +63,7 @@ class Waiting:
         return None if call.deadline_ms is None else max(call.deadline_ms - self._clock.now_ms(), 0)
 
     async def until(self, turn: Turn, call: Call, counts: Counts) -> Word | SagaError:
-        """Wait for somebody to settle ``turn``. Only cancellation is raised; even then ``turn`` may be settled."""
+        """Wait until ``turn`` is settled. Only cancellation is raised; even then ``turn`` may be settled."""
         if turn.done():
             return turn.result()
         loop = turn.get_loop()
@@ -84,14 +84,14 @@ class Waiting:
             counts["waited_us"] += int((loop.time() - began_s) * 1_000_000)
 
     def stop(self) -> None:
-        """End all waits now; who comes later and would have to wait is turned away."""
+        """End all waits now, and refuse later ones."""
         self.stopped = True
         for turn in list(self._turns):
             settle(turn, Word.INTERRUPTED)
 
 
 async def still_waits(call: Call) -> None:
-    """The call has waited for a while, and has not been made: that is written down, once."""
+    """The call has waited for a while, and has not been made: this is recorded, once."""
     if call.waits is not None and (written := call.waits(call, True)) is not None:
         await written
 
@@ -106,7 +106,7 @@ def turned_away(word: Word, what: str) -> NotDone:
 
 
 def store_trouble(error: SagaError, what: str) -> NotDone:
-    """The outcome of a call that was not made because the store could not be asked."""
+    """The outcome of a call that was not made because the store did not answer."""
     message = f"{what} could not be asked of the store, so nothing was called: {error.message}"
     return NotDone(ErrorInfo(error.code.replace("-", "_"), message, error.hint, retryable=True), retryable=True)
 

@@ -1,5 +1,5 @@
-"""Asking people: hooks that deliver an open question, and what they say.
+"""Escalation: hooks that deliver an open question, and its text.
 
-``log``, ``webhook`` and ``chat`` deliver, ``wording`` finds the words, ``building`` makes hooks of ``[escalation]`` in
-``saga.toml``. A hook keeps nothing: what was asked, told and answered stands in the saga's journal.
+``log``, ``webhook`` and ``chat`` deliver, ``messages`` builds the text, ``config`` makes hooks of ``[escalation]`` in
+``saga.toml``. A hook stores nothing: the saga's journal records questions, notifications and answers.
 """

@@ -1,4 +1,4 @@
-"""Questions to chats, mail and telephones, through the ``apprise`` package (https://github.com/caronc/apprise)."""
+"""Questions to chat, mail and telephones, through the ``apprise`` package (https://github.com/caronc/apprise)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from saga_engine.ports import Question
 class AppriseHook:
     """Sends each question to every one of ``urls``, in plain words, with the command lines that answer it.
 
-    All are told, at the same time; ``AlertUndelivered`` names those that were not, by number and service: a URL may be
+    All are notified at the same time; ``AlertUndelivered`` names those that failed, by number and service: a URL may be
     a secret. ``timeout_s`` is for each of them. Raises ``SettingInvalid`` for a URL that apprise does not know; needs
-    the extra ``apprise``, which is imported when the hook is made.
+    the extra ``apprise``, which is imported when the hook is created.
     """
 
     def __init__(self, urls: str | Sequence[str], *, timeout_s: float = 30.0) -> None:
@@ -45,12 +45,12 @@ class AppriseHook:
             )
 
     async def _tell(self, service: Any, about: str, text: str) -> str | None:
-        """Why the service took no message, which may be nothing that is known; None if it took it."""
+        """Why the service rejected the message, which may be unknown; None if it accepted it."""
         from apprise import NotifyFormat
 
         try:
             async with asyncio.timeout(self.timeout_s):
-                # Nothing in the text is markup: where the service wants HTML, apprise escapes it.
+                # The text contains no markup: if the service wants HTML, apprise escapes it.
                 taken = await service.async_notify(body=text, title=about, body_format=NotifyFormat.TEXT)
         except TimeoutError:
             return f"not within {self.timeout_s:g} s"
@@ -85,7 +85,7 @@ def _services(urls: Sequence[str]) -> list[tuple[str, Any]]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without what apprise logs about a URL that it does not understand: it quotes the URL, tokens and all."""
+    """Suppresses apprise's log about a malformed URL: it quotes the URL with its tokens."""
     logger = logging.getLogger("apprise")
 
     def drop(_: logging.LogRecord) -> bool:

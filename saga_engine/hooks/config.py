@@ -13,7 +13,7 @@ from saga_engine.core.decide import OPTIONS
 from saga_engine.errors import SettingInvalid
 from saga_engine.ports import Escalation, EscalationHook, Question
 
-#: What questions are about, and the notice that asks nothing.
+#: The kinds of questions, and of the notice that asks nothing.
 KINDS: Final = (*OPTIONS, "parked")
 _SECRET: Final = re.compile(r"\$secret\.([A-Za-z_]\w*)")
 _YEAR_S: Final = 366 * 86400.0
@@ -36,11 +36,11 @@ class KindFilter:
 
 
 def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, str] = os.environ) -> Escalation:
-    """Who is told, by ``table``, which is ``[escalation]`` of the file ``source``.
+    """The hooks in ``table``, which is ``[escalation]`` of the file ``source``.
 
-    ``$secret.NAME`` in URLs, secrets and headers is read from ``environ`` now. Raises ``SettingInvalid``, also for
-    a field that means nothing, a variable that is not set, and an extra that is not installed: a channel that does not
-    work must not be found out when it is needed.
+    ``$secret.NAME`` in URLs, secrets and headers is read from ``environ`` now. Raises ``SettingInvalid``, also for an
+    unknown field, a variable that is not set, and an extra that is not installed: a broken channel must not stay
+    undetected until it is needed.
     """
     fields = _Fields(f"[escalation] in {source}", table, environ)
     remind_s = fields.seconds("remind_s", 3600.0, least=1.0, zero=True)
@@ -56,7 +56,7 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
         levels[level].append(hook)
         longest_s = max(longest_s, _limit_s(hook))
     if levels[2]:
-        # Level 2 is told beside level 1, with a reminder.
+        # Level 2 is notified beside level 1, with a reminder.
         for field, value in (("further_after_s", further_after_s), ("remind_s", remind_s)):
             if not value:
                 fields.refuse(field, "is 0, so the hooks of level 2 would never be told")
@@ -66,7 +66,7 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
 
 
 def _limit_s(hook: EscalationHook) -> float:
-    """How long a hook may take: a little longer than it gives itself, because it says better what went wrong."""
+    """The time limit of a hook: a little longer than its own, because its own error is clearer."""
     inner = hook.hook if isinstance(hook, KindFilter) else hook
     return float(getattr(inner, "timeout_s", 0.0)) + 5.0
 
@@ -130,7 +130,7 @@ _MAKERS: Final[Mapping[str, Callable[[_Fields], EscalationHook]]] = {
 
 
 class _Fields:
-    """The fields of one table. Each method takes one out; ``end`` refuses what is left: it is a typing error."""
+    """The fields of one table. Each method takes one out; ``end`` refuses the rest as typing errors."""
 
     def __init__(self, where: str, table: Any, environ: Mapping[str, str]) -> None:
         self._where = where
@@ -141,7 +141,7 @@ class _Fields:
         self._known: list[str] = []
 
     def refuse(self, field: str, problem: str, hint: str | None = None) -> NoReturn:
-        """Say what is wrong with a field; never what a secret is."""
+        """Report the problem of a field; never the value of a secret."""
         raise SettingInvalid(f"{field} of {self._where} {problem}", hint=hint, field=field)
 
     def take(self, field: str, default: Any) -> Any:
@@ -193,14 +193,14 @@ class _Fields:
         return self.revealed(field, text)
 
     def made(self, make: Callable[[], EscalationHook]) -> EscalationHook:
-        """The hook; what it says about its settings, with the place where they stand."""
+        """The hook; its errors name the place of its settings."""
         try:
             return make()
         except SettingInvalid as error:
             raise SettingInvalid(f"{self._where}: {error.message}", hint=error.hint) from error
 
     def end(self) -> None:
-        """Refuse what is left."""
+        """Refuse the remaining fields."""
         for field in self._left:
             near = get_close_matches(field, self._known, n=1)
             self.refuse(

@@ -1,4 +1,4 @@
-"""Questions in the log: what a coordinator does that was given no hooks."""
+"""Questions in the log: the default of a coordinator without hooks."""
 
 from __future__ import annotations
 

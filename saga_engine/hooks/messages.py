@@ -1,7 +1,7 @@
-"""What people read: the question in plain words, and the command lines that answer it.
+"""The text for operators: the question in plain words, and the command lines that answer it.
 
-Goals, names and messages come from models and from the network. They are quoted as one line each, cut, and made unfit
-to act in a chat: no line of theirs looks like one of ours, and nobody is called by an ``@`` in them.
+Goals, names and messages come from models and from the network. Each is quoted as one line, cut, and made inert for
+chats: no such line looks like one of ours, and an ``@`` in it mentions no one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from saga_engine.plan.values import printable
 from saga_engine.ports import Question
 
-#: What is asked about a step, by the kind of the question.
+#: The question about a step, by its kind.
 ASKS: Final[Mapping[str, str]] = {
     "in-doubt": "did the call happen?",
     "step-failed": "it was not done: how to go on?",
@@ -32,7 +32,7 @@ ASKS: Final[Mapping[str, str]] = {
 _TEXT_CHARS: Final = 500
 _PARAMS_CHARS: Final = 2000
 _STEP_CHARS: Final = 500
-#: What chats take for a call to somebody: ``@name``, ``<!channel>``, ``<@U1>``, ``<#C1>``.
+#: What chats take for a mention: ``@name``, ``<!channel>``, ``<@U1>``, ``<#C1>``.
 _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
 
@@ -48,7 +48,7 @@ def answer_line(saga_id: str, step_id: str, direction: str, option: str, options
     if option == "happened" and direction == "forward":
         extra = ["--output", "'{…}'", *extra]
     if step_id.startswith("-"):
-        # A step may be called --help: what follows a bare -- is never an option.
+        # A step may be called --help: everything after a bare -- is no option.
         return " ".join([*words, *extra, "--", _word(step_id), _word(option)])
     return " ".join([*words, _word(step_id), _word(option), *extra])
 
@@ -58,7 +58,7 @@ def _word(text: str) -> str:
 
 
 def subject(question: Question) -> str:
-    """What the question is about: ``step 2 (book_hotel)``."""
+    """The subject of the question: ``step 2 (book_hotel)``."""
     about = "the undo of step" if question.direction == "compensate" else "step"
     return f"{about} {quoted(str(question.step_id), 64)} ({quoted(question.tool, 64)})"
 
@@ -70,7 +70,7 @@ def title(question: Question) -> str:
 
 
 def body(question: Question) -> str:
-    """All that is known, a line each, and the command lines to answer with."""
+    """All known facts, a line each, and the command lines to answer with."""
     return "\n".join(_lines(question))
 
 
@@ -103,7 +103,7 @@ def _lines(question: Question) -> Iterator[str]:
 
 
 def proposed(step: Mapping[str, Any], limit_chars: int) -> str:
-    """A step that a model proposes: the tool, and the params as they stand in the plan."""
+    """A step that a model proposes: the tool, and the params as in the plan."""
     shown = json.dumps(step.get("params", {}), ensure_ascii=False, default=str)
     return f"{quoted(str(step.get('tool', '')), 64)} {quoted(shown, limit_chars)}"
 
@@ -113,7 +113,7 @@ def _sentence(text: str) -> str:
 
 
 def quoted(text: str, limit_chars: int = _TEXT_CHARS) -> str:
-    """A text from elsewhere as one line that only reads."""
+    """An external text as one inert line."""
     return _CALLS.sub(lambda found: found[0] + "\u200b", printable(text, limit_chars))
 
 
@@ -122,4 +122,4 @@ def moment(at_ms: int) -> str:
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
-        return f"{at_ms} ms"  # no calendar reaches there; a damaged journal may
+        return f"{at_ms} ms"  # beyond the calendar; a damaged journal may contain it

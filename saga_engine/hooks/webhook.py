@@ -38,10 +38,10 @@ _OURS: Final = frozenset(
 class WebhookHook:
     """POSTs each question to ``url``, signed with ``secret``: ``whsec_`` and base64.
 
-    While one secret replaces another, give both: the request then has a signature by each. A 2xx answer is a delivery;
-    everything else raises ``AlertUndelivered``: other statuses, redirects (they are not followed), no answer within
-    ``timeout_s`` seconds for everything. The answer's body is not read. ``headers`` are sent along. Neither URL nor
-    secret is ever logged or part of an error: both may open a door.
+    To rotate a secret, pass both: the request then has a signature by each. A 2xx response is a delivery; everything
+    else raises ``AlertUndelivered``: other statuses, redirects (they are not followed), no response within
+    ``timeout_s`` seconds for everything. The response body is not read. ``headers`` are sent along. Neither URL nor
+    secret is ever logged or part of an error: both may grant access.
 
     Raises ``SettingInvalid``; needs the extra ``http``.
     """
@@ -77,13 +77,13 @@ class WebhookHook:
         except TimeoutError as error:
             raise self._undelivered(f"did not answer within {self.timeout_s:g} s") from error
         except Exception as error:
-            # Only the name of what went wrong: its text may speak of the URL.
+            # Only the name of the exception: its text may contain the URL.
             raise self._undelivered(f"could not be reached ({type(error).__name__})") from error
         if not 200 <= status < 300:
             raise self._undelivered(*_refusal(status))
 
     def signed(self, name: str, timestamp: int, sent: bytes) -> list[tuple[str, str]]:
-        """The headers that prove who sent the body, and when (Unix seconds)."""
+        """The headers that prove the sender of the body, and the time (Unix seconds)."""
         content = f"{name}.{timestamp}.".encode() + sent
         made = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in self._keys)
         return [
@@ -93,7 +93,7 @@ class WebhookHook:
         ]
 
     async def _post(self, headers: list[tuple[str, str]], sent: bytes) -> int:
-        """The status of the answer. A connection of its own: questions are rare."""
+        """The status of the response. A separate connection: questions are rare."""
         import httpcore2
 
         if self._scheme == "https" and self._tls is None:
@@ -122,7 +122,7 @@ class WebhookHook:
 
 
 def message_id(question: Question) -> str:
-    """The same for every attempt of one round, so that the receiver can tell a repeat; another one for a reminder."""
+    """The same for every attempt of one round, so that the receiver recognizes a repeat; another one for a reminder."""
     parts = json.dumps([question.saga_id, question.question_id, question.round])
     return "msg_" + hashlib.sha256(parts.encode()).hexdigest()[:32]
 
@@ -152,7 +152,7 @@ _KEY_HINT: Final = "whsec_ and the base64 of 24 to 64 random bytes"
 
 
 def _key(secret: str) -> bytes:
-    """The bytes that sign. What is wrong with a secret is said without saying it."""
+    """The bytes that sign. The error about a secret does not contain it."""
     if not secret.startswith(_PREFIX):
         raise SettingInvalid("a webhook's secret must begin with whsec_", hint=_KEY_HINT)
     text = secret.removeprefix(_PREFIX)

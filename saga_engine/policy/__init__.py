@@ -1,1 +1,1 @@
-"""The policy gate: which calls may be made, which may not, and which a person has to approve first."""
+"""The policy gate: which calls are allowed, which are denied, and which an operator must approve first."""

@@ -1,4 +1,4 @@
-"""Amounts and equal values, compared exactly: a rule must not be passed by a way of writing a number."""
+"""Amounts and equal values, compared exactly: no spelling of a number may evade a rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUMS: Final = Context(prec=1500, rounding=ROUND_CEILING, Emax=MAX_EMAX, Emin=MI
 
 
 def amount(value: Any) -> Decimal | None:
-    """The number that a value certainly is; None where readers of it could differ.
+    """The number that a value certainly is; None if readers of it could differ.
 
     Numbers count as JSON prints them. A text counts if it is an optional minus, ASCII digits, and optionally a dot and
     more digits: not ``1e9``, ``1_000``, ``0x10``, ``" 5 "`` or ``５``. Booleans are no numbers.
@@ -32,7 +32,7 @@ def amount(value: Any) -> Decimal | None:
 
 
 def total(amounts: Iterable[Decimal]) -> Decimal:
-    """The sum; never less than the true one. What is negative counts as nothing: no call makes room for another."""
+    """The sum; never less than the true one. A negative amount counts as zero: no call makes room for another."""
     found = Decimal(0)
     for each in amounts:
         if each > 0:

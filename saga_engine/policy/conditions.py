@@ -1,7 +1,7 @@
-"""Conditions on params, judged on the safe side.
+"""Conditions on params, evaluated on the safe side.
 
-A value satisfies a test, or it does not, or nobody can tell. Who denies or asks counts 'nobody can tell' as yes; who
-allows counts it as no. So a value that is written in an odd way never opens a door.
+A value satisfies a test, or it does not, or it is undecidable. A rule that denies or asks counts 'undecidable' as yes;
+a rule that allows counts it as no. A value in an unusual spelling therefore never grants access.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from saga_engine.policy.hosts import Addresses, HostPattern, HostRefused, host_o
 from saga_engine.policy.param_path import Found, Reach
 from saga_engine.policy.paths import inside
 
-#: True, False, or the reason why nobody can tell. Of the value itself a reason repeats at most the host.
+#: True, False, or the reason why the value is undecidable. Of the value itself a reason repeats at most the host.
 Judgement = bool | str
 Judge = Callable[[Any], Judgement]
 SlowJudge = Callable[[Any], Awaitable[Judgement]]
@@ -54,7 +54,7 @@ class Condition:
 
 
 class Faulty(ValueError):
-    """A condition makes no sense; ``field`` is the one that is wrong."""
+    """An invalid condition; ``field`` is the wrong one."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class Faulty(ValueError):
 
 
 class Held(NamedTuple):
-    """Whether a condition holds; ``doubt`` says what could not be judged, if that decided it."""
+    """Whether a condition holds; ``doubt`` says what was undecidable, if that mattered."""
 
     holds: bool
     doubt: str = ""

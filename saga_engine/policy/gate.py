@@ -1,4 +1,4 @@
-"""The gate before each call: asks the rules, keeps their counts, and says what came of it.
+"""The gate before each call: evaluates the rules, stores their counts, and returns the verdict.
 
 What a saga has used of a limit is written to the store before the call is made, under the call's idempotency key: a
 crash in between, a retry or a resume counts it once and never forgets it.
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("saga_engine.policy")
 
-#: How long counts are kept after they changed last where the store does not know when the saga ends (in Temporal).
+#: How long counts are kept after their last change if the store does not know when the saga ends (in Temporal).
 TALLY_MS: Final = 30 * 24 * 3600 * 1000
-#: The entry of a call whose amount nobody can tell.
+#: The entry of a call whose amount is undecidable.
 _UNCERTAIN: Final = "?"
 _SHOWN_CHARS: Final = 300
 _MESSAGE_CHARS: Final = 2000
@@ -71,7 +71,7 @@ class Gate:
         self._counted: dict[str, Sequence[_Entry]] = {}
 
     def concerns(self, tool_name: str) -> bool:
-        """Whether the policy could say anything but yes to a call of this tool."""
+        """Whether the policy could give any verdict but allow to a call of this tool."""
         policy = self.policy
         return policy.default != "allow" or policy.check is not None or bool(self._rules(tool_name))
 
@@ -136,11 +136,11 @@ class Gate:
         return lock
 
     def counted(self, key: str, entries: Sequence[_Entry]) -> None:
-        """Remember what a call has in tallies until it is settled."""
+        """Store what a call has in tallies until it is settled."""
         self._counted[key] = entries
 
     def defaults(self, tool: AnyTool) -> Mapping[str, Any]:
-        """The values that the tool uses for params that a call leaves out; a default of null is none."""
+        """The values that the tool uses for params that a call omits; a default of null is none."""
         known = self._defaults.get(tool.name)
         if known is None or known[0] is not tool:
             known = self._defaults[tool.name] = (tool, _defaults(tool))
@@ -181,20 +181,20 @@ class _Judging:
         self._call = call
         self._params = params
         self._shown = params if call.masked is None else call.masked
-        #: Who wants a person's approval, in order. An approval holds for all of them and for no others.
+        #: The rules that require an approval, in order. An approval is valid for all of them and for no others.
         self._asked: list[str] = []
-        #: So it stands no longer than the shortest of them allows.
+        #: It is valid no longer than the shortest of them allows.
         self._expires_s = math.inf
-        #: The first question that is not known to be answered.
+        #: The first question without a known answer.
         self._question: Ask | None = None
         self._entries: list[_Entry] = []
 
     async def run(self, rules: Sequence[RuleMatcher]) -> Blocked | Ask | None:
-        """Ask the rules in order, then whatever has the last word."""
+        """Evaluate the rules in order, then the check and the default."""
         lock: asyncio.Lock | None = None
         defaults = self._gate.defaults(self._tool)
         params = {**defaults, **self._params} if defaults else self._params
-        # In which directions each of the policies still has to allow the call.
+        # The directions in which each of the policies still has to allow the call.
         ways = [_ways(self._call)] * len(self._policy.defaults)
         try:
             for rule in rules:
@@ -275,7 +275,7 @@ class _Judging:
     # --- verdicts ------------------------------------------------------------------------------------------------
 
     async def _last_word(self, params: Mapping[str, Any], ways: Sequence[Sequence[Direction]]) -> Blocked | Ask | None:
-        """What the check, then the defaults, say of a call that the rules did not allow in these directions."""
+        """What the check, then the defaults, return for a call that the rules did not allow in these directions."""
         defaults = [default for default, open_ in zip(self._policy.defaults, ways, strict=True) if open_]
         if self._policy.check is not None and ways[0]:
             words = [await self._check(params, way) for way in ways[0]]
@@ -290,7 +290,7 @@ class _Judging:
 
     @runs_foreign_code(_words_of_check, IN_THE_LOOP)
     async def _check(self, params: Mapping[str, Any], direction: Direction) -> Any:
-        """The check's own word. Whatever it does wrong is a word that is no verdict."""
+        """The check's own verdict. Every error of it counts as an invalid verdict."""
         call = self._call
         request = PolicyRequest(
             self._tool.name, self._tool.effect, params, direction, call.saga_id, call.step_id, call.attempt
@@ -301,7 +301,7 @@ class _Judging:
             if inspect.isawaitable(word):
                 word = await word
         except Exception as error:  # noqa: BLE001 - somebody else's code; its failure denies the call
-            # What it raises may hold a secret of the params.
+            # Its exception may contain a secret of the params.
             trace = error if call.masked is None else None
             _log.warning("the check of the policy raised %s", type(error).__name__, exc_info=trace)
             return "failed"
@@ -311,7 +311,7 @@ class _Judging:
         return word
 
     def _stop(self, verdict: Verdict, rule: str, message: str, doubt: str, expires_s: float) -> Blocked | Ask | None:
-        """What keeps the call from being made; None: nothing does, or something further on may answer the question."""
+        """What prevents the call; None: nothing does, or a later rule may answer the question."""
         if verdict == "allow":
             return None
         if verdict == "deny":
@@ -338,7 +338,7 @@ class _Judging:
         return None if call.approved else self._question
 
     def _text(self, what: str, rule: str, message: str, doubt: str) -> str:
-        # Where there are secrets, what could not be judged may be one.
+        # If there are secrets, the undecidable value may be one.
         because = f" ({doubt})" if doubt and self._call.masked is None else ""
         said = f": {message}" if message else ""
         text = f"{what} {self._tool.name} {cut(dict(self._shown), _SHOWN_CHARS)} by rule '{rule}'{because}{said}"
@@ -346,7 +346,7 @@ class _Judging:
 
 
 def _own_amount(rule: RuleMatcher, params: Mapping[str, Any]) -> tuple[Decimal, str]:
-    """What a call adds to the rule's sum, or why nobody can tell."""
+    """What a call adds to the rule's sum, or why that is undecidable."""
     if rule.summed is None:
         return Decimal(0), ""
     found = rule.summed.find(params)
@@ -378,12 +378,12 @@ def _plain_or_odd(value: Any) -> Any:
 
 
 def _way(call: Call) -> Direction:
-    """Where a call goes: what makes up for something that cannot be undone goes backward, too."""
+    """The direction of a call: a step of a semantic compensation goes backward, too."""
     return COMPENSATE if call.backward or call.direction == COMPENSATE else FORWARD
 
 
 def _ways(call: Call) -> tuple[Direction, ...]:
-    """The directions in which a call is judged: both, where the author of the plan chose a backward call."""
+    """The directions in which a call is authorized: both, if the author of the plan chose a backward call."""
     return (COMPENSATE, FORWARD) if call.chosen else (_way(call),)
 
 
@@ -399,7 +399,7 @@ def _still_open(ways: Sequence[Direction], rule: RuleMatcher) -> tuple[Direction
 
 
 def _strictest(words: Sequence[Any]) -> Any:
-    """The strictest of a check's answers; what is no verdict denies, and 'allow' holds only if all say so."""
+    """The strictest of a check's answers; an invalid one denies, and 'allow' holds only if all say so."""
     for word in words:
         if word is not None and word not in VERDICTS:
             return word

@@ -1,4 +1,4 @@
-"""Which values of a call's params a rule speaks of, and whether it is certain that these are all."""
+"""The values of a call's params to which a rule applies, and whether it is certain that these are all."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MAX_VISITS: Final = 100_000
 
 
 class Found(NamedTuple):
-    """What a path reaches.
+    """The values at a path.
 
     ``gaps``: somewhere its end is missing. ``strange``: somewhere the params are not built as the path expects (a text
-    where a list should be), so what it is meant to reach may be somewhere else.
+    where a list should be), so its target may be somewhere else.
     """
 
     values: Sequence[Any]

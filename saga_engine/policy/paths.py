@@ -1,6 +1,6 @@
-"""Whether a path lies in a folder: where it really leads, not how it is spelled.
+"""Whether a path lies in a folder: by its final target, not by its spelling.
 
-Everything here asks the file system and belongs off the event loop.
+Everything here reads the file system and must not run in the event loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 MAX_PATH_CHARS: Final = 4096
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-#: A slash, a dot, a backslash, a percent sign or a zero, escaped: whoever decodes it reads another path.
+#: A slash, a dot, a backslash, a percent sign or a zero, escaped: a program that decodes it reads another path.
 _ESCAPED: Final = re.compile(r"%(2[eEfF5]|5[cC]|00)")
 _MEANINGFUL: Final = "/.\\~:%"
 
@@ -30,7 +30,7 @@ def inside(value: Any, folders: Sequence[Path]) -> bool | str:
     if doubt:
         return doubt
     try:
-        # Programs that tidy '..' away before they open a path end elsewhere than the kernel does behind a link.
+        # Programs that remove '..' before they open a path end elsewhere than the kernel does behind a link.
         targets = {_real(value), _real(os.path.normpath(value))}
         roots = [_real(folder) for folder in folders]
         words = {_lies_in(target, roots) for target in targets}
@@ -42,7 +42,7 @@ def inside(value: Any, folders: Sequence[Path]) -> bool | str:
 
 
 def _odd(value: Any) -> str:
-    """Why a value is not taken for a path; empty if it is."""
+    """Why a value is not accepted as a path; empty if it is."""
     if not isinstance(value, str):
         return "it is no text"
     if not value or len(value) > MAX_PATH_CHARS:

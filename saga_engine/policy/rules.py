@@ -24,12 +24,12 @@ Verdict = Literal["allow", "deny", "ask"]
 
 VERDICTS: Final = ("allow", "deny", "ask")
 DIRECTIONS: Final = ("forward", "compensate")
-#: How long a question and its approval stand if the rule says nothing, in seconds.
+#: The default lifetime of a question and its approval, in seconds.
 EXPIRES_S: Final = 86_400.0
 MAX_EXPIRES_S: Final = 315_360_000.0
 MAX_NAME_CHARS: Final = 200
 MAX_MESSAGE_CHARS: Final = 2000
-#: Names in records for what no rule decided.
+#: Names in records for verdicts of no rule.
 CHECK: Final = "check"
 DEFAULT: Final = "default"
 
@@ -213,11 +213,11 @@ class RuleMatcher:
         self._slow = tuple(clause for clause in clauses if clause.slow)
 
     def speaks_of(self, tool: str) -> bool:
-        """Whether its globs fit this tool."""
+        """Whether its globs match this tool."""
         return not self._globs or any(glob.match(tool) for glob in self._globs)
 
     def misses(self, given: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
-        """Whether a condition for which nothing has to be looked up already says that the rule does not match."""
+        """Whether a condition that needs no look-up already says that the rule does not match."""
         for clause in self._fast:
             if not clause.hold(given if clause.op in ("exists", "absent") else params).holds:
                 return True
@@ -231,7 +231,7 @@ class RuleMatcher:
             if not held.holds:
                 return held
             doubt = doubt or held.doubt
-        # The file system and the network are asked last, and only about calls that all else speaks of.
+        # The file system and the network are asked last, and only about calls that match everything else.
         for clause in self._slow:
             held = await clause.hold_slowly(params)
             if not held.holds:
@@ -264,7 +264,7 @@ def _invalid(source: str, rule: str, field: str, problem: str, hint: str | None 
 
 
 def _known(table: Mapping[str, Any], fields: Sequence[str], source: str, rule: str) -> None:
-    """Refuse unknown fields: one that nobody reads is a typing error that would switch a guard off."""
+    """Refuse unknown fields: such a field is a typing error that would disable a guard."""
     for field in table:
         if field not in fields:
             raise _invalid(source, rule, str(field), "there is no such field", f"fields: {', '.join(fields)}")

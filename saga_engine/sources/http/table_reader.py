@@ -78,7 +78,7 @@ class Fields:
         return frozenset(value)
 
     def end(self) -> None:
-        """Refuse what is left."""
+        """Refuse the remaining fields."""
         for field in self._left:
             near = get_close_matches(field, self._known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(sorted(self._known))}"
