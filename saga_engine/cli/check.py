@@ -85,7 +85,8 @@ def tell_problems(
         data(f"the plan is valid: {steps} step{'s' if steps != 1 else ''}")
     if not as_json:
         tell_warnings(warnings)
-    if not settings.names_tools:
+    read = not any(problem.code in ("plan-unreadable", "plan-not-json") for problem in problems)
+    if not settings.names_tools and read:
         note("hint: no tools were given, so only the structure was checked; --tools checks names and params too")
 
 
