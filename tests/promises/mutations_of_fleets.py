@@ -581,13 +581,18 @@ OF_FLEETS = [
         "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
         "a worker does not ask whether a call is still its own",
         _ACTIVITIES,
-        (("            await _still_ours()\n", ""),),
+        (("            await require_ours()\n", ""),),
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_that_slept_may_begin_nothing",
         "a worker that slept may begin a call",
-        _ACTIVITIES,
-        (("if activity.is_cancelled() or (limit_s and silent_s >= limit_s):", "if activity.is_cancelled():"),),
+        "saga_engine/temporal/pulse.py",
+        (
+            (
+                "if activity.is_cancelled() or (self._limit_s and silent_s >= self._limit_s):",
+                "if activity.is_cancelled():",
+            ),
+        ),
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_what_a_lost_activity_tells",
