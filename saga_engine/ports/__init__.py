@@ -26,6 +26,7 @@ from saga_engine.ports.store import (
     Ack,
     AckVerdict,
     Acquired,
+    Apart,
     AppendReply,
     Creation,
     Entry,
@@ -33,8 +34,10 @@ from saga_engine.ports.store import (
     Held,
     PagePlace,
     Renewal,
+    Renewals,
     Store,
     StorePromise,
+    parts_of,
 )
 from saga_engine.ports.tools import Call, Clock, Tools
 from saga_engine.ports.values import ValueStore
@@ -47,6 +50,7 @@ __all__ = [
     "Acquired",
     "Advisor",
     "Allowance",
+    "Apart",
     "AppendReply",
     "BreakerState",
     "Call",
@@ -70,6 +74,7 @@ __all__ = [
     "PlannerUsage",
     "Question",
     "Renewal",
+    "Renewals",
     "Repair",
     "ReplanRequest",
     "SagaLookup",
@@ -83,4 +88,5 @@ __all__ = [
     "Tools",
     "ValueStore",
     "WorkStore",
+    "parts_of",
 ]

@@ -21,17 +21,18 @@ class Taken(NamedTuple):
 
 
 class Taking(NamedTuple):
-    """The response to a request for work. ``next_due_ms``: when, in Unix ms, the next saga needs a worker; None.
+    """The response to a request for work.
 
-    None does.
-
-    ``alive`` is False when the lease of the requesting owner has ended; nothing was taken then.
+    ``next_due_ms``: when, in Unix ms, the next saga needs a worker; None: none does.
+    ``alive`` is False when the lease of the requesting owner has ended in some partitions (``ended``), from which
+    nothing was taken.
     """
 
     now_ms: int
     alive: bool
     next_due_ms: int | None
     sagas: Sequence[Taken]
+    ended: Sequence[int] = ()
 
 
 #: Where a sweep continues: partition, status and cursor, each as the store counts them.

@@ -115,11 +115,22 @@ class Held(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """``alive`` is False when the lease had already ended. ``wakes`` are owned sagas with a message waiting."""
+    """``alive`` is False when the lease had already ended. ``wakes`` are owned sagas with a message waiting.
+
+    ``only``: the partitions in which it was renewed, if others could not be asked; None: in all.
+    """
 
     now_ms: int
     alive: bool
     wakes: Sequence[str]
+    only: Sequence[int] | None = None
+
+
+class Renewals(NamedTuple):
+    """What came of renewing a lease by partition. ``late`` futures fail as ``Store.renew`` would."""
+
+    found: Mapping[int, Renewal]
+    late: Mapping[int, asyncio.Future[Renewal]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +171,11 @@ class Store(Protocol):
         """The server's durability, read from the server now."""
         ...
 
-    async def open_session(self, owner: str, ttl_ms: int) -> int:
-        """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms. Idempotent."""
+    async def open_session(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+        """Start the lease of ``owner``, in every partition or in some; returns the store's clock in Unix ms.
+
+        Idempotent.
+        """
         ...
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
@@ -178,8 +192,11 @@ class Store(Protocol):
         """
         ...
 
-    async def close_session(self, owner: str, *, clean: bool = False) -> None:
-        """End the lease now: others may take over at once. ``clean``: it owns no saga any more. Idempotent."""
+    async def close_session(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
+        """End the lease now, in every partition or in some: others may take over at once. Idempotent.
+
+        ``clean``: it owns no saga any more.
+        """
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
         """Take the saga if no process with a valid lease owns it; each success makes a new, greater epoch.
@@ -248,7 +265,23 @@ class Store(Protocol):
 
 
 class Apart(Protocol):
-    """What a store over several servers provides beside ``append``: the sagas of one do not wait for another."""
+    """What a store over several servers provides as well: the sagas of one do not wait for another."""
+
+    def partition_of(self, saga_id: str) -> int:
+        """The partition in which a saga lies."""
+        ...
+
+    async def renew(self, owner: str, ttl_ms: int) -> Renewal:
+        """As that of ``Store``."""
+        ...
+
+    @property
+    def renew_apart(self) -> Callable[[str, int, Sequence[int]], Awaitable[Renewals]] | None:
+        """As ``renew``, by partition: what a server that is slow or away has not said is ``late``. One round trip.
+
+        None: there is one server, and a lease has one part.
+        """
+        ...
 
     @property
     def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
@@ -257,3 +290,11 @@ class Apart(Protocol):
         Raises if no entry was acknowledged. None: there is one server.
         """
         ...
+
+
+def parts_of(store: Store) -> Callable[[str], int]:
+    """By what a saga shares the fate of others if a server is away: its partition; of one server all have the same."""
+    if getattr(store, "renew_apart", None) is None:
+        return lambda _: 0
+    part: Callable[[str], int] = store.partition_of  # type: ignore[attr-defined]
+    return part

@@ -28,14 +28,23 @@ _AT_ONCE = 1
 
 
 class Audit:
-    """The audit of one process. ``owner`` returns the current owner; ``drives`` whether this process drives a saga."""
+    """The audit of one process. ``owner`` returns the current owner; ``drives`` whether this process drives a saga.
+
+    It skips partitions that the lease does not cover (``covers``): their server is unavailable.
+    """
 
     def __init__(
-        self, work: Callable[[], WorkStore], owner: Callable[[], str], drives: Callable[[str], bool], debts: Debts
+        self,
+        work: Callable[[], WorkStore],
+        owner: Callable[[], str],
+        drives: Callable[[str], bool],
+        covers: Callable[[int], bool],
+        debts: Debts,
     ) -> None:
         self._work = work
         self._owner = owner
         self._drives = drives
+        self._covers = covers
         self._debts = debts
         self._at = SWEEP_START
         self._of = ""
@@ -70,6 +79,8 @@ class Audit:
             self._now.clear()
         if self._at == SWEEP_START:
             await self._begin_sweep(owner)
+        if not self._skip_unavailable():
+            return
         swept = await self._work().sweep(owner, self._at)
         for saga_id in swept.damaged:
             self._tell_damaged(saga_id)
@@ -86,8 +97,19 @@ class Audit:
                 self._now[saga_id] = epoch
         self._at = swept.at
         if self._at == SWEEP_START:
-            self._before, self._now = self._now, {}
             await self._end_sweep()
+
+    def _skip_unavailable(self) -> bool:
+        """Go on to a partition that is covered; False if there is none in the rest of this sweep."""
+        count = self._work().count
+        for partition in range(self._at[0], count):
+            if self._covers(partition):
+                if partition != self._at[0]:
+                    self._at = (partition, *SWEEP_START[1:])
+                return True
+        self._at = SWEEP_START
+        self._before, self._now = self._now, {}
+        return False
 
     async def _begin_sweep(self, owner: str) -> None:
         """Search for dead owners, in the first sweep and periodically: a killed process removed nothing itself."""
@@ -96,11 +118,13 @@ class Audit:
             work = self._work()
             if self._sweeps == 0:
                 await work.mend()  # a process may have died during the sweep
-            self._gone += [name for name in await _gone(work) if name != owner]
+            covered = [number for number in range(work.count) if self._covers(number)]
+            self._gone += [name for name in await _gone(work, covered) if name != owner]
         self._sweeps += 1
 
     async def _end_sweep(self) -> None:
         """The sagas of dead owners are queued now: no later search for the sagas of these owners is needed."""
+        self._before, self._now = self._now, {}
         gone, self._gone = self._gone, []
         for name in gone:
             await self._work().forget(name)
@@ -127,7 +151,7 @@ class Audit:
 
 async def clear_away(work: WorkStore) -> None:
     """Queue the sagas that killed processes have left, and forget their owners. Costs one read if there are none."""
-    gone = await _gone(work)
+    gone = await _gone(work, range(work.count))
     if not gone:
         return
     at = SWEEP_START
@@ -139,7 +163,7 @@ async def clear_away(work: WorkStore) -> None:
         await work.forget(owner)
 
 
-async def _gone(work: WorkStore) -> Sequence[str]:
+async def _gone(work: WorkStore, partitions: Sequence[int]) -> Sequence[str]:
     """The owners whose leases have ended."""
-    owners = await work.owners(range(work.count))
+    owners = await work.owners(partitions)
     return [owner for owner, ttl_ms in owners.items() if ttl_ms == 0]

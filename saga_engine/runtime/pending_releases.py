@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from saga_engine.errors import SagaError, SagaNotFound, StoreRefused, StoreUnavailable
-from saga_engine.ports import Store
+from saga_engine.ports import Store, parts_of
 
 _log = logging.getLogger("saga_engine")
 
@@ -29,6 +29,7 @@ class Debts:
 
     def __init__(self, store: Store, owner: Callable[[], str], drives: Callable[[str], bool]) -> None:
         self._store = store
+        self._part_of = parts_of(store)
         self._owner = owner
         self._drives = drives
         self._owed: dict[str, tuple[int, int]] = {}
@@ -70,17 +71,30 @@ class Debts:
         self._owed.clear()
 
     async def settle(self) -> None:
-        """Do the pending releases. Raises ``StoreUnavailable`` or ``StoreRefused``; the rest is still pending then."""
+        """Do the pending releases. Raises ``StoreUnavailable`` or ``StoreRefused``; what failed is still pending.
+
+        A server that is unavailable does not delay the releases of sagas on others.
+        """
+        away: dict[int, StoreUnavailable] = {}
         for saga_id, debt in list(self._owed.items()):
-            epoch, due_ms = debt
-            if epoch != _UNKNOWN:
-                await self._store.release(saga_id, epoch, due_ms)
-            elif self._drives(saga_id):
+            part = self._part_of(saga_id)
+            if part in away or (debt[0] == _UNKNOWN and self._drives(saga_id)):
                 continue  # its driver may still fail before it has learned at which epoch the saga is ours
-            else:
-                await self._release_if_ours(saga_id, due_ms)
+            try:
+                await self._settle_one(saga_id, *debt)
+            except StoreUnavailable as error:
+                away[part] = error
+                continue
             if self._owed.get(saga_id) == debt:
                 del self._owed[saga_id]
+        if away:
+            raise next(iter(away.values()))
+
+    async def _settle_one(self, saga_id: str, epoch: int, due_ms: int) -> None:
+        if epoch == _UNKNOWN:
+            await self._release_if_ours(saga_id, due_ms)
+        else:
+            await self._store.release(saga_id, epoch, due_ms)
 
     async def settle_at_the_end(self) -> None:
         """Try once more at the end; workers find what is still pending then."""

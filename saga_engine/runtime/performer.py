@@ -26,7 +26,7 @@ from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRo
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
 from saga_engine.ports.orders import abandonable, call_of, lesson_of, misfit, question_of, scrub, tell
-from saga_engine.runtime.lease import Lease
+from saga_engine.runtime.lease import Share
 from saga_engine.runtime.planner_requests import advise
 
 
@@ -64,7 +64,7 @@ class Performer:
     __slots__ = ("_advisor", "_escalation", "_permit", "_tools", "begun", "lease", "means", "remind_ms")
 
     def __init__(
-        self, tools: Tools, lease: Lease, escalation: Escalation, advisor: Advisor | None, semantic: Semantic
+        self, tools: Tools, lease: Share, escalation: Escalation, advisor: Advisor | None, semantic: Semantic
     ) -> None:
         self._tools = tools
         self._escalation = escalation

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -98,13 +98,17 @@ class Fleet:
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._observers = observers
         self._writer = JournalWriter(store, self.clock)
-        self._performer: Performer | None = None
+        self._lease: Lease | None = None
+        #: By the share of the lease under which they work: one, on one server.
+        self._performers: dict[int, Performer] = {}
         self._watchdog: Watchdog | None = None
         self._begun_before = 0
-        self._opening: asyncio.Task[Performer] | None = None
+        self._opening: asyncio.Task[Lease] | None = None
         self._running: dict[str, Running] = {}
         self.debts = Debts(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
-        self._audit = Audit(store.work, lambda: self._writer.owner, lambda name: name in self._running, self.debts)
+        self._audit = Audit(
+            store.work, lambda: self._writer.owner, lambda name: name in self._running, self._covers, self.debts
+        )
         self._stopping = asyncio.Event()
         self._take_over = TakeOver(
             store,
@@ -114,7 +118,8 @@ class Fleet:
             self.debts,
             owner=lambda: self._writer.owner,
             drives=lambda saga_id: saga_id in self._running,
-            open_lease=self._open_lease,
+            open_lease=self.lease,
+            performer=self._performer_for,
             driver=self._driver_of,
             stopping=self._stopping,
             on_wait=on_wait,
@@ -143,9 +148,9 @@ class Fleet:
             self._watchdog.stop()
         await self._audit.stop()
         await self._writer.close()
-        if self._performer is not None:
+        if self._lease is not None:
             await self.debts.settle_at_the_end()
-            await self._performer.lease.close(clean=self.debts.none)
+            await self._lease.close(clean=self.debts.none)
 
     # --- the ways in ---------------------------------------------------------------------------------------------
 
@@ -215,7 +220,14 @@ class Fleet:
 
     async def lease(self) -> Lease:
         """The lease of this process, opened anew if it was lost. Raises ``StoreUnavailable``."""
-        return (await self._open_lease()).lease
+        lease = self._lease
+        if lease is not None and lease.valid():
+            return lease
+        if self._opening is None:
+            # One task for all who need it: they go on together, and share their first append.
+            self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)  # one who waits no more must not end it for the others
 
     async def verify_store(self) -> None:
         """Verify that the store still keeps the configured durability.
@@ -227,7 +239,7 @@ class Fleet:
     def count(self) -> tuple[int, int, int]:
         """How many sagas are driven here, how many effects are in flight, and how many were ever started."""
         drivers = [saga.driver for saga in self._running.values() if saga.driver is not None]
-        begun = self._begun_before + (0 if self._performer is None else self._performer.begun)
+        begun = self._begun_before + sum(performer.begun for performer in self._performers.values())
         return len(self._running), sum(driver.under_way() for driver in drivers), begun
 
     def _still_open(self) -> None:
@@ -262,8 +274,8 @@ class Fleet:
     async def _create(
         self, saga: Running, started: SagaStarted, compiled: CompiledPlan, taken: Sequence[StepTakenOver]
     ) -> Outcome | None:
-        met = self._performer is not None
-        performer = await self._open_lease()
+        met = self._lease is not None
+        performer = await self._performer_for(started.saga_id)
         if not met:  # the deadline counts on the store's clock, which is known only now
             started = msgspec.structs.replace(started, at=self.clock.now_ms())
         creation = Creation(digest=started.digest, owned=True)
@@ -276,7 +288,7 @@ class Fleet:
         return await self._drive(started.saga_id, saga, driver, first)
 
     async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
-        await self._open_lease()  # for the store's clock, on which the deadline counts
+        await self.lease()  # for the store's clock, on which the deadline counts
         started = msgspec.structs.replace(started, at=self.clock.now_ms())
         values: dict[str, bytes] = {}
         entry = Entry(
@@ -458,7 +470,7 @@ class Fleet:
                 raise error
             task.uncancel()
         saga.lost = False
-        saga.reason = "" if self._performer is None else self._performer.lease.why
+        saga.reason = "" if self._lease is None else self._lease.why
 
     def _driver_of(
         self,
@@ -497,27 +509,37 @@ class Fleet:
         driver, resumed = took
         return await self._drive(taken.saga_id, saga, driver, [resumed])
 
-    async def _open_lease(self) -> Performer:
-        performer = self._performer
-        if performer is not None and performer.lease.valid():
-            return performer
-        if self._opening is None:
-            # One task for all who need it: they continue together, and share their first append.
-            self._opening = asyncio.create_task(self._open_new_lease(), name="saga-lease-opening")
-            self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)  # a caller that stops waiting must not end it for the others
+    async def _performer_for(self, saga_id: str) -> Performer:
+        """The performer of a saga, under a valid share of the lease. Raises ``StoreUnavailable``."""
+        lease = await self.lease()
+        share = lease.share_of(saga_id)
+        if not share.valid():
+            share.lose()  # its time is over, although its renewal has perhaps not noticed yet
+            if lease.lost:
+                return await self._performer_for(saga_id)
+            await lease.reopen(share.partition)
+            share = lease.share_of(saga_id)
+        performer = self._performers.get(share.partition)
+        if performer is None or performer.lease is not share:
+            self._begun_before += 0 if performer is None else performer.begun
+            performer = Performer(self._tools, share, self._escalation, self._advisor, self._semantic)
+            self._performers[share.partition] = performer
+        return performer
 
-    def _opened(self, opening: asyncio.Task[Performer]) -> None:
+    def _covers(self, partition: int) -> bool:
+        """Whether a partition is worth a look: its server answers, as far as a lease can tell."""
+        lease = self._lease
+        return lease is None or not lease.valid() or lease.covers(partition)
+
+    def _opened(self, opening: asyncio.Task[Lease]) -> None:
         self._opening = None
         if not opening.cancelled():
             opening.exception()  # it is raised where it is awaited; perhaps nothing awaits it any more
 
-    async def _open_new_lease(self) -> Performer:
-        performer = self._performer
-        if performer is not None:
-            performer.lease.lose()  # its time is over, although its renewal has perhaps not noticed yet
+    async def _open_new_lease(self) -> Lease:
+        if self._lease is not None:
+            self._lease.lose()  # its time is over, although its renewal has perhaps not noticed yet
             self.debts.forgive()
-            self._begun_before += performer.begun
         lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
         await lease.open()
         lease.on_lost(self._lost)
@@ -525,12 +547,15 @@ class Fleet:
         self._watchdog.start()
         self._writer.owner = lease.owner
         self._audit.start()
-        self._performer = Performer(self._tools, lease, self._escalation, self._advisor, self._semantic)
-        return self._performer
+        self._lease = lease
+        return lease
 
-    def _lost(self) -> None:
-        """Stop waiting for outcomes: the new owner of the sagas now settles what is in doubt."""
+    def _lost(self, partitions: Container[int]) -> None:
+        """Stop waiting for outcomes in these partitions: the new owner of the sagas settles what is in doubt."""
+        assert self._lease is not None
         for saga_id, saga in list(self._running.items()):
+            if self._lease.partition_of(saga_id) not in partitions:
+                continue
             if saga.alarm is not None:
                 saga.driver = None  # it takes itself over again from its journal
                 self._rouse(saga_id)

@@ -18,7 +18,7 @@ from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaOwned, Sto
 from saga_engine.ports import Acquired, Held, Store, Taken, Tools
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, SagaDriver, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
-from saga_engine.runtime.lease import StoreClock, lease_clock_s
+from saga_engine.runtime.lease import Lease, StoreClock, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead
 from saga_engine.runtime.pending_releases import Debts
 from saga_engine.runtime.performer import Performer, require_secrets
@@ -41,7 +41,8 @@ Took = Outcome | tuple[SagaDriver, AnyRecord]
 class TakeOver:
     """The take-overs of one process.
 
-    ``owner``: this process's owner. ``drives``: whether it drives a saga. ``open_lease``: its lease and performer.
+    ``owner``: this process's owner. ``drives``: whether it drives a saga. ``open_lease``: its lease.
+    ``performer``: makes the calls of a saga.
     ``driver(state, seq, performer, saga, mail)`` creates a driver. ``on_wait`` is called when a take-over has to wait.
     """
 
@@ -55,7 +56,8 @@ class TakeOver:
         *,
         owner: Callable[[], str],
         drives: Callable[[str], bool],
-        open_lease: Callable[[], Awaitable[Performer]],
+        open_lease: Callable[[], Awaitable[Lease]],
+        performer: Callable[[str], Awaitable[Performer]],
         driver: Callable[[State, int, Performer, Running, bool], SagaDriver],
         stopping: asyncio.Event,
         on_wait: Callable[[str, str, float], None] | None,
@@ -68,6 +70,7 @@ class TakeOver:
         self._owner = owner
         self._drives = drives
         self._open_lease = open_lease
+        self._performer = performer
         self._driver = driver
         self._stopping = stopping
         self._on_wait = on_wait
@@ -87,13 +90,13 @@ class TakeOver:
         if idle and (head := await self._store.head(saga_id)).length == len(records) and not (head.owner or head.inbox):
             return Outcome(state)
         require_secrets(state.plan)
-        performer = await self._open_lease()
+        performer = await self._performer(saga_id)
         try:
             try:
                 acquired = await self._acquire(saga_id)
             except LeaseLost:
                 performer.lease.lose()  # the server knows that it has ended before this process does
-                performer = await self._open_lease()
+                performer = await self._performer(saga_id)
                 acquired = await self._acquire(saga_id)
         except StoreUnavailable:
             self._debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost
@@ -149,7 +152,7 @@ class TakeOver:
         saga_id, epoch = taken.saga_id, taken.epoch
         records: list[AnyRecord] = []
         try:
-            performer = await self._open_lease()
+            performer = await self._performer(saga_id)
             if performer.lease.owner != owner:
                 raise lost(saga_id)
             data = taken.records

@@ -34,11 +34,17 @@ _AT_LEAST_S: Final = 60.0
 
 
 class Culprit(NamedTuple):
-    """What runs in the event loop: in words, how long it may take in seconds (0: undeclared), and what to do."""
+    """What runs in the event loop: whose code, where it is, how long it may take in seconds (0: undeclared)."""
 
-    text: str
+    whose: str
+    where: str
     timeout_s: float = 0.0
     advice: str = IN_A_THREAD
+
+    @property
+    def text(self) -> str:
+        """Whose code it is, and where."""
+        return f"{self.whose} at {self.where}"
 
 
 class Watchdog:
@@ -52,7 +58,7 @@ class Watchdog:
         self._loop_thread = threading.get_ident()
         self._every_s = min(_EVERY_S, lease.ttl_s / 6)
         self._answered = True
-        self._told = False
+        self._told = ""
         self._over = threading.Event()
 
     def start(self) -> None:
@@ -75,7 +81,7 @@ class Watchdog:
                 continue
             if self._told:
                 _log.warning("the event loop goes on after %.1f s", now_s - asked_s)
-                self._told = False
+                self._told = ""
             self._answered, asked_s = False, now_s
             try:
                 self._loop.call_soon_threadsafe(self._alive)
@@ -87,8 +93,8 @@ class Watchdog:
             return
         culprit = what_runs(sys._current_frames().get(self._loop_thread))  # noqa: SLF001 - the one way to look there
         self._lease.why = f"the event loop was blocked for {blocked_s:.1f} s by {culprit.text}"
-        if not self._told:
-            self._told = True
+        if self._told != culprit.whose:  # somebody else may go on blocking it in the same turn
+            self._told = culprit.whose
             _log.warning(
                 "the event loop is blocked by %s: every saga of this process waits for it (%s)",
                 culprit.text,
@@ -106,7 +112,7 @@ class Watchdog:
         with contextlib.suppress(SagaError, TimeoutError):  # it is tried again; the loop reports the problem
             renewal = self._store.renew_blocking(lease.owner, round(lease.ttl_s * 1000), remaining_s, self._held())
             if renewal.alive:
-                lease.prolong(sent_s + lease.ttl_s)
+                lease.prolong(sent_s + lease.ttl_s, renewal.only)
 
 
 def what_runs(frame: FrameType | None) -> Culprit:
@@ -115,22 +121,23 @@ def what_runs(frame: FrameType | None) -> Culprit:
     while frame is not None:
         found = foreign_code(frame)
         if found is not None:
-            return Culprit(f"{found.text} at {where}", advice=found.advice)
+            return Culprit(found.text, where, advice=found.advice)
         if frame.f_code is SagaDriver.run.__code__:
             effects = frame.f_locals.get("effects") or [None]
             return _of(frame.f_locals["self"], effects[0], where)
         if frame.f_code is SagaDriver._perform_apart.__code__:  # noqa: SLF001 - as above
             return _of(frame.f_locals["self"], frame.f_locals.get("effect"), where)
         frame = frame.f_back
-    return Culprit(f"code at {where}" if where else "code that cannot be seen")
+    return Culprit("code", where or "a place that cannot be seen")
 
 
 def _of(driver: SagaDriver, effect: Any, where: str) -> Culprit:
     state = driver.state
     if not isinstance(effect, CallTool | Probe):
-        return Culprit(f"code at {where} (saga {state.saga_id})")
+        return Culprit(f"code of saga {state.saga_id}", where)
     serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
     kind = "the probe of tool" if isinstance(effect, Probe) else "tool"
     undo = ", undo" if effect.direction == COMPENSATE else ""
     step = state.plan.steps[effect.step].key
-    return Culprit(f"{kind} '{serving.tool}' (saga {state.saga_id}, step {step}{undo}) at {where}", serving.timeout_s)
+    whose = f"{kind} '{serving.tool}' (saga {state.saga_id}, step {step}{undo})"
+    return Culprit(whose, where, serving.timeout_s)

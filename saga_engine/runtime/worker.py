@@ -161,9 +161,12 @@ class Worker:
             self._partitions.append(self._partitions.pop(0))  # each partition is the first to be served in its turn
         try:
             lease = await self._lease()
+            partitions = self._covered(lease)
+            if not partitions:
+                return None
             # The same nonce until there was a response: what a lost one took is ours, and must not stay undriven.
             self._nonce = self._nonce or secrets.token_hex(8)
-            taking = await self._work.take(lease.owner, self._nonce, limit, self._partitions)
+            taking = await self._work.take(lease.owner, self._nonce, limit, partitions)
         except (StoreUnavailable, StoreRefused) as error:
             if not self._away:
                 _log.warning("no work can be had; asking on: %s", error)
@@ -174,8 +177,9 @@ class Worker:
             self._away = False
         self._nonce = ""
         if not taking.alive:
-            lease.lose()
-            return None
+            lease.lose(taking.ended)
+            if not taking.sagas:
+                return None
         self._fleet.clock.set(taking.now_ms)
         for taken in taking.sagas:
             self._begin(taken, lease.owner)
@@ -193,6 +197,10 @@ class Worker:
         self._counts["taken"] += 1
         handle.when_done(partial(self._done, handle))
 
+    def _covered(self, lease: Lease) -> Sequence[int]:
+        """Its partitions, but for those of a server that is away: what it took from there is nobody's in the end."""
+        return [number for number in self._partitions if lease.covers(number)]
+
     async def _lease(self) -> Lease:
         lease = await self._fleet.lease()
         self._started_ms = self._started_ms or self._fleet.clock.now_ms()  # only now the store's clock is known
@@ -204,8 +212,8 @@ class Worker:
             async with asyncio.timeout(_GIVE_BACK_S):
                 if self._nonce:
                     self._fleet.debts.unsure()  # the request itself may still be on its way to the store
-                    owner = (await self._fleet.lease()).owner
-                    for taken in (await self._work.take(owner, self._nonce, 0, self._partitions)).sagas:
+                    lease = await self._fleet.lease()
+                    for taken in (await self._work.take(lease.owner, self._nonce, 0, self._covered(lease))).sagas:
                         self._fleet.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
                 await self._fleet.debts.settle()
         except (TimeoutError, SagaError) as error:
@@ -250,9 +258,9 @@ class Worker:
     async def _look_round(self) -> None:
         while not self._stopping.is_set():
             try:
-                await self._verify()
                 await self._reclaim()
                 await self._tell()
+                await self._verify()
             except (StoreUnavailable, StoreRefused) as error:
                 _log.info("no looking after other owners now: %s", error)
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
@@ -275,17 +283,18 @@ class Worker:
         If this machine is a clone that was made while it ran, a process that is dead here may live on the other one,
         and renew its lease: its sagas are left to it.
         """
-        own = (await self._fleet.lease()).owner
+        lease = await self._fleet.lease()
+        partitions = self._covered(lease)
         suspects, self._suspects = self._suspects, {}
-        for owner, ttl_ms in (await self._work.owners(self._partitions)).items():
-            if owner == own:
+        for owner, ttl_ms in (await self._work.owners(partitions)).items():
+            if owner == lease.owner:
                 continue
             dead = ttl_ms > 0 and provably_dead(owner)
             if dead:
                 self._suspects[owner] = suspects.get(owner, lease_clock_s())
                 self._tell_of_clone(owner)
             if ttl_ms == 0 or dead:
-                count = await self._work.reclaim(owner, self._partitions, dead=dead, silent_ms=_RENEWED_WITHIN_MS)
+                count = await self._work.reclaim(owner, partitions, dead=dead, silent_ms=_RENEWED_WITHIN_MS)
                 if count:
                     _log.warning("%d sagas of %s, which is gone, are back in the queue", count, owner)
                     self._room.set()

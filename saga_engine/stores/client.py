@@ -127,11 +127,16 @@ class Calls:
         return replies
 
     async def run_each(
-        self, name: str, calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]], line: ClusterLine
+        self,
+        name: str,
+        calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]],
+        line: ClusterLine,
+        instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[asyncio.Future[Any]]:
         """The reply of each call of one script on a cluster. No node is waited for longer than ``_GRACE_S``.
 
-        A future that is not done goes on by itself; one that failed has a ``SagaError``.
+        ``instead`` is as in ``run_many``. A future that is not done goes on by itself; one that failed has a
+        ``SagaError``.
         """
         chosen = script(name)
         replicas = 0 if name in _UNCONFIRMED else self._replicas
@@ -139,7 +144,7 @@ class Calls:
         commands = [[b"EVALSHA", chosen.sha, len(keys), *keys, *args] for keys, args in wholes]
         found: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in calls]
         settling = []
-        for places, task in await line.call_each(commands, replicas=replicas, grace_s=_GRACE_S):
+        for places, task in await line.call_each(commands, replicas=replicas, grace_s=_GRACE_S, instead=instead):
             settle = self._settle(task, [(found[place], calls[place]) for place in places], name, line)
             if task.done():
                 await settle

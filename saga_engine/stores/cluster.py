@@ -325,7 +325,12 @@ class ClusterLine(Patient):
         return replies
 
     async def call_each(
-        self, commands: Sequence[Sequence[Argument]], *, replicas: int = 0, grace_s: float
+        self,
+        commands: Sequence[Sequence[Argument]],
+        *,
+        replicas: int = 0,
+        grace_s: float,
+        instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[tuple[Sequence[int], asyncio.Task[list[Any]]]]:
         """As ``call_many``, but no node is waited for longer than ``grace_s``: places, and the task of their replies.
 
@@ -340,7 +345,8 @@ class ClusterLine(Patient):
         calls: list[tuple[Sequence[int], asyncio.Task[list[Any]]]] = []
         for address, places in (*shares.items(), *((None, [place]) for place in away)):
             mine = [commands[place] for place in places]
-            calls.append((places, asyncio.create_task(self._see_to(address, mine, replicas))))
+            plain = None if instead is None else [instead[place] for place in places]
+            calls.append((places, asyncio.create_task(self._see_to(address, mine, replicas, plain))))
         tasks = [task for _, task in calls]
         try:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -352,7 +358,11 @@ class ClusterLine(Patient):
         return calls
 
     async def _see_to(
-        self, address: Address | None, commands: Sequence[Sequence[Argument]], replicas: int
+        self,
+        address: Address | None,
+        commands: Sequence[Sequence[Argument]],
+        replicas: int,
+        instead: Sequence[Sequence[Argument]] | None,
     ) -> list[Any]:
         """The replies to the commands of one node; what comes to nothing there is called again by itself."""
         replies: list[Any] = [None] * len(commands)
@@ -365,7 +375,11 @@ class ClusterLine(Patient):
             or isinstance(reply, NotNowError)
             or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas))
         ]
-        calls = [self.call(commands[place], replicas=replicas) for place in again]
+        moving = [place for place in again if isinstance(replies[place], ResponseError) and _on_its_way(replies[place])]
+        calls = [
+            self.call((instead if instead and place in moving else commands)[place], replicas=replicas)
+            for place in again
+        ]
         for place, reply in zip(again, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(reply, BaseException) and not isinstance(reply, ResponseError | SagaError):
                 raise reply

@@ -40,19 +40,22 @@ class RedisWork:
     async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
         """Acquire up to ``limit`` sagas that want a worker now; see ``ports.WorkStore``."""
         limit = min(limit, _TAKE_AT_ONCE)
-        due = [(f"{self._tags[number]}due",) for number in partitions]
-        now_ms, alive, next_due_ms = 0, True, None
+        now_ms, next_due_ms = 0, None
         sagas: list[Taken] = []
+        ended: list[int] = []
         # Where each partition takes a call, one after the other: together they must not take more than the limit.
-        for keys in [due] if self._together else [[key] for key in due]:
-            for reply in await self._spread("take", keys, [owner, nonce, limit - len(sagas)]):
-                now_ms, alive = max(now_ms, reply[0]), alive and reply[1] == 1
+        for numbers in [partitions] if self._together else [[number] for number in partitions]:
+            due = [(f"{self._tags[number]}due",) for number in numbers]
+            for reply in await self._spread("take", due, [owner, nonce, limit - len(sagas)]):
+                now_ms = max(now_ms, reply[0])
+                if reply[1] != 1:
+                    ended += numbers
                 if reply[2] != -1:
                     next_due_ms = reply[2] if next_due_ms is None else min(next_due_ms, reply[2])
                 for at in range(3, len(reply), 5):
                     saga_id, epoch, length, inbox, records = reply[at : at + 5]
                     sagas.append(Taken(str(saga_id, "utf-8"), epoch, length, inbox, records))
-        return Taking(now_ms, alive, next_due_ms, sagas)
+        return Taking(now_ms, not ended, next_due_ms, sagas, ended)
 
     async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:
         """Who has, or had, a session, and what is left of it in ms; 0: it has ended."""
@@ -76,10 +79,12 @@ class RedisWork:
                         "reclaim", keys, [owner, least_ms, status, cursor, _LOOK_AT]
                     )
                     if not rest:
-                        return moved
+                        break
                     moved += rest[0]
                     if cursor == 0:
                         break
+                if not rest:
+                    break  # it lives in this partition
         return moved
 
     async def sweep(self, owner: str, at: SweepPlace = SWEEP_START, *, queue: bool = True) -> Swept:

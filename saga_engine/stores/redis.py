@@ -50,6 +50,7 @@ from saga_engine.ports import (
     Held,
     PagePlace,
     Renewal,
+    Renewals,
     StorePromise,
 )
 from saga_engine.settings import replicas_of
@@ -60,6 +61,7 @@ from saga_engine.stores.connection import refusal
 from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.index import Candidate, latest, scanned
+from saga_engine.stores.leases import RedisLeases, renewed_anywhere
 from saga_engine.stores.queue import RedisWork
 from saga_engine.stores.repair import Mender
 from saga_engine.stores.values import RedisValues
@@ -157,28 +159,25 @@ class RedisStore:
 
     # --- leases ---
 
-    async def open_session(self, owner: str, ttl_ms: int) -> int:
-        """Start the lease of ``owner`` in every partition; returns the store's clock in Unix ms.
-
-        On a cluster that is the clock of the primary that is ahead, since whoever goes by it never goes back. Leases do
-        not depend on it: each primary keeps the time that is left in its partitions, and the owner counts its lease
-        from before it sent this. Clocks that differ make deadlines early by as much, and harm no fence.
-        """
-        keys = [(f"{tag}session:{owner}", f"{tag}owners") for tag in self._tags]
-        return int(max(await self._spread("open_session", keys, [ttl_ms, owner])))
+    async def open_session(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+        """Start the lease of ``owner``, in every partition or in some; returns the store's clock in Unix ms."""
+        return await self._leases().open(owner, ttl_ms, partitions)
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
-        """Extend the lease, unless it has ended in any partition: then the others run out by themselves.
+        """Extend the lease, unless it has ended in any partition: then the others run out by themselves."""
+        return await self._leases().renew(owner, ttl_ms)
 
-        The time is as in ``open_session``.
-        """
-        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}") for tag in self._tags]
-        # A lease must not end because its slot takes long to move; mail is found by a later renewal.
-        sessions = [(b"PEXPIRE", f"{tag}session:{owner}", ttl_ms) for tag in self._tags]
-        found = await self._spread("renew", keys, [ttl_ms], sessions)
-        replies: Sequence[Any] = [[0, reply] if isinstance(reply, int) else reply for reply in found]
-        wakes = [str(wake, "utf-8") for reply in replies for wake in reply[2:]]
-        return Renewal(max(reply[0] for reply in replies), all(reply[1] == 1 for reply in replies), wakes)
+    @property
+    def renew_apart(self) -> Callable[[str, int, Sequence[int]], Awaitable[Renewals]] | None:
+        """``renew`` by partition, none of which waits for another (see ``ports.Apart``); None on one server."""
+        return self._leases().renew_apart if self._calls.scattered else None
+
+    def partition_of(self, saga_id: str) -> int:
+        """The partition in which a saga lies."""
+        return crc32(saga_id.encode()) % len(self._tags)
+
+    def _leases(self) -> RedisLeases:
+        return RedisLeases(self._calls, self._mender, self._tags)
 
     def renew_blocking(
         self, owner: str, ttl_ms: int, limit_s: float, held: Mapping[str, Sequence[str]] | None = None
@@ -186,12 +185,14 @@ class RedisStore:
         """Extend the lease and the places in queues from another thread, over a connection of its own."""
 
         async def renewed() -> Renewal:
+            # Where one server is away, what the others have said must be heard in time.
+            patience_s = limit_s / 2 if self._calls.scattered else limit_s
             twin = RedisStore(
-                self._connector.twin(), namespace=self._namespace, durability=self._durability, patience_s=limit_s
+                self._connector.twin(), namespace=self._namespace, durability=self._durability, patience_s=patience_s
             )
             twin._tags = self._tags
             try:
-                renewal = await twin.renew(owner, ttl_ms)
+                renewal = await renewed_anywhere(twin, owner, ttl_ms, range(len(self._tags)))
                 if renewal.alive:
                     guards = twin.guard_store()
                     for resource, tickets in (held or {}).items():
@@ -202,10 +203,9 @@ class RedisStore:
 
         return asyncio.run(renewed())
 
-    async def close_session(self, owner: str, *, clean: bool = False) -> None:
-        """End the lease now."""
-        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}", f"{tag}owners") for tag in self._tags]
-        await self._spread("close_session", keys, [owner, int(clean)])
+    async def close_session(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
+        """End the lease now, in every partition or in some."""
+        await self._leases().close(owner, clean=clean, partitions=partitions)
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
         """Take the saga if nobody with a live session has it.

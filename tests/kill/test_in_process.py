@@ -169,7 +169,7 @@ async def test_a_lease_that_is_lost_while_a_saga_is_given_up(place: Place) -> No
     async with Coordinator.open(store, TOOLS["bare"]) as coordinator:
         handle = await coordinator.submit({"steps": [step(1)]}, saga_id=place.saga_id)
         await store.asked.wait()
-        coordinator._fleet._performer.lease.lose()
+        coordinator._fleet._lease.lose()
         store.answer.set()
         with pytest.raises(StoreUnavailable):
             await handle.wait()
@@ -184,7 +184,7 @@ async def test_a_lease_that_is_over_here_before_it_is_over_on_the_server(place: 
         if isinstance(record, StepIntended) and record.step == "1":
             intents.append(record.attempt)
             if len(intents) == 1:
-                coordinator._fleet._performer.lease.valid_until_s = 0.0
+                coordinator._fleet._lease.share_of(place.saga_id).valid_until_s = 0.0
 
     async with Coordinator.open(place.url, TOOLS["keyed"], lease_s=3.0, observers=[listen]) as coordinator:
         outcome = await coordinator.run({"steps": [step(1)]}, saga_id=place.saga_id)

@@ -9,6 +9,7 @@ import pytest
 from saga_engine import Coordinator, Question, RetryPolicy, ToolContext, tool
 from saga_engine.policy.rules import Policy, PolicyRequest
 from saga_engine.runtime.lease import lease_clock_s
+from tests.servers import until
 
 
 @tool(undo="back", retry=RetryPolicy(max_attempts=1))
@@ -34,7 +35,7 @@ async def test_the_lease_outlives_a_blocked_loop_and_the_tool_is_named(url, tmp_
 
     @tool(undo="back")
     async def blocker(item: str, ctx: ToolContext) -> dict:
-        ends = box[0]._fleet._performer.lease.valid_until_s
+        ends = box[0]._fleet._lease.valid_until_s
         time.sleep(ends + 0.5 - lease_clock_s())  # noqa: ASYNC251 - what no async tool must do
         return {"item": item}
 
@@ -66,7 +67,7 @@ async def test_a_question_about_a_lost_call_says_why() -> None:
     async with Coordinator.open("memory://", [hangs, back]) as coordinator:
         handle = await coordinator.submit(plan("hangs"), saga_id="s1")
         await begun.wait()
-        lease = coordinator._fleet._performer.lease
+        lease = coordinator._fleet._lease
         await coordinator.store.close_session(lease.owner)
         lease.why = "the event loop was blocked for 99.0 s by tool 'x'"
         lease.lose()
@@ -78,8 +79,7 @@ async def test_a_question_about_a_lost_call_says_why() -> None:
 
 def block(until_logged: list[str], caplog, words: str) -> None:
     """Block the loop until the log says ``words``."""
-    while words not in caplog.text:
-        time.sleep(0.01)
+    until(lambda: words in caplog.text, f"the log to say {words!r}")
     until_logged.append(words)
 
 

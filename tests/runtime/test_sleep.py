@@ -98,7 +98,7 @@ async def test_a_lease_that_is_lost_while_it_wakes_loses_nobody() -> None:
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
-        lease = coordinator._fleet._performer.lease
+        lease = coordinator._fleet._lease
         await coordinator.store.close_session(lease.owner)
         coordinator._fleet._rouse("s1")
         lease.lose()

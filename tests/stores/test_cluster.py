@@ -416,6 +416,53 @@ async def test_a_node_that_hangs_stops_no_saga_of_another(patient_cluster):
         assert {(await begun[name]).status for name in there} == {"COMPLETED"}
 
 
+@tool(undo="give_back")
+async def take_slowly(x: int, idempotency_key: str) -> dict:
+    await GATE.wait()
+    return {"x": x}
+
+
+GATE = asyncio.Event()
+
+
+async def test_an_outage_of_one_node_that_outlives_the_lease_costs_its_own_sagas_only(patient_cluster, caplog):
+    """Those of other nodes go on under their own epochs and can be begun; its own go on when it is back."""
+    url = f"{patient_cluster.url}?namespace={uuid.uuid4().hex}"
+    plan = {"steps": [{"step_id": n, "tool": "take_slowly", "params": {"x": n}} for n in range(3)]}
+    GATE.clear()
+    async with Coordinator.open(url, [take_slowly, give_back], patience_s=1.0, lease_s=2.0) as coordinator:
+        hanging = patient_cluster.primaries()[0]
+        key = coordinator.store._key
+        ids = [f"s{n}" for n in range(40)]
+        there = [name for name in ids if patient_cluster.owner(slot(key("head", name))) is hanging]
+        elsewhere = [name for name in ids if name not in there]
+        handles = {name: await coordinator.submit(plan, saga_id=name) for name in ids}
+        working = asyncio.create_task(coordinator.work())
+        hanging.freeze()
+        try:
+            await asyncio.to_thread(until, lambda: "lease lost in" in caplog.text, "the shares to be lost")
+            GATE.set()
+            done = await asyncio.gather(*(handles[name].wait() for name in elsewhere))
+            assert {outcome.status for outcome in done} == {"COMPLETED"}
+            for name in elsewhere:
+                assert [r for r in await coordinator.history(name) if r["k"] == "SagaResumed"] == []
+            assert (await coordinator.run(plan, saga_id=_beside(elsewhere, coordinator))).completed
+        finally:
+            hanging.thaw()
+        for name in there:
+            async with asyncio.timeout(GIVE_UP_S):
+                assert (await coordinator.wait(name)).status == "COMPLETED"
+            assert len([r for r in await coordinator.history(name) if r["k"] == "SagaResumed"]) >= 1
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+def _beside(names, coordinator):
+    """The name of a new saga in a partition of one of these."""
+    partitions = {coordinator.store.partition_of(name) for name in names}
+    return next(name for n in range(1000) if coordinator.store.partition_of(name := f"new{n}") in partitions)
+
+
 async def test_a_cluster_that_is_down(frail):
     """Without a majority nothing is written (CLUSTERDOWN, dead nodes); when it is back, calls go on."""
     store = await opened(frail.url, patience_s=GIVE_UP_S)

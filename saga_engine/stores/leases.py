@@ -1,0 +1,108 @@
+"""The lease of a process beside the journals: a key with a TTL in each partition, kept by the server's clock.
+
+On one server it lives and ends as a whole. On a cluster each partition judges its own part, so that a server which is
+away costs no more than its partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.errors import StoreRefused
+from saga_engine.ports import Renewal, Renewals
+from saga_engine.stores.cluster import ClusterLine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from saga_engine.ports import Apart
+    from saga_engine.stores.client import Calls
+    from saga_engine.stores.repair import Mender
+
+
+class RedisLeases:
+    """The sessions of a ``RedisStore``; ``tags`` are the partitions."""
+
+    def __init__(self, calls: Calls, mender: Mender, tags: Sequence[str]) -> None:
+        self._calls = calls
+        self._mender = mender
+        self._tags = tags
+
+    async def open(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+        """See ``ports.Store.open_session``.
+
+        On a cluster the time is that of the primary that is ahead, since whoever goes by it never goes back. Leases do
+        not depend on it: each primary keeps the time that is left in its partitions, and the owner counts its lease
+        from before it sent this. Clocks that differ make deadlines early by as much, and harm no fence.
+        """
+        keys = [(f"{tag}session:{owner}", f"{tag}owners") for tag in self._chosen(partitions)]
+        return int(max(await self._mender.spread("open_session", keys, [ttl_ms, owner])))
+
+    async def renew(self, owner: str, ttl_ms: int) -> Renewal:
+        """See ``ports.Store.renew``. The time is as in ``open``."""
+        keys, sessions = self._renewing(owner, ttl_ms, self._tags)
+        return _merged(await self._mender.spread("renew", keys, [ttl_ms], sessions))
+
+    async def renew_apart(self, owner: str, ttl_ms: int, partitions: Sequence[int]) -> Renewals:
+        """See ``ports.Apart.renew_apart``."""
+        line = self._calls.others
+        assert isinstance(line, ClusterLine)
+        keys, sessions = self._renewing(owner, ttl_ms, [self._tags[number] for number in partitions])
+        replies = await self._calls.run_each("renew", [(group, [ttl_ms]) for group in keys], line, sessions)
+        found: dict[int, Renewal] = {}
+        late: dict[int, asyncio.Future[Renewal]] = {}
+        for number, reply, group, session in zip(partitions, replies, keys, sessions, strict=True):
+            if reply.done() and not reply.exception():
+                found[number] = _merged([reply.result()])
+            else:
+                again = partial(self._mender.spread, "renew", [group], [ttl_ms], [session])
+                late[number] = asyncio.ensure_future(_later(reply, again))
+        return Renewals(found, late)
+
+    async def close(self, owner: str, *, clean: bool, partitions: Sequence[int] | None = None) -> None:
+        """See ``ports.Store.close_session``."""
+        chosen = self._chosen(partitions)
+        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}", f"{tag}owners") for tag in chosen]
+        await self._mender.spread("close_session", keys, [owner, int(clean)])
+
+    def _chosen(self, partitions: Sequence[int] | None) -> Sequence[str]:
+        return self._tags if partitions is None else [self._tags[number] for number in partitions]
+
+    def _renewing(
+        self, owner: str, ttl_ms: int, tags: Sequence[str]
+    ) -> tuple[list[tuple[str, str]], list[tuple[bytes, str, int]]]:
+        """The keys of each partition, and the plain command for one whose slot is on its way.
+
+        A lease must not end because its slot takes long to move; mail is found by a later renewal.
+        """
+        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}") for tag in tags]
+        return keys, [(b"PEXPIRE", session, ttl_ms) for session, _ in keys]
+
+
+def _merged(found: Sequence[Any]) -> Renewal:
+    replies: Sequence[Any] = [[0, reply] if isinstance(reply, int) else reply for reply in found]
+    wakes = [str(wake, "utf-8") for reply in replies for wake in reply[2:]]
+    return Renewal(max(reply[0] for reply in replies), all(reply[1] == 1 for reply in replies), wakes)
+
+
+async def _later(reply: asyncio.Future[Any], again: partial[Any]) -> Renewal:
+    try:
+        return _merged([await reply])
+    except StoreRefused:
+        return _merged(await again())  # it mends what somebody else wrote to
+
+
+async def renewed_anywhere(store: Apart, owner: str, ttl_ms: int, partitions: Sequence[int]) -> Renewal:
+    """Renew the lease wherever it can be; ``only`` says where, unless it was everywhere."""
+    renew_apart = store.renew_apart
+    if renew_apart is None:
+        return await store.renew(owner, ttl_ms)
+    renewals = await renew_apart(owner, ttl_ms, partitions)
+    late = await asyncio.gather(*renewals.late.values(), return_exceptions=True)
+    found = dict(renewals.found)
+    found |= {number: each for number, each in zip(renewals.late, late, strict=True) if isinstance(each, Renewal)}
+    alive = [number for number, each in found.items() if each.alive]
+    now_ms = max((each.now_ms for each in found.values()), default=0)
+    return Renewal(now_ms, bool(alive), [wake for each in found.values() for wake in each.wakes], tuple(alive))
