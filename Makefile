@@ -12,9 +12,10 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # One resolution for all Pythons and systems; no address of an index gets into the files.
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
   --no-annotate --no-emit-index-url --no-emit-find-links
-# Two workers: many tests wait for a disk or for a child process. A file stays with one worker, so that what its tests share
-# (a server, a built wheel) is made once. For one test: make test PYTEST_ARGS='-n 0 -k name'
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# Two workers for each of two cores: many tests wait for a child process or for a lease. A file stays with one worker, so that
+# what its tests share (a server, a built wheel) is made once; tests/conftest.py puts the longest files first.
+# For one test: make test PYTEST_ARGS='-n 0 -k name'
+PYTEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help venv lock demo test test-newest test-long test-llm check lint types doors bench chaos docs-diagrams eval-planner clean
 

@@ -67,7 +67,40 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+#: Files that take longest, whose tests come first: else a worker would begin one of them when the others have no more.
+LONGEST = (
+    "ground/test_wheel.py",
+    "test_chaos.py",
+    "kill/test_forks.py",
+    "kill/test_outages.py",
+    "kill/test_workers.py",
+    "temporal/test_kills.py",
+    "kill/test_matrix_elsewhere.py",
+    "kill/test_matrix.py",
+    "kill/test_two_owners.py",
+    "test_session_lives.py",
+    "test_session_scale.py",
+    "test_benchmark.py",
+    "promises/test_promises.py",
+    "planner/test_stuck_sagas.py",
+    "temporal/test_cli.py",
+    "kill/test_sessions.py",
+    "kill/test_guards.py",
+    "kill/test_growing.py",
+    "kill/test_failover.py",
+    "cli/test_worker.py",
+    "cli/test_transcripts.py",
+    "cli/test_mistakes.py",
+    "adapters/test_examples.py",
+    "core/test_simulation.py",
+    "core/test_mutants.py",
+    "core/test_fork.py",
+)
+_PLACES = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _PLACES.get(item.path, len(LONGEST)))
     if config.getoption("--long"):
         return
     for item in items:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
+
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -57,3 +59,8 @@ def test_ci_is_a_script_that_bash_can_read() -> None:
     text = script.read_text(encoding="utf-8")
     assert "set -euo pipefail" in text
     assert text.strip().splitlines()[-1] == "make check"
+
+
+def test_the_files_that_come_first_exist() -> None:
+    """One that was renamed would come last again, and all other workers would wait for it."""
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []

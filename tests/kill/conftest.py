@@ -18,7 +18,7 @@ from tests.kill.processes import Processes
 from tests.servers import GIVE_UP_S, DebianRedis, EmbeddedFolder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def processes() -> Iterator[Processes]:
     with Processes() as processes:
         yield processes
