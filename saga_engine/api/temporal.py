@@ -223,7 +223,7 @@ class TemporalCoordinator:
                 await asyncio.wait([task])
         # Whatever the SDK makes of the cancel: the waiter was interrupted.
         if self._closed.done() and (task.cancelled() or task.exception() is not None):
-            raise Interrupted("the coordinator was closed; its sagas go on, because workers drive them")
+            raise Interrupted("the coordinator was closed; its sagas go on, because workers drive them", goes_on=True)
         return task.result()
 
     # --- submitting ----------------------------------------------------------------------------------------------

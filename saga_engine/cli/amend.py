@@ -15,11 +15,12 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from saga_engine.api import Coordinator
+    from saga_engine.api import Engine
     from saga_engine.runtime.result import Outcome
 
 _FILE_HINT = "give the path of a JSON file, or - to read them from stdin"
@@ -35,6 +36,8 @@ def amend(
     note: NoteOption = "",
     tools: ToolsOption = None,
     store: StoreOption = None,
+    engine: EngineOption = None,
+    task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -48,15 +51,16 @@ def amend(
       saga amend trip-42 more.json --note "a taxi, too" --tools tools.py
       saga amend trip-42 - --tools tools.py < more.json
     """
-    from saga_engine.cli.options import person, plan_source, settings_for
+    from saga_engine.cli.options import person, plan_source
     from saga_engine.cli.signals import answer
+    from saga_engine.cli.temporal import settings_there
 
     added = read_steps(plan_source(steps))
 
-    async def post(coordinator: Coordinator) -> Outcome:
+    async def post(coordinator: Engine) -> Outcome:
         return await coordinator.amend(saga_id, added, by=person(by), note=note)
 
-    return answer(saga_id, post, settings_for(store, tools), what="the addition", as_json=as_json)
+    return answer(saga_id, post, settings_there(engine, task_queue, store, tools), what="the addition", as_json=as_json)
 
 
 def read_steps(source: bytes | Path) -> list[dict[str, Any]]:

@@ -16,8 +16,7 @@ from saga_engine.cli.options import (
 from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator
-    from saga_engine.api.temporal import TemporalCoordinator
+    from saga_engine.api import Engine
     from saga_engine.runtime.result import Outcome
 
 
@@ -45,15 +44,11 @@ def cancel(
     """
     from saga_engine.cli.options import person
     from saga_engine.cli.signals import answer
-    from saga_engine.cli.temporal import answer_there, settings_there
+    from saga_engine.cli.temporal import settings_there
 
-    async def post(coordinator: Coordinator) -> Outcome:
-        return await coordinator.cancel(saga_id, by=person(by), note=note, wait=settings.names_tools)
-
-    async def there(coordinator: TemporalCoordinator) -> Outcome:
-        return await coordinator.cancel(saga_id, by=person(by), note=note, wait=False)
+    async def post(coordinator: Engine) -> Outcome:
+        wait = settings.names_tools or not coordinator.drives
+        return await coordinator.cancel(saga_id, by=person(by), note=note, wait=wait)
 
     settings = settings_there(engine, task_queue, store, tools)
-    if settings.engine:
-        return answer_there(saga_id, there, settings, as_json=as_json)
     return answer(saga_id, post, settings, what="the cancel", as_json=as_json)

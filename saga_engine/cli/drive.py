@@ -11,22 +11,24 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.hints import resume_line, show_line
+from saga_engine.cli.hints import go_on_line, resume_line, show_line
 from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
 from saga_engine.errors import Interrupted, SagaError, SagaOwned
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator
+    from saga_engine.api import Coordinator, Engine
     from saga_engine.cli.progress import Progress
     from saga_engine.runtime.result import Outcome
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
 _T = TypeVar("_T")
+_E = TypeVar("_E", bound="Engine")
 
 
 class Driven:
@@ -49,7 +51,7 @@ class Driven:
         return exit_codes.STILL_RUNNING if waits else exit_codes.of_status(self.outcome.status)
 
 
-async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome], *, full: bool = False) -> Driven:
+async def driven(coordinator: Engine, saga_id: str, work: Awaitable[Outcome], *, full: bool = False) -> Driven:
     """The end of ``work``; for a saga that a live process drives elsewhere, what ``show`` says of it now."""
     try:
         outcome = await work
@@ -57,9 +59,8 @@ async def driven(coordinator: Coordinator, saga_id: str, work: Awaitable[Outcome
         outcome = await coordinator.show(saga_id, full=full)
     if outcome.ended:
         return Driven(outcome, elsewhere=False)
-    # What was driven here has been released; an owner that is still alive is somebody else.
-    head = await coordinator.store.head(saga_id)
-    return Driven(outcome, elsewhere=head.owner_ttl_ms > 0, unread=head.inbox > 0)
+    elsewhere, unread = await coordinator.ownership(saga_id)
+    return Driven(outcome, elsewhere=elsewhere, unread=unread > 0)
 
 
 def drive(
@@ -83,8 +84,20 @@ def drive(
         # Whoever runs the command reads the question at its end; only a worker has nothing but its log.
         guards.setdefault("on_escalation", ())
     with stdout_kept_clean(), progress.reported_logs():
-        job = _drive(settings, tools, work, progress, guards, observed=not lasting)
+        job = _drive(_store_opened(settings, tools, progress, guards, observed=not lasting), settings, work, progress)
         return _run_lasting(job) if lasting else asyncio.run(job)
+
+
+def drive_any(
+    settings: Settings, tools: ToolRegistry, work: Callable[[Engine], Awaitable[_T]], progress: Progress
+) -> _T:
+    """As ``drive``, with the engine that the settings name: that of a store, or Temporal's."""
+    if not settings.engine:
+        return drive(settings, tools, work, progress)
+    from saga_engine.cli.temporal import sagas_there
+
+    with progress.reported_logs():
+        return asyncio.run(_drive(sagas_there(settings, tools, progress), settings, work, progress))
 
 
 def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
@@ -118,25 +131,14 @@ def configured(settings: Settings) -> dict[str, Any]:
     return found
 
 
-async def _drive(
-    settings: Settings,
-    tools: ToolRegistry,
-    work: Callable[[Coordinator], Awaitable[_T]],
-    progress: Progress,
-    guards: dict[str, Any],
-    *,
-    observed: bool,
-) -> _T:
+@asynccontextmanager
+async def _store_opened(
+    settings: Settings, tools: ToolRegistry, progress: Progress, guards: dict[str, Any], *, observed: bool
+) -> AsyncIterator[Coordinator]:
     from saga_engine.api import Coordinator
     from saga_engine.cli.read_only import silence_told
 
-    opened: list[Coordinator] = []
-
-    async def opened_and_done() -> _T:
-        with silence_told(settings) as silent:
-            return await in_the_open(silent)
-
-    async def in_the_open(silent: asyncio.TimerHandle) -> _T:
+    with silence_told(settings) as silent:
         async with Coordinator.open(
             settings.store,
             tools,
@@ -151,6 +153,19 @@ async def _drive(
             **guards,
         ) as coordinator:
             silent.cancel()
+            yield coordinator
+
+
+async def _drive(
+    opening: AbstractAsyncContextManager[_E],
+    settings: Settings,
+    work: Callable[[_E], Awaitable[_T]],
+    progress: Progress,
+) -> _T:
+    opened: list[_E] = []
+
+    async def opened_and_done() -> _T:
+        async with opening as coordinator:
             opened.append(coordinator)
             return await work(coordinator)
 
@@ -180,12 +195,16 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Set
         if stopped.done():
             progress.leave()
             if progress.saga_id:
-                note(f"resume with: {resume_line(progress.saga_id, settings, session=progress.session)}")
+                note(go_on_line(progress.saga_id, settings, session=progress.session))
             sys.stderr.flush()
             # At once: not even threads that still run a tool are waited for. The journal has their intents.
             os._exit(exit_codes.INTERRUPTED)
         stopped.set_result(None)
-        progress.say("stopping: calls in flight are awaited and journalled, nothing new starts (again to end at once)")
+        progress.say(
+            "stopping: the saga goes on, because its workers drive it (again to end at once)"
+            if settings.engine
+            else "stopping: calls in flight are awaited and journalled, nothing new starts (again to end at once)"
+        )
 
     on_stop_signals(on_signal)
 
@@ -200,14 +219,23 @@ def on_stop_signals(callback: Callable[[], None]) -> None:
             signal.signal(name, lambda *_: loop.call_soon_threadsafe(callback))
 
 
-def stands(error: Interrupted, settings: Settings, *, session: bool = False) -> Interrupted:
-    """What an interrupted command says about its saga, if it had one already."""
-    saga_id = error.context.get("saga_id")
-    if saga_id is None:
+def stands(error: Interrupted, settings: Settings, *, session: bool = False, saga_id: str = "") -> Interrupted:
+    """What an interrupted command says about its saga, if it had one already.
+
+    ``saga_id``: the saga that goes on without the command, where workers drive it.
+    """
+    if error.context.get("goes_on"):
+        return Interrupted(
+            f"saga {saga_id} goes on without you: its workers drive it",
+            hint=go_on_line(saga_id, settings),
+            saga_id=saga_id,
+        )
+    saga_id = error.context.get("saga_id", "")
+    if not saga_id:
         return error
     return Interrupted(
         f"interrupted; what saga {saga_id} has done is journalled",
-        hint=f"resume with: {resume_line(saga_id, settings, session=session)}",
+        hint=go_on_line(saga_id, settings, session=session),
         saga_id=saga_id,
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from saga_engine.api import Engine
     from saga_engine.settings import Settings
 
 #: With these a saga rests or has ended: what comes next is somebody's answer, or nothing.
@@ -15,22 +16,17 @@ def follow_saga(settings: Settings, saga_id: str) -> None:
     """Print a line for each record until the saga has ended or rests. Raises ``SagaNotFound``."""
     import asyncio
 
-    from saga_engine.cli.temporal import ask_there
-
-    if settings.engine:
-        ask_there(settings, None, lambda coordinator: _follow(coordinator, saga_id))
-    else:
-        asyncio.run(_there(settings, saga_id))
+    asyncio.run(_looked(settings, saga_id))
 
 
-async def _there(settings: Settings, saga_id: str) -> None:
+async def _looked(settings: Settings, saga_id: str) -> None:
     from saga_engine.cli.read_only import looking
 
     async with looking(settings, saga_id) as coordinator:
         await _follow(coordinator, saga_id)
 
 
-async def _follow(coordinator: Any, saga_id: str) -> None:
+async def _follow(coordinator: Engine, saga_id: str) -> None:
     from saga_engine.cli.history import row_of
     from saga_engine.cli.output import note, shown
 

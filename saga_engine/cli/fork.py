@@ -76,12 +76,12 @@ def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json
     import asyncio
 
     from saga_engine.cli.output import data, document
-    from saga_engine.cli.read_only import looking
+    from saga_engine.cli.read_only import looking_in_store
     from saga_engine.cli.render_fork import fork_lines
     from saga_engine.runtime.fork import Fork
 
     async def look() -> Fork:
-        async with looking(settings, wanted.of, registry) as coordinator:
+        async with looking_in_store(settings, wanted.of, registry) as coordinator:
             found = await coordinator.fork(
                 wanted.of, plan=wanted.plan, run_from=wanted.run_from, new_id=wanted.new_id, dry_run=True
             )

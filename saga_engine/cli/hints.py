@@ -22,6 +22,20 @@ def resume_line(saga_id: str, settings: Settings, *, session: bool = False) -> s
     return " ".join(["saga", "resume", saga_id, *options_line(settings)])
 
 
+def go_on_line(saga_id: str, settings: Settings, *, session: bool = False) -> str:
+    """How a person goes on with a saga that a command has left: workers drive it, or the next command does."""
+    if settings.engine:
+        return f"follow it with: {show_line(saga_id, settings)}"
+    return f"resume with: {resume_line(saga_id, settings, session=session)}"
+
+
+def queued_line(saga_id: str, settings: Settings) -> str:
+    """Who drives a saga that was left to workers."""
+    if settings.engine:
+        return f"workers of the task queue {settings.task_queue!r} drive it"
+    return f"it is queued for `saga worker`; to drive it here: {resume_line(saga_id, settings)}"
+
+
 def show_line(saga_id: str, settings: Settings) -> str:
     """The command that shows a saga, as it can be typed here."""
     return " ".join(["saga", "show", saga_id, *options_line(settings, tools=False)])

@@ -38,13 +38,10 @@ def history(
     import asyncio
 
     from saga_engine.cli.output import data, document, fits, table
-    from saga_engine.cli.temporal import ask_there, settings_there
+    from saga_engine.cli.temporal import settings_there
 
     settings = settings_there(engine, task_queue, store)
-    if settings.engine:
-        records = ask_there(settings, None, lambda coordinator: coordinator.history(saga_id, full=full))
-    else:
-        records = asyncio.run(_records(settings, saga_id, full=full))
+    records = asyncio.run(_records(settings, saga_id, full=full))
     if as_json:
         document({"saga_id": saga_id, "records": records})
     else:

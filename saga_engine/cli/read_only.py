@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator
+    from saga_engine.api import Coordinator, Engine
     from saga_engine.errors import SagaNotFound
     from saga_engine.ports import Store
     from saga_engine.settings import Settings
@@ -30,6 +30,11 @@ def no_store(settings: Settings) -> str | None:
         return None
     folder = Path(path).expanduser()
     return None if (folder / "data").exists() else str(folder)
+
+
+def nothing_stored(settings: Settings) -> bool:
+    """Whether there can be no saga yet, because the store that would have them was not made."""
+    return not settings.engine and no_store(settings) is not None
 
 
 def not_found(saga_id: str, folder: str) -> SagaNotFound:
@@ -70,8 +75,23 @@ async def reading_from(settings: Settings) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def looking(settings: Settings, saga_id: str, tools: ToolRegistry | None = None) -> AsyncIterator[Coordinator]:
-    """A coordinator to look at a saga with. Raises ``SagaNotFound`` where there is no store, and makes none."""
+async def looking(settings: Settings, saga_id: str, tools: ToolRegistry | None = None) -> AsyncIterator[Engine]:
+    """The engine that the settings name, to look at a saga. Raises ``SagaNotFound`` where there is no store."""
+    if settings.engine:
+        from saga_engine.cli.temporal import sagas_there
+
+        async with sagas_there(settings, tools) as there:
+            yield there
+        return
+    async with looking_in_store(settings, saga_id, tools) as coordinator:
+        yield coordinator
+
+
+@asynccontextmanager
+async def looking_in_store(
+    settings: Settings, saga_id: str, tools: ToolRegistry | None = None
+) -> AsyncIterator[Coordinator]:
+    """A coordinator to look at a saga of the store. Raises ``SagaNotFound`` where there is no store, and makes none."""
     folder = no_store(settings)
     if folder is not None:
         raise not_found(saga_id, folder)

@@ -19,8 +19,7 @@ from saga_engine.cli.options import (
 from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator
-    from saga_engine.api.temporal import TemporalCoordinator
+    from saga_engine.api import Engine
     from saga_engine.runtime.result import Outcome
 
 
@@ -74,20 +73,13 @@ def resolve(
     from saga_engine.cli.inputs import output_value
     from saga_engine.cli.options import person
     from saga_engine.cli.signals import answer
-    from saga_engine.cli.temporal import answer_there, settings_there
+    from saga_engine.cli.temporal import settings_there
 
     value = output_value(output)
 
-    async def post(coordinator: Coordinator) -> Outcome:
-        return await coordinator.decide(
-            saga_id, step, decision.value, output=value, by=person(by), note=note, wait=settings.names_tools
-        )
-
-    async def there(coordinator: TemporalCoordinator) -> Outcome:
-        who = person(by)
-        return await coordinator.decide(saga_id, step, decision.value, output=value, by=who, note=note, wait=False)
+    async def post(coordinator: Engine) -> Outcome:
+        who, wait = person(by), settings.names_tools or not coordinator.drives
+        return await coordinator.decide(saga_id, step, decision.value, output=value, by=who, note=note, wait=wait)
 
     settings = settings_there(engine, task_queue, store, tools)
-    if settings.engine:
-        return answer_there(saga_id, there, settings, as_json=as_json)
     return answer(saga_id, post, settings, what="the decision", as_json=as_json)

@@ -52,17 +52,14 @@ def show(
 
     from saga_engine.cli.follow import follow_saga
     from saga_engine.cli.output import data, document, note
-    from saga_engine.cli.temporal import ask_there, settings_there
+    from saga_engine.cli.temporal import settings_there
 
     settings = settings_there(engine, task_queue, store)
     if follow:
         if as_json or step is not None:
             raise typer.BadParameter("it prints lines as they come: without --json and --step", param_hint="--follow")
         follow_saga(settings, saga_id)
-    if settings.engine:
-        outcome = ask_there(settings, None, lambda coordinator: coordinator.show(saga_id, full=full))
-    else:
-        outcome = asyncio.run(_outcome(settings, saga_id, full=full))
+    outcome = asyncio.run(_outcome(settings, saga_id, full=full))
     body = outcome.to_dict(full=full)
     if step is not None:
         _print_output(body, step)

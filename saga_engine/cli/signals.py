@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator
+    from saga_engine.api import Engine
     from saga_engine.cli.drive import Driven
     from saga_engine.runtime.result import Outcome
     from saga_engine.settings import Settings
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def answer(
     saga_id: str,
-    post: Callable[[Coordinator], Awaitable[Outcome]],
+    post: Callable[[Engine], Awaitable[Outcome]],
     settings: Settings,
     *,
     what: str,
@@ -24,7 +24,7 @@ def answer(
 
     Raises ``Interrupted``, and ``ToolMissing`` or ``SecretMissing``: the message is recorded, but it cannot go on here.
     """
-    from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.drive import drive_any, driven, finish, stands
     from saga_engine.cli.hints import resume_line
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.progress import Progress
@@ -33,14 +33,14 @@ def answer(
     registry = registry_for(settings)
     progress = Progress(f"saga {saga_id}", {}, saga_id=saga_id)
 
-    async def work(coordinator: Coordinator) -> Driven:
+    async def work(coordinator: Engine) -> Driven:
         progress.start_from((await coordinator.show(saga_id)).body)
         return await driven(coordinator, saga_id, post(coordinator))
 
     try:
-        found = drive(settings, registry, work, progress)
+        found = drive_any(settings, registry, work, progress)
     except Interrupted as error:
-        raise stands(error, settings, session=progress.session) from error
+        raise stands(error, settings, session=progress.session, saga_id=saga_id) from error
     except (ToolMissing, SecretMissing) as error:
         raise type(error)(
             f"{what} is recorded, but the saga cannot go on here: {error.message}",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, PlanArgument, StoreOption, ToolsOption
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption, settings_there, submit_there
+from saga_engine.cli.temporal import EngineOption, TaskQueueOption, settings_there
 
 if TYPE_CHECKING:
-    from saga_engine.api import Coordinator
+    from saga_engine.api import Engine
     from saga_engine.cli.drive import Driven
     from saga_engine.plan.model import Plan
     from saga_engine.runtime.result import Outcome
@@ -66,12 +66,10 @@ def submit(
     # Chosen here, so that an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id())
     tell_warnings(lookalikes(loaded))
-    if settings.engine:
-        return submit_there(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
-    return _submit_here(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
+    return _submitted(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
 
 
-def _submit_here(
+def _submitted(
     settings: Settings,
     registry: ToolRegistry,
     plan: Plan,
@@ -82,30 +80,30 @@ def _submit_here(
     full: bool,
     as_json: bool,
 ) -> int:
-    """Journal the plan in the store and drive it, unless it is left to the workers; returns the exit code."""
-    from saga_engine.cli.drive import drive, driven, finish, stands
-    from saga_engine.cli.hints import resume_line
+    """Journal the plan and wait for its end, unless it is left to the workers; returns the exit code."""
+    from saga_engine.cli.drive import drive_any, driven, finish, stands
+    from saga_engine.cli.hints import queued_line
     from saga_engine.cli.output import note
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted, PlanInvalid
 
-    async def submitted(coordinator: Coordinator) -> Outcome:
+    async def submitted(coordinator: Engine) -> Outcome:
         handle = await coordinator.submit(plan, saga_id=saga_id, input=given or None, detach=detach)
         return await handle.wait()
 
-    async def work(coordinator: Coordinator) -> Driven:
+    async def work(coordinator: Engine) -> Driven:
         return await driven(coordinator, saga_id, submitted(coordinator), full=full)
 
     progress = Progress.of_plan(saga_id, plan)
     try:
-        found = drive(settings, registry, work, progress)
+        found = drive_any(settings, registry, work, progress)
     except Interrupted as error:
-        raise stands(error, settings) from error
+        raise stands(error, settings, saga_id=saga_id) from error
     except PlanInvalid:
         if not settings.names_tools:
             note("hint: no tools were given; name them with --tools FILE.py, in SAGA_TOOLS or in saga.toml")
         raise
     code = finish(found, settings, as_json=as_json, code=0 if detach else None, full=full)
     if detach and not found.outcome.ended:
-        note(f"hint: it is queued for `saga worker`; to drive it here: {resume_line(saga_id, settings)}")
+        note(f"hint: {queued_line(saga_id, settings)}")
     return code

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from saga_engine.analysis.replay import Changed, Divergence, Moment, Replay
     from saga_engine.analysis.trace import Export
     from saga_engine.analysis.trace_file import Trace
-    from saga_engine.api import Coordinator
+    from saga_engine.api import Engine
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -92,17 +92,12 @@ def export(
     if as_json and out is None:
         raise typer.BadParameter("the trace itself goes to stdout: --json goes with -o", param_hint="--json")
     settings = settings_there(engine, task_queue, store, tools)
-    if settings.engine and every:
-        raise typer.BadParameter("it goes with the id of a saga: a namespace may hold millions", param_hint="--engine")
     table = trace_settings(settings)
     key = trace_key(sign) if sign is not None else table.key
     made = Export(Redaction([*table.redact, *(redact or [])]), full=full, key=key)
     registry = _declaring(settings, asked=bool(tools))
     with _target(out) as target:
-        if settings.engine:
-            failed = _export_there(settings, registry, made, str(saga_id), target)
-        else:
-            failed = asyncio.run(_export(settings, registry, made, [] if saga_id is None else [saga_id], target))
+        failed = asyncio.run(_export(settings, registry, made, saga_id, target))
     if as_json:
         document({"file": str(out), "sagas": made.sagas, "lines": made.lines, "hash": made.last})
     else:
@@ -129,25 +124,23 @@ def _declaring(settings: Settings, *, asked: bool) -> ToolRegistry | None:
 
 
 async def _export(
-    settings: Settings, registry: ToolRegistry | None, made: Export, saga_ids: Sequence[str], target: BinaryIO
+    settings: Settings, registry: ToolRegistry | None, made: Export, named: str | None, target: BinaryIO
 ) -> bool:
     """Write the lines; returns whether a saga could not be told. One that was named must be."""
     from saga_engine.cli.output import note, shown
-    from saga_engine.cli.read_only import looking_at_all, no_store, not_found
+    from saga_engine.cli.read_only import looking, nothing_stored
     from saga_engine.errors import JournalUnreadable, SagaNotFound
 
     failed = False
-    if (folder := no_store(settings)) is not None:
-        if saga_ids:
-            raise not_found(saga_ids[0], folder)
+    if named is None and nothing_stored(settings):
         _write(target, [made.end()])
         return failed
-    async with looking_at_all(settings, registry) as coordinator:
-        for saga_id in saga_ids or await _all(coordinator):
+    async with looking(settings, named or "", registry) as coordinator:
+        for saga_id in await _all(coordinator) if named is None else [named]:
             try:
                 lines = await coordinator.trace(saga_id, into=made)
             except (SagaNotFound, JournalUnreadable) as error:
-                if saga_ids:
+                if named is not None:
                     raise
                 if isinstance(error, SagaNotFound):
                     continue  # purged since it was listed
@@ -159,18 +152,7 @@ async def _export(
     return failed
 
 
-def _export_there(
-    settings: Settings, registry: ToolRegistry | None, made: Export, saga_id: str, target: BinaryIO
-) -> bool:
-    """Write the lines of a saga that runs in the engine."""
-    from saga_engine.cli.temporal import ask_there
-
-    _write(target, ask_there(settings, registry, lambda coordinator: coordinator.trace(saga_id, into=made)))
-    _write(target, [made.end()])
-    return False
-
-
-async def _all(coordinator: Coordinator) -> list[str]:
+async def _all(coordinator: Engine) -> list[str]:
     heads = await coordinator.list(limit=_MAX_SAGAS)
     return [head.saga_id for head in sorted(heads, key=lambda head: (head.created_ms, head.saga_id))]
 

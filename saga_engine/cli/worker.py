@@ -46,7 +46,8 @@ def worker(
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.output import document, note
     from saga_engine.cli.progress import Progress
-    from saga_engine.cli.temporal import run_temporal_worker, settings_there
+    from saga_engine.cli.temporal import settings_there
+    from saga_engine.cli.temporal_worker import run_temporal_worker
 
     chosen = None if partitions is None else _numbers(partitions)
     settings = settings_there(engine, task_queue, store, tools)

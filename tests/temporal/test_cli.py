@@ -92,6 +92,20 @@ def test_a_question_and_its_answer(there: EngineCli) -> None:
         assert worker.wait(30) == 0
 
 
+def test_amend_reaches_temporal_and_what_it_cannot_do_is_said(
+    there: EngineCli, book: Callable[..., dict[str, Any]]
+) -> None:
+    """`saga amend` asks the saga in Temporal, which has ended; `trace export --all` says that it cannot be done there."""
+    name = there.place.saga_id("grown")
+    done = there("submit", there.plan("trip.json", book("hotel")), "--id", name)
+    assert done.code == 0, done.err
+    (there.folder / "steps.json").write_text('[{"step_id": 9, "tool": "book", "params": {"what": "car"}}]')
+    late = there("amend", name, "steps.json", "--json")
+    assert (late.code, late.json["error"]["code"]) == (6, "amend-refused")
+    everything = there("trace", "export", "--all", "-o", "all.jsonl", "--json")
+    assert (everything.code, everything.json["error"]["code"]) == (1, "runtime-unsupported")
+
+
 def test_detached(tmp_path: Path, place: Place, book: Callable[..., dict[str, Any]]) -> None:
     """`--detach` returns with no worker there; a worker that comes later drives the saga."""
     cli = EngineCli(tmp_path, place)
