@@ -320,7 +320,7 @@ class TemporalCoordinator:
 
         Raises ``SagaNotFound`` and ``EngineUnavailable`` (the server itself is unreachable).
         """
-        known, pause_s, seen = 0, _LOOK_FIRST_S, ""
+        known, pause_s, seen, reader = 0, _LOOK_FIRST_S, "", Reader()
         while True:
             standing = await self.sagas.standing(saga_id)
             page = None
@@ -330,20 +330,22 @@ class TemporalCoordinator:
                 if page is None and self._on_silence is not None:
                     self._on_silence(saga_id)
             if page is not None:
-                known = await self._observe(saga_id, known, page.records)
+                known = await self._observe(saga_id, known, page.records, reader)
                 if page.resting and known >= page.length:
                     return await self.show(saga_id, full=True)
             if standing.closed:
                 records = await self.sagas.journal(saga_id, patience_s=self._patience_s)
-                await self._observe(saga_id, known, records[known:])
+                await self._observe(saga_id, known, records[known:], reader)
                 return await self.show(saga_id, full=True)
             changed = bool(page and page.records) or standing.status != seen
             seen, pause_s = standing.status, _LOOK_FIRST_S if changed else min(2 * pause_s, _LOOK_MOST_S)
             await asyncio.sleep(pause_s)
 
-    async def _observe(self, saga_id: str, known: int, records: Sequence[bytes]) -> int:
+    async def _observe(self, saga_id: str, known: int, records: Sequence[bytes], reader: Reader) -> int:
         if self._observers and records:
-            await self._observers.tell(saga_id, [decode(data) for data in records])
+            new = [decode(data) for data in records]
+            reader.feed(new)
+            await self._observers.tell(saga_id, [reader.masked(each) for each in new] if reader.masks else new)
         return known + len(records)
 
     # --- answering -----------------------------------------------------------------------------------------------

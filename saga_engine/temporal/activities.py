@@ -21,9 +21,10 @@ from saga_engine.core.decide import Means
 from saga_engine.core.effects import AskPlanner, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.interpret import Advice
 from saga_engine.core.masking import Mask
+from saga_engine.core.redaction import REDACTED
 from saga_engine.core.state import State
 from saga_engine.errors import LeaseLost
-from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.ports import Call, Escalation, Question, Tools
 from saga_engine.ports.defects import log_defect
 from saga_engine.ports.orders import misfit, scrub, tell
@@ -100,12 +101,8 @@ class Hands:
             call = payloads.read_call(order.call)._replace(permit=pulse.permit, waits=pulse.waits)
             outcome = scrub(await self._made(order, params, call), secrets)
         if not isinstance(outcome, Done):
-            # Of the rest of the saga, this worker knows nothing.
-            mask = Mask({order.tool: spec.sensitive})
-            for name in mask.names(order.tool) & params.keys():
-                mask.learn(params[name])
             log_defect(
-                mask.error(outcome.error),
+                _logged(outcome.error, spec, params, private=order.private),
                 tool=order.tool,
                 saga_id=call.saga_id,
                 step=order.step_id,
@@ -174,6 +171,15 @@ class Hands:
             "semantic": means.semantic,
             "remind_ms": round(self._escalation.remind_s * 1000),
         }
+
+
+def _logged(error: ErrorInfo, spec: ToolSpec, params: Mapping[str, Any], *, private: bool) -> ErrorInfo:
+    """An error as the log of this worker may have it. Of the rest of the saga the worker knows nothing."""
+    mask = Mask({spec.name: spec.sensitive})
+    for name in mask.names(spec.name) & params.keys():
+        mask.learn(params[name])
+    masked = mask.error(error)
+    return msgspec.structs.replace(masked, message=REDACTED, suggestion=None) if private else masked
 
 
 def _absent(error: ErrorInfo) -> dict[str, Any]:

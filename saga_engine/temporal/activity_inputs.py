@@ -63,6 +63,7 @@ class Orders:
             nonce=found.nonce,
             secrets=list(found.names),
             step_id=state.plan.steps[effect.step].step_id,
+            private=bool(state.sensitive),
         )
         within = None
         if call.deadline_ms is not None and effect.direction == FORWARD and not probing:

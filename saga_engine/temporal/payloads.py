@@ -66,6 +66,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``params`` may hold marks for secrets, made with ``nonce``, which occurs nowhere else in them. ``digest`` is that of
     the declaration that the decision was made on. ``step_id`` is the step's id as the plan has it, for the log.
+    ``private``: something in the saga is sensitive. The worker knows the params of this call only, so its log gets no
+    message of an error.
     """
 
     way: str
@@ -77,6 +79,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str = ""
     secrets: list[str] = []
     step_id: int | str = ""
+    private: bool = False
 
 
 def read_begin(body: Mapping[str, Any]) -> Begin:
