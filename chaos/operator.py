@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from chaos.tools import make_tools
 from chaos.worker import become
 from chaos.world import Outside
-from saga_engine import Coordinator, Outcome, SagaError
+from saga_engine import Coordinator, SagaError, SagaResult
 from saga_engine.core import transitions as t
 
 _log = logging.getLogger("chaos.operator")
@@ -65,7 +65,7 @@ class _Desk:
         coordinator = self._coordinator
         while True:
             for head in await coordinator.list(t.ESCALATED, limit=500):
-                if not head.inbox:
+                if not head.messages:
                     self._take(head.saga_id, _answer_saga(coordinator, head.saga_id, self._seed))
             for head in await coordinator.list(t.RUNNING, limit=200):
                 dice = Random(f"{self._seed}:cancel:{head.saga_id}")
@@ -93,11 +93,11 @@ async def _answer_saga(coordinator: Coordinator, saga_id: str, seed: int) -> Non
     outcome = await coordinator.show(saga_id, full=True)
     for question in outcome.body["questions"]:
         decision, output = await _look(outcome, question, Random(f"{seed}:{saga_id}:{question['question_id']}"))
-        await coordinator.decide(saga_id, question["step_id"], decision, output=output, by="ada")
+        await coordinator.resolve(saga_id, question["step_id"], decision, output=output, by="ada")
         return  # the others when the saga has gone on
 
 
-async def _look(outcome: Outcome, question: dict[str, Any], dice: Random) -> tuple[str, Any]:
+async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> tuple[str, Any]:
     """The truthful answer: what happened, happened; what did not is closed first, so that it never will."""
     saga_id, step_id, direction = outcome.saga_id, str(question["step_id"]), question["direction"]
     step = next(each for each in outcome.body["steps"] if str(each["step_id"]) == step_id)
@@ -113,10 +113,10 @@ async def _look(outcome: Outcome, question: dict[str, Any], dice: Random) -> tup
         return "undone", None  # it was the last of several attempts, and told nobody
     if "undone" in options and (again >= _ENOUGH or dice.random() < 0.3):
         if dice.random() < 0.2:
-            return "leave", None
+            return "accept", None
         await Outside.ask({"op": "by-hand", "saga_id": saga_id, "step_id": step_id})
         return "undone", None
     if again >= _ENOUGH:
-        return ("not-happened" if "not-happened" in options else "leave"), None
+        return ("not-happened" if "not-happened" in options else "accept"), None
     likely = ["retry", "retry", "retry"] + ["not-happened"] * ("not-happened" in options)
     return dice.choice(likely), None

@@ -31,7 +31,7 @@ _TOGETHER_MS = 3_600_000
 #: Records after which a call that is neither keyed nor probed may be made again: it was not made or not done, another
 #: one takes its place, or a person orders it.
 _ALLOWS_ANOTHER = frozenset(
-    {"StepQueued", "StepRetryScheduled", "StepBlocked", "DecisionMade", "FallbackChosen", "StepParked"}
+    {"StepQueued", "StepRetryScheduled", "StepBlocked", "QuestionResolved", "FallbackChosen", "StepDeferred"}
 )
 #: Records after which it may have happened.
 _MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
@@ -40,7 +40,7 @@ _CHANGES_NEITHER = frozenset(
     {
         *("StepSucceeded", "StepFailed", "StepInDoubt", "StepEscalated", "ApprovalExpired"),
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
-        *("CallAdded", "StepTakenOver", "PlannerAsked", "PlannerGaveUp", "RemedyProposed"),
+        *("CallAdded", "EffectReused", "PlannerAsked", "PlannerGaveUp", "CompensationProposed"),
     }
 )
 #: What the law of repeats has been told of; a test compares it with the kinds that there are.
@@ -137,7 +137,7 @@ def _count(figures: Counter[str], told: _Told, lines: Sequence[Line]) -> None:
     figures["taken up"] += len(owners)
     figures["by another owner than before"] += sum(old != new for old, new in pairwise(owners))
     figures["questions"] += kinds["StepEscalated"]
-    figures["answers"] += kinds["DecisionMade"]
+    figures["answers"] += kinds["QuestionResolved"]
     figures["retries"] += kinds["StepRetryScheduled"]
     figures["doubts"] += kinds["StepInDoubt"]
     figures["cancels"] += kinds["CancelRequested"]
@@ -170,8 +170,8 @@ def _end(told: _Told) -> Iterator[str]:
     for name in ("failed", "unresolved"):
         if body["report"][name]:
             yield f"it has ended, and its report lists as {name}: {body['report'][name]}"
-    left = any(record["k"] == "DecisionMade" and record["decision"] == "leave" for record in told.history)
-    if body["status"] == t.ABANDONED and not left:
+    left = any(record["k"] == "QuestionResolved" and record["decision"] == "accept" for record in told.history)
+    if body["status"] == t.WAIVED and not left:
         yield "it was abandoned, and no person left anything"
 
 

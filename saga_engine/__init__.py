@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
     from saga_engine.policy.rules import Policy, Rule
     from saga_engine.ports import Escalation, Question
-    from saga_engine.runtime.result import Handle, Outcome
+    from saga_engine.runtime.result import Handle, SagaResult
     from saga_engine.runtime.run_sync import run_sync
     from saga_engine.runtime.session import Savepoint, Session
     from saga_engine.runtime.session_calls import Undo
@@ -45,7 +45,7 @@ _HOMES = {
     "Failure": "saga_engine.runtime.step_results",
     "Handle": "saga_engine.runtime.result",
     "NeedsPerson": "saga_engine.errors",
-    "Outcome": "saga_engine.runtime.result",
+    "SagaResult": "saga_engine.runtime.result",
     "OutcomeUnknown": "saga_engine.errors",
     "Plan": "saga_engine.plan.model",
     "PlanInvalid": "saga_engine.errors",
@@ -81,7 +81,6 @@ __all__ = [
     "Failure",
     "Handle",
     "NeedsPerson",
-    "Outcome",
     "OutcomeUnknown",
     "Plan",
     "PlanInvalid",
@@ -90,6 +89,7 @@ __all__ = [
     "RetryPolicy",
     "Rule",
     "SagaError",
+    "SagaResult",
     "Savepoint",
     "Sensitive",
     "Session",

@@ -170,10 +170,10 @@ class SagaExists(SagaError):
     verdict = "conflict"
 
 
-class SagaOwned(SagaError):
+class LeaseHeld(SagaError):
     """Another live process owns the saga."""
 
-    code = "saga-owned"
+    code = "lease-held"
     verdict = "conflict"
 
 
@@ -252,17 +252,17 @@ class StoreRefused(SagaError):
     verdict: ClassVar[Verdict] = "resume"
 
 
-class StoreTooWeak(StoreRefused):
+class DurabilityInsufficient(StoreRefused):
     """The server provides less durability than configured, at start or since it came back."""
 
-    code = "store-too-weak"
+    code = "durability-insufficient"
     verdict = "fix"
 
 
-class EngineUnavailable(SagaError):
+class RuntimeUnavailable(SagaError):
     """The Temporal server cannot be reached, or no worker answers for the saga. Nothing is lost."""
 
-    code = "engine-unavailable"
+    code = "runtime-unavailable"
     verdict = "retry"
 
 

@@ -38,16 +38,16 @@ async def test_a_process_without_the_tools_posts_an_answer() -> None:
     """``wait=False`` records it and raises nothing; the first answer holds, before anybody has read it."""
     await resting("memory://console")
     async with Coordinator.open("memory://console", []) as console:
-        assert (await console.decide("s", 1, "not-happened", by="ada", wait=False)).status == "ESCALATED"
-        await console.decide("s", 1, "not-happened", by="bob", wait=False)
+        assert (await console.resolve("s", 1, "not-happened", by="ada", wait=False)).status == "ESCALATED"
+        await console.resolve("s", 1, "not-happened", by="bob", wait=False)
         assert (await console.store.head("s")).inbox == 1
         with pytest.raises(DecisionRefused, match="answered already by ada: 'not-happened'"):
-            await console.decide("s", 1, "leave", wait=False)
+            await console.resolve("s", 1, "accept", wait=False)
         with pytest.raises(ToolMissing, match="the message is recorded"):
-            await console.decide("s", 1, "not-happened")
+            await console.resolve("s", 1, "not-happened")
     async with Coordinator.open("memory://console", [lost, unbook]) as engine:
         assert (await engine.resume("s")).status == "COMPENSATED"
-        answers = [record["decision"] for record in await engine.history("s") if record["k"] == "DecisionMade"]
+        answers = [record["decision"] for record in await engine.history("s") if record["k"] == "QuestionResolved"]
     assert answers == ["not-happened"]
 
 
@@ -56,9 +56,9 @@ async def test_saying_it_again_is_no_conflict() -> None:
     await resting("memory://again")
     async with Coordinator.open("memory://again", [lost, unbook], on_escalation=()) as engine:
         for _ in range(2):
-            assert (await engine.decide("s", 1, "not-happened")).status == "COMPENSATED"
+            assert (await engine.resolve("s", 1, "not-happened")).status == "COMPENSATED"
         with pytest.raises(DecisionRefused):
-            await engine.decide("s", 1, "happened")
+            await engine.resolve("s", 1, "happened")
         with pytest.raises(CancelRefused):
             await engine.cancel("s")
         await engine.submit(
@@ -68,7 +68,7 @@ async def test_saying_it_again_is_no_conflict() -> None:
         assert {outcome.status for outcome in outcomes} == {"COMPENSATED"}
 
 
-@pytest.mark.parametrize("other", ["not-happened", "leave"])
+@pytest.mark.parametrize("other", ["not-happened", "accept"])
 async def test_two_who_answer_at_the_same_time(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have found the question open. Who was later hears where the saga stands, or that it was answered otherwise."""
     await resting("memory://together-" + other)
@@ -84,16 +84,16 @@ async def test_two_who_answer_at_the_same_time(other: str, monkeypatch: pytest.M
             return found
 
         monkeypatch.setattr(engine.store, "inbox", looked)
-        answers = [engine.decide("s", 1, "not-happened"), engine.decide("s", 1, other)]
+        answers = [engine.resolve("s", 1, "not-happened"), engine.resolve("s", 1, other)]
         found = await asyncio.gather(*answers, return_exceptions=True)
         assert looks[:2] == [[], []]
         refusals = [each for each in found if isinstance(each, Exception)]
         assert [type(each) for each in refusals] == ([] if other == "not-happened" else [DecisionRefused])
-        made = [record for record in await engine.history("s") if record["k"] in {"DecisionMade", "MessageRefused"}]
-        assert [record["k"] for record in made] == ["DecisionMade", "MessageRefused"]
+        made = [record for record in await engine.history("s") if record["k"] in {"QuestionResolved", "MessageRefused"}]
+        assert [record["k"] for record in made] == ["QuestionResolved", "MessageRefused"]
 
 
-@pytest.mark.parametrize("said", ["not-happened", "leave", "cancel"])
+@pytest.mark.parametrize("said", ["not-happened", "accept", "cancel"])
 async def test_what_is_said_comes_after_the_end(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was open when the second one looked, and the first one's word has ended it when the second one's arrives.
 
@@ -110,19 +110,19 @@ async def test_what_is_said_comes_after_the_end(said: str, monkeypatch: pytest.M
         post = second.store.post
 
         async def posted(saga: str, message: bytes) -> Head:
-            ended = await (first.cancel(saga) if said == "cancel" else first.decide(saga, 1, "not-happened"))
+            ended = await (first.cancel(saga) if said == "cancel" else first.resolve(saga, 1, "not-happened"))
             assert ended.status == "COMPENSATED"
             return await post(saga, message)
 
         monkeypatch.setattr(second.store, "post", posted)
-        saying = second.cancel(saga_id) if said == "cancel" else second.decide(saga_id, 1, said)
-        if said == "leave":
+        saying = second.cancel(saga_id) if said == "cancel" else second.resolve(saga_id, 1, said)
+        if said == "accept":
             with pytest.raises(DecisionRefused, match="ended \\(COMPENSATED\\) before this was read"):
                 await saying
         else:
             assert (await saying).status == "COMPENSATED"
         kinds = [record["k"] for record in await first.history(saga_id)]
-        assert kinds.count("CancelRequested" if said == "cancel" else "DecisionMade") == 1
+        assert kinds.count("CancelRequested" if said == "cancel" else "QuestionResolved") == 1
         assert "MessageRefused" not in kinds
 
 
@@ -140,4 +140,4 @@ async def test_a_wrong_clock_here_refuses_no_valid_approval(monkeypatch: pytest.
     here = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: here() + 2 * 3600 * 10**9)
     async with Coordinator.open("memory://clock", tools, policy=policy, on_escalation=()) as engine:
-        assert (await engine.decide("s", 1, "approve")).status == "COMPLETED"
+        assert (await engine.resolve("s", 1, "approve")).status == "COMPLETED"

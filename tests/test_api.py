@@ -263,18 +263,18 @@ async def test_the_deadline_turns_the_saga_around(engine) -> None:
 
 
 async def test_past_the_pivot_a_failure_is_a_question_and_a_cancel_is_refused(engine) -> None:
-    """There is no way back: 'retry', 'happened' or 'leave'; what was done before the pivot stays."""
+    """There is no way back: 'retry', 'happened' or 'accept'; what was done before the pivot stays."""
     body = plan(
         "reserve", {"tool": "charge", "params": {"amount": 9}, "kind": "pivot"}, {"tool": "refuse", "kind": "retriable"}
     )
     outcome = await engine.run(body)
     assert outcome.status == "ESCALATED"
     (question,) = outcome.body["questions"]
-    assert (question["kind"], question["options"]) == ("step-failed", ["retry", "happened", "leave"])
+    assert (question["kind"], question["options"]) == ("step-failed", ["retry", "happened", "accept"])
     with pytest.raises(CancelRefused, match="pivot"):
         await engine.cancel(outcome.saga_id)
-    outcome = await engine.decide(outcome.saga_id, 3, "leave", by="ada", note="fine")
-    assert (outcome.status, outcome.report["clean"]) == ("ABANDONED", False)
+    outcome = await engine.resolve(outcome.saga_id, 3, "accept", by="ada", note="fine")
+    assert (outcome.status, outcome.report["clean"]) == ("WAIVED", False)
     assert LOG == ["reserve seat", "charge 9"]
 
 
@@ -283,7 +283,7 @@ async def test_pause_asks_before_it_compensates(engine) -> None:
     outcome = await engine.run(plan("reserve", "refuse", on_failure="pause"))
     assert (outcome.status, LOG) == ("ESCALATED", ["reserve seat"])
     assert outcome.body["questions"][0]["error"]["suggestion"] == "try tomorrow"
-    outcome = await engine.decide(outcome.saga_id, 2, "not-happened")
+    outcome = await engine.resolve(outcome.saga_id, 2, "not-happened")
     assert (outcome.status, LOG) == ("COMPENSATED", ["reserve seat", "release seat"])
 
 
@@ -306,33 +306,33 @@ async def test_answers_that_do_not_fit_are_refused(engine) -> None:
         (2, "retry", {"x": 1}),
     ):
         with pytest.raises(DecisionRefused):
-            await engine.decide(saga_id, step, decision, output=output)
+            await engine.resolve(saga_id, step, decision, output=output)
     with pytest.raises(DecisionRefused, match="needs an output"):
-        await engine.decide(saga_id, 2, "happened")
-    assert (await engine.decide(saga_id, 2, "happened", output={"ref": "r"})).completed
+        await engine.resolve(saga_id, 2, "happened")
+    assert (await engine.resolve(saga_id, 2, "happened", output={"ref": "r"})).completed
     for decision, output in (("not-happened", None), ("happened", {"ref": "another"})):
         with pytest.raises(DecisionRefused, match="answered already"):
-            await engine.decide(saga_id, 2, decision, output=output)
+            await engine.resolve(saga_id, 2, decision, output=output)
     with pytest.raises(SagaNotFound):
-        await engine.decide("nobody", 1, "retry")
+        await engine.resolve("nobody", 1, "retry")
 
 
 async def test_of_two_answers_at_once_one_counts_and_the_other_hears_it(engine) -> None:
     """Both fit when they are given; the second finds the question answered."""
     saga_id = (await engine.run(plan("reserve", "refuse", on_failure="pause"))).saga_id
     answers = await asyncio.gather(
-        *(engine.decide(saga_id, 2, decision) for decision in ("not-happened", "leave")), return_exceptions=True
+        *(engine.resolve(saga_id, 2, decision) for decision in ("not-happened", "accept")), return_exceptions=True
     )
     assert sorted(isinstance(answer, DecisionRefused) for answer in answers) == [False, True], answers
-    made = [record for record in await engine.history(saga_id) if record["k"] == "DecisionMade"]
+    made = [record for record in await engine.history(saga_id) if record["k"] == "QuestionResolved"]
     assert len(made) == 1
 
 
 async def test_who_decided_and_why_is_kept(engine) -> None:
     """The journal names the person and the reason."""
     outcome = await engine.run(plan("refuse", on_failure="pause"))
-    await engine.decide(outcome.saga_id, 1, "not-happened", by="ada", note="sold out anyway")
-    (made,) = [record for record in await engine.history(outcome.saga_id) if record["k"] == "DecisionMade"]
+    await engine.resolve(outcome.saga_id, 1, "not-happened", by="ada", note="sold out anyway")
+    (made,) = [record for record in await engine.history(outcome.saga_id) if record["k"] == "QuestionResolved"]
     assert (made["by"], made["note"], made["decision"]) == ("ada", "sold out anyway", "not-happened")
 
 
@@ -523,7 +523,7 @@ async def test_a_session_that_ended_on_the_server_is_opened_anew() -> None:
         async def forgotten() -> dict:
             LOG.append("forgotten")
             if LOG.count("forgotten") == 1:
-                await coordinator.store.close_session((await coordinator.list())[0].owner)
+                await coordinator.store.close_lease((await coordinator.list())[0].owner)
             return {"ref": "f"}
 
         @tool(name="probed", undo="release", probe="was_it")
@@ -549,8 +549,8 @@ class Ahead:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def open_session(self, owner: str, ttl_ms: int) -> int:
-        return await self._store.open_session(owner, ttl_ms) + 3_600_000
+    async def open_lease(self, owner: str, ttl_ms: int) -> int:
+        return await self._store.open_lease(owner, ttl_ms) + 3_600_000
 
     async def append(self, owner: str, entries: Any) -> Any:
         reply = await self._store.append(owner, entries)
@@ -610,7 +610,7 @@ async def test_an_id_that_is_no_text_is_the_id_of_no_saga(engine) -> None:
 async def test_a_person_whose_words_are_no_text_is_told_where(engine, said) -> None:
     """A name or a note with a byte that is no UTF-8 is refused in words, and the question stays open."""
     outcome = await engine.run(plan("reserve", "refuse", on_failure="pause"))
-    for answer in (engine.decide(outcome.saga_id, 2, "leave", **said), engine.cancel(outcome.saga_id, **said)):
+    for answer in (engine.resolve(outcome.saga_id, 2, "accept", **said), engine.cancel(outcome.saga_id, **said)):
         with pytest.raises(ValueNotJson, match=next(iter(said))):
             await answer
     assert (await engine.show(outcome.saga_id)).status == "ESCALATED"

@@ -85,7 +85,7 @@ def _journal(*kinds: str) -> list[dict[str, Any]]:
     [
         (("StepIntended", "SagaResumed", "StepIntended"), 1),
         (("StepIntended", "StepInDoubt", "StepIntended"), 1),
-        (("StepIntended", "StepInDoubt", "StepEscalated", "DecisionMade", "StepIntended"), 0),
+        (("StepIntended", "StepInDoubt", "StepEscalated", "QuestionResolved", "StepIntended"), 0),
         (("StepIntended", "StepRetryScheduled", "StepIntended"), 0),
         (("StepIntended", "StepQueued", "SagaResumed", "StepIntended"), 0),
         (("StepIntended", "StepQueued", "StepBegun", "SagaResumed", "StepIntended"), 1),

@@ -332,7 +332,7 @@ async def test_a_queue_takes_a_keyed_call_in_doubt() -> None:
         made = await kinds(engine, outcome.saga_id)
     assert outcome.status == t.COMPLETED
     assert len(set(keys)) == 1
-    assert made.count("StepParked") == 2
+    assert made.count("StepDeferred") == 2
     assert [question.kind for question in told] == ["parked"]
 
 
@@ -368,7 +368,7 @@ async def test_a_person_s_not_happened_takes_the_fallback() -> None:
     async with Coordinator.open("memory://", [card, invoice, cancel]) as engine:
         outcome = await engine.run(plan({"tool": "card", "fallback": {"tool": "invoice"}}))
         assert outcome.status == t.ESCALATED
-        outcome = await engine.decide(outcome.saga_id, 1, "not-happened")
+        outcome = await engine.resolve(outcome.saga_id, 1, "not-happened")
     assert outcome.status == t.COMPLETED
     assert outcome.body["steps"][0]["output"] == {"by": "invoice"}
 
@@ -414,7 +414,7 @@ async def test_what_a_person_says_has_happened_is_remembered_for_others() -> Non
     async with Coordinator.open("memory://", [pay, refund]) as engine:
         outcome = await engine.run(plan(step))
         assert outcome.status == t.ESCALATED
-        outcome = await engine.decide(outcome.saga_id, 1, "happened", output={"receipt": 7})
+        outcome = await engine.resolve(outcome.saga_id, 1, "happened", output={"receipt": 7})
         assert outcome.status == t.COMPLETED
         other = await engine.run(plan(step))
     assert (other.status, paid) == (t.COMPLETED, ["A1"])

@@ -330,5 +330,5 @@ async def test_a_result_that_a_fork_took_over_is_still_remembered() -> None:
         old = await engine.run(plan(step, booking("no"), on_failure="pause"))
         assert (await engine.fork(old.saga_id, plan=plan(step))).completed
         third = await engine.run(plan(step))
-        assert third.body["steps"][0]["via"] == "shared"
+        assert third.body["steps"][0]["via"] == "deduplicated"
     assert LOG == ["pay rent"]

@@ -146,7 +146,7 @@ async def test_a_saga_whose_plan_grew_is_resumed_from_its_journal() -> None:
         assert (await amended).status == "ESCALATED"
     FULL.discard("car")
     async with Coordinator.open("memory://grown", TOOLS) as other:
-        assert (await other.decide(handle.saga_id, "car", "retry")).completed
+        assert (await other.resolve(handle.saga_id, "car", "retry")).completed
     assert LOG == ["book flight", "book hotel", "book car"]
 
 
@@ -192,7 +192,7 @@ async def test_large_amendments_are_stored_apart_and_read_again() -> None:
     FULL.clear()
     async with Coordinator.open("memory://big", TOOLS) as other:
         assert [step["step_id"] for step in (await other.show(handle.saga_id)).body["steps"]] == [1, "big"]
-        assert (await other.decide(handle.saga_id, 1, "retry")).completed
+        assert (await other.resolve(handle.saga_id, 1, "retry")).completed
     assert ["book hotel", f"book {big}"] == LOG
 
 
@@ -277,11 +277,11 @@ async def test_a_tool_without_undo_leaves_its_compensation_to_the_model_after_ap
         outcome = await engine.run(TWEETED)
         assert outcome.status == "ESCALATED"
         (question,) = outcome.body["questions"]
-        assert (question["kind"], question["options"]) == ("remedy", ["approve", "deny", "undone", "leave"])
+        assert (question["kind"], question["options"]) == ("compensation", ["approve", "deny", "undone", "accept"])
         assert question["steps"] == steps
         assert [spec.name for spec in advisor.asked[0].tools] == ["apologise", "refund"]
         assert LOG == ["tweet we go!"]
-        ended = await engine.decide(outcome.saga_id, 1, "approve", by="ada")
+        ended = await engine.resolve(outcome.saga_id, 1, "approve", by="ada")
         assert ended.status == "COMPENSATED"
         assert LOG == ["tweet we go!", "apologise all"]
         assert ended.report["compensated"] == [1]
@@ -306,7 +306,7 @@ async def test_an_undo_that_fails_is_made_up_for_without_asking_where_all_tools_
         assert outcome.status == "COMPENSATED"
         assert LOG[2:] == ["refund hotel", "unbook flight"] or LOG[2:] == ["unbook flight", "refund hotel"]
         assert outcome.report["semantic"] == [2]
-        proposed = next(r for r in await engine.history(outcome.saga_id) if r["k"] == "RemedyProposed")
+        proposed = next(r for r in await engine.history(outcome.saga_id) if r["k"] == "CompensationProposed")
         assert proposed["auto"] is True
         assert proposed["written"]["model"] == "scripted:model"
 
@@ -317,11 +317,11 @@ async def test_denied_steps_are_not_run_and_a_person_decides() -> None:
     advisor = Scripted([{"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}}])
     async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
         outcome = await engine.run(TWEETED)
-        denied = await engine.decide(outcome.saga_id, 1, "deny")
+        denied = await engine.resolve(outcome.saga_id, 1, "deny")
         assert denied.status == "ESCALATED"
         assert denied.body["questions"][0]["kind"] == "undo-missing"
-        ended = await engine.decide(outcome.saga_id, 1, "leave")
-        assert ended.status == "ABANDONED"
+        ended = await engine.resolve(outcome.saga_id, 1, "accept")
+        assert ended.status == "WAIVED"
         assert ended.report["left_in_place"] == [1]
     assert LOG == ["tweet we go!"]
 
@@ -382,11 +382,11 @@ async def test_the_model_is_not_asked_again_after_a_restart() -> None:
     """What it proposed is in the journal: another process runs it after the approval."""
     FULL.add("full")
     advisor = Scripted([{"step_id": "sorry", "tool": "apologise", "params": {"to": "all"}}])
-    async with Coordinator.open("memory://remedy", TOOLS, advisor=advisor) as engine:
+    async with Coordinator.open("memory://compensation", TOOLS, advisor=advisor) as engine:
         outcome = await engine.run(TWEETED)
     other = Scripted()
-    async with Coordinator.open("memory://remedy", TOOLS, advisor=other) as engine:
-        assert (await engine.decide(outcome.saga_id, 1, "approve")).status == "COMPENSATED"
+    async with Coordinator.open("memory://compensation", TOOLS, advisor=other) as engine:
+        assert (await engine.resolve(outcome.saga_id, 1, "approve")).status == "COMPENSATED"
     assert other.asked == []
     assert LOG == ["tweet we go!", "apologise all"]
 
@@ -412,7 +412,7 @@ async def test_a_question_that_nobody_answers_is_asked_again_and_goes_further() 
             await asyncio.sleep(0)
         assert [question.round for question in told] == list(range(len(told)))
         assert {question.question_id for question in told + further} == {told[0].question_id}
-        assert (await engine.decide(outcome.saga_id, 1, "leave")).status == "ABANDONED"
+        assert (await engine.resolve(outcome.saga_id, 1, "accept")).status == "WAIVED"
         count = len(told)
         await engine.run(plan(booking("x")))
         assert len(told) == count
@@ -457,14 +457,14 @@ async def test_a_step_that_was_to_make_up_for_another_and_stands_is_reported() -
     )
     async with Coordinator.open("memory://", TOOLS, advisor=advisor, semantic="auto") as engine:
         outcome = await engine.run(TWEETED)
-        ended = await engine.decide(outcome.saga_id, 1, "undone")
+        ended = await engine.resolve(outcome.saga_id, 1, "undone")
         assert ended.status == "ESCALATED"
         (question,) = ended.body["questions"]
         assert (question["step_id"], question["kind"]) == ("money", "undo-missing")
         assert question["error"]["error_code"] == "not_needed"
         assert ended.report["failed"] == ["money"]
-        ended = await engine.decide(outcome.saga_id, "money", "leave")
-        assert (ended.status, ended.report["left_in_place"], ended.report["clean"]) == ("ABANDONED", ["money"], False)
+        ended = await engine.resolve(outcome.saga_id, "money", "accept")
+        assert (ended.status, ended.report["left_in_place"], ended.report["clean"]) == ("WAIVED", ["money"], False)
 
 
 async def test_a_model_is_told_no_idempotency_key() -> None:
@@ -551,8 +551,8 @@ async def test_a_saga_waits_for_what_makes_up_for_a_step() -> None:
     async with Coordinator.open("memory://", [*TOOLS, pay_back, paid_back], advisor=advisor, semantic="auto") as engine:
         running = asyncio.create_task(engine.run(TWEETED, saga_id="s"))
         await journalled(engine, "s", "StepEscalated")
-        answering = asyncio.create_task(engine.decide("s", 1, "undone"))
-        await journalled(engine, "s", "DecisionMade")
+        answering = asyncio.create_task(engine.resolve("s", 1, "undone"))
+        await journalled(engine, "s", "QuestionResolved")
         assert (await engine.show("s")).status == "COMPENSATING"
         asked.set()
         outcome = await answering
@@ -560,8 +560,8 @@ async def test_a_saga_waits_for_what_makes_up_for_a_step() -> None:
         # It turned out to have been paid back for a step that a person has undone: somebody must hear of it.
         assert outcome.status == "ESCALATED"
         assert [question["step_id"] for question in outcome.body["questions"]] == ["money"]
-        outcome = await engine.decide("s", "money", "leave")
-        assert (outcome.status, outcome.report["left_in_place"]) == ("ABANDONED", ["money"])
+        outcome = await engine.resolve("s", "money", "accept")
+        assert (outcome.status, outcome.report["left_in_place"]) == ("WAIVED", ["money"])
 
 
 async def test_steps_that_were_added_while_the_planner_was_asked_are_not_lost() -> None:

@@ -119,9 +119,9 @@ async def test_a_denied_undo_is_a_question_and_nothing_is_called_compensated() -
         outcome = await engine.run(plan(wired(1), "fail"))
         assert outcome.status == "ESCALATED"
         (question,) = outcome.body["questions"]
-        assert (question["kind"], question["options"]) == ("undo-blocked", ["undone", "retry", "leave"])
+        assert (question["kind"], question["options"]) == ("undo-blocked", ["undone", "retry", "accept"])
         assert outcome.report["failed"] == [1]
-        ended = await engine.decide(outcome.saga_id, 1, "undone")
+        ended = await engine.resolve(outcome.saga_id, 1, "undone")
         assert ended.status == "COMPENSATED"
         assert LOG == ["wire 1"]
 
@@ -169,11 +169,11 @@ async def test_an_approval_lets_exactly_one_call_through() -> None:
         assert question["params"] == {"amount": 1000}
         assert question["rule"] == "large"
         assert LOG == []
-        again = await engine.decide(outcome.saga_id, 1, "approve", by="ada")
+        again = await engine.resolve(outcome.saga_id, 1, "approve", by="ada")
         assert LOG == ["wire 1000", "wire 50"]
         assert again.status == "ESCALATED"
         assert again.body["questions"][0]["call"] != question["call"]
-        assert (await engine.decide(outcome.saga_id, 3, "approve")).completed
+        assert (await engine.resolve(outcome.saga_id, 3, "approve")).completed
         assert LOG == ["wire 1000", "wire 50", "wire 1000"]
 
 
@@ -181,7 +181,7 @@ async def test_a_denied_call_is_never_made() -> None:
     """Deny blocks the step: the saga is undone, and who denied it stands in the record."""
     async with Coordinator.open("memory://", TOOLS, policy=ASK) as engine:
         outcome = await engine.run(plan(wired(50), wired(1000)))
-        ended = await engine.decide(outcome.saga_id, 2, "deny", by="ada", note="too much")
+        ended = await engine.resolve(outcome.saga_id, 2, "deny", by="ada", note="too much")
         assert ended.status == "COMPENSATED"
         assert statuses(ended) == ["COMPENSATED", "BLOCKED"]
         assert "ada denied the call: too much" in ended.body["steps"][1]["error"]["message"]
@@ -200,7 +200,7 @@ async def test_an_approval_that_nobody_gave_in_time_denies_the_call() -> None:
         assert statuses(ended) == ["BLOCKED"]
         assert ended.body["steps"][0]["error"]["error_code"] == "approval_expired"
         with pytest.raises(DecisionRefused):
-            await engine.decide(outcome.saga_id, 1, "approve")
+            await engine.resolve(outcome.saga_id, 1, "approve")
         assert LOG == []
 
 
@@ -222,7 +222,7 @@ async def test_a_secret_never_shows_in_a_question(monkeypatch) -> None:
     async with Coordinator.open("memory://", TOOLS, policy=rules) as engine:
         outcome = await engine.run(plan({"tool": "price", "params": {"of": "$secret.PIN"}}))
         assert outcome.body["questions"][0]["params"] == {"of": "$secret.PIN"}
-        await engine.decide(outcome.saga_id, 1, "approve")
+        await engine.resolve(outcome.saga_id, 1, "approve")
         assert LOG == ["price 1234-5678"]
         assert "1234-5678" not in str(await engine.history(outcome.saga_id))
 
@@ -251,7 +251,7 @@ async def test_a_resumed_saga_undoes_the_fallback_that_was_used() -> None:
         outcome = await engine.run(plan(step, wired(1000)))
         assert outcome.status == "ESCALATED"
     async with Coordinator.open("memory://resumed", TOOLS, policy=ASK) as other:
-        ended = await other.decide(outcome.saga_id, 2, "deny")
+        ended = await other.resolve(outcome.saga_id, 2, "deny")
         assert ended.status == "COMPENSATED"
     assert LOG == ["pay 5", "unpay p5"]
 
@@ -279,7 +279,7 @@ async def test_a_parked_step_waits_tells_people_and_goes_on() -> None:
     step = {**wired(5), "fallback": {"queue_s": 0.01}}
     async with Coordinator.open("memory://", TOOLS, on_escalation=told.append) as engine:
         handle = await engine.submit(plan(step, deadline_s=600))
-        while len([r for r in await engine.history(handle.saga_id) if r["k"] == "StepParked"]) < 3:  # noqa: ASYNC110
+        while len([r for r in await engine.history(handle.saga_id) if r["k"] == "StepDeferred"]) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0)
         DOWN.clear()
         outcome = await handle.wait()
@@ -319,7 +319,7 @@ async def test_a_second_identical_call_gets_the_first_result_and_says_so() -> No
         assert LOG == ["order tea"]
         assert second.status == "COMPENSATED"
         shown = second.body["steps"][0]
-        assert shown["via"] == "shared"
+        assert shown["via"] == "deduplicated"
         assert first.saga_id in shown["source"]
         assert shown["compensation"] is None
         assert second.report == {
@@ -334,7 +334,7 @@ async def test_an_effect_that_another_saga_relies_on_is_not_undone_behind_its_ba
         first = await engine.run(plan(step, wired(1000)))
         second = await engine.run(plan(step))
         assert second.completed
-        ended = await engine.decide(first.saga_id, 2, "deny")
+        ended = await engine.resolve(first.saga_id, 2, "deny")
         assert ended.status == "ESCALATED"
         assert ended.body["questions"][0]["error"]["error_code"] == "result_shared"
         assert LOG == ["order tea"]
@@ -450,5 +450,5 @@ async def test_an_identical_call_that_is_under_way_is_waited_for() -> None:
         assert (await first.wait()).completed
         outcome = await second.wait()
         assert outcome.completed
-        assert outcome.body["steps"][0]["via"] == "shared"
+        assert outcome.body["steps"][0]["via"] == "deduplicated"
     assert LOG == ["order tea"]

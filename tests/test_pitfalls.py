@@ -165,10 +165,10 @@ async def test_05_an_approval_of_one_amount_lets_no_other_pass() -> None:
     async with Coordinator.open("memory://", [wire, unwire], policy=policy) as coordinator:
         asked = await coordinator.run({"steps": listed}, saga_id="w")
         assert (asked.status, made) == (t.ESCALATED, [])
-        again = await coordinator.decide("w", 1, "approve", by="ada")
+        again = await coordinator.resolve("w", 1, "approve", by="ada")
         assert (again.status, made) == (t.ESCALATED, [10])
         assert again.body["questions"][0]["params"] == {"amount": 1_000_000}
-        ended = await coordinator.decide("w", 2, "deny", by="ada")
+        ended = await coordinator.resolve("w", 2, "deny", by="ada")
     assert (ended.status, made) == (t.COMPENSATED, [])
 
 
@@ -227,7 +227,7 @@ async def test_12_a_compensation_that_failed_once_can_be_tried_again() -> None:
     async with engine(*world.tools("a", "b")) as coordinator:
         outcome = await coordinator.run(steps("a", "b"))
         del world.behave["undo a"]
-        outcome = await coordinator.decide(outcome.saga_id, "a", "retry", by="ada")
+        outcome = await coordinator.resolve(outcome.saga_id, "a", "retry", by="ada")
     assert (outcome.status, world.standing, outcome.report["clean"]) == (t.COMPENSATED, [], True)
 
 
@@ -241,7 +241,7 @@ async def test_13_a_step_in_doubt_is_not_forgotten_while_others_are_undone() -> 
         outcome = await coordinator.cancel(outcome.saga_id)
         assert (outcome.status, world.standing) == (t.ESCALATED, ["a", "b"])
         assert outcome.report["unresolved"] == ["a", "b"]
-        outcome = await coordinator.decide(outcome.saga_id, "b", "happened", output={"ref": "b"})
+        outcome = await coordinator.resolve(outcome.saga_id, "b", "happened", output={"ref": "b"})
     assert (outcome.status, world.standing, world.log[-2:]) == (t.COMPENSATED, [], ["undo b", "undo a"])
 
 
@@ -388,7 +388,7 @@ async def test_26_recovery_marks_nothing_compensated_that_it_has_no_tool_for() -
         from saga_engine.errors import ToolMissing
 
         with pytest.raises(ToolMissing, match=r"undo_a") as caught:
-            await poorer.decide(saga_id, "a", "retry")
+            await poorer.resolve(saga_id, "a", "retry")
         assert "a" in caught.value.context["tools"]
         assert await poorer.history(saga_id) == before
 

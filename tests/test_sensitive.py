@@ -170,7 +170,7 @@ async def test_an_approval_and_a_session_tell_nobody() -> None:
         outcome = await coordinator.run(single, saga_id="asked")
         (question,) = outcome.body["questions"]
         assert question["params"] == {"card": "[redacted]", "pin": "[redacted]", "amount": 731}
-        ended = await coordinator.decide("asked", 1, "approve")
+        ended = await coordinator.resolve("asked", 1, "approve")
         assert ended.status == "COMPLETED"
         hidden([told, outcome.body, ended.body, await coordinator.history("asked"), await coordinator.trace("asked")])
     assert CALLS == [("pay", (CARD, PIN))]

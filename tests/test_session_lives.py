@@ -534,6 +534,6 @@ async def test_a_session_that_is_stuck_is_settled_with_an_advisor_too() -> None:
         outcome = await engine.show("it")
         assert outcome.status in ("COMPENSATED", "ESCALATED")
         if outcome.status == "ESCALATED":
-            assert (await engine.decide("it", 2, "leave")).ended
+            assert (await engine.resolve("it", 2, "accept")).ended
     assert World.events[:2] == ["a", "tweet"]
     assert World.events[-1] == "una"

@@ -246,7 +246,7 @@ def test_what_a_call_came_after_is_known_from_the_bounded_list_and_the_journal()
         if record["k"] == "StepSucceeded" and record.get("direction", "forward") == "forward":
             happened.append(record["step"])
             stands.append(record["step"])
-        elif record["k"] == "RolledBack":
+        elif record["k"] == "PartialCompensationRequested":
             stands = [step for step in stands if step not in record["steps"]]
         elif record["k"] == "CallAdded" and happened:
             after = record["after"]

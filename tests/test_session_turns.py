@@ -132,7 +132,7 @@ async def test_a_turn_over_an_open_question_of_a_rollback(engine: Coordinator, t
     assert outcome.status == "ESCALATED"
     assert [(q["step_id"], q["kind"]) for q in outcome.body["questions"]] == [(2, "undo-failed")]
     assert standing() == {"flight", "hotel"}
-    outcome = await engine.decide("s", 2, "undone")
+    outcome = await engine.resolve("s", 2, "undone")
     assert outcome.status == "COMPENSATED"
     assert outcome.report["compensated"] == [1, 2]
     assert LOG[-1] == "unbook flight"
@@ -181,7 +181,7 @@ async def test_a_person_leaves_what_a_rollback_could_not_undo(engine: Coordinato
     UNDO["hotel"] = "never"
     with pytest.raises(NeedsPerson):
         await agent()
-    outcome = await engine.decide("s", 2, "leave", by="ada")
+    outcome = await engine.resolve("s", 2, "accept", by="ada")
     assert (outcome.status, outcome.body["session"]) == ("RUNNING", "open")
     await agent()
     outcome = await engine.show("s")
@@ -276,7 +276,7 @@ async def test_an_agent_that_fails_while_its_session_rests(engine: Coordinator, 
     outcome = await engine.show("s")
     assert (outcome.status, outcome.body["session"]) == ("ESCALATED", "closed")
     assert standing() == {"flight"}  # it happened before the call in doubt, so its undo waits
-    outcome = await engine.decide("s", 2, "not-happened")
+    outcome = await engine.resolve("s", 2, "not-happened")
     assert outcome.status == "COMPENSATED"
     assert outcome.report["clean"]
     assert LOG == ["book flight", "unbook flight"]
@@ -316,6 +316,6 @@ async def test_a_failed_undo_holds_back_what_had_happened_before_it(engine: Coor
             raise ValueError("the agent gives up")
     assert standing() == {"a", "b"}
     del UNDO["b"]
-    outcome = await engine.decide("s", 2, "retry")
+    outcome = await engine.resolve("s", 2, "retry")
     assert outcome.status == "COMPENSATED"
     assert LOG == ["book a", "book b", "unbook b", "unbook a"]

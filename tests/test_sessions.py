@@ -11,10 +11,10 @@ from saga_engine import Coordinator, RetryPolicy, ToolError, tool
 from saga_engine.errors import (
     CallBlocked,
     CallFailed,
+    LeaseHeld,
     NeedsPerson,
     PlanInvalid,
     SagaExists,
-    SagaOwned,
     SessionDiverged,
     SessionEnded,
     ToolMissing,
@@ -168,7 +168,7 @@ async def test_a_write_without_an_undo_must_be_meant() -> None:
                 await s.call(book, what="hotel")
                 raise LookupError
         outcome = await engine.show("mail")
-        assert outcome.status == "ABANDONED"
+        assert outcome.status == "WAIVED"
         assert outcome.report["left_in_place"] == [1]
     assert LOG == ["send x", "book hotel", "unbook hotel"]
 
@@ -383,7 +383,7 @@ async def test_a_call_in_doubt_asks_a_person_and_the_agent_comes_back() -> None:
             async with engine.session("trip") as s:
                 await s.call("slow", what="hotel")
         assert (await engine.show("trip")).status == "ESCALATED"
-        await engine.decide("trip", 1, "happened", output={"ref": "h"})
+        await engine.resolve("trip", 1, "happened", output={"ref": "h"})
         async with engine.session("trip") as s:
             assert await s.call("slow", what="hotel") == {"ref": "h"}
         assert (await engine.show("trip")).completed
@@ -393,11 +393,11 @@ async def test_one_session_has_one_agent() -> None:
     """A second agent with the id of a session that is in use is refused, in this process and in others."""
     async with Coordinator.open("memory://two", TOOLS) as engine, engine.session("trip") as s:
         await s.call(book, what="flight")
-        with pytest.raises(SagaOwned):
+        with pytest.raises(LeaseHeld):
             async with engine.session("trip"):
                 pass
         async with Coordinator.open("memory://two", TOOLS) as other:
-            with pytest.raises(SagaOwned):
+            with pytest.raises(LeaseHeld):
                 async with other.session("trip"):
                     pass
 

@@ -20,7 +20,7 @@ from saga_engine import (
     sync_session,
     tool,
 )
-from saga_engine.errors import SagaOwned, SessionEnded, SettingInvalid
+from saga_engine.errors import LeaseHeld, SessionEnded, SettingInvalid
 from tests.servers import EmbeddedFolder
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -134,9 +134,9 @@ def test_threads_may_call_at_once() -> None:
 def test_another_life_goes_on_where_the_first_one_died(tmp_path: Path) -> None:
     """A journal on disk: the second agent gets what is recorded and makes the rest."""
     with EmbeddedFolder(tmp_path / "saga") as folder:
-        with pytest.raises(SagaOwned), sync_session("trip", store=folder.url, tools=TOOLS) as s:
+        with pytest.raises(LeaseHeld), sync_session("trip", store=folder.url, tools=TOOLS) as s:
             s.call(book, what="flight")
-            raise SagaOwned("stands for an end that says nothing about the work", hint="")
+            raise LeaseHeld("stands for an end that says nothing about the work", hint="")
         with sync_session("trip", store=folder.url, tools=TOOLS) as s:
             assert s.call(book, what="flight") == {"ref": "flight"}
             s.call(book, what="hotel")

@@ -62,7 +62,7 @@ async def test_a_failed_undo_holds_back_the_steps_before_it_in_the_list(trouble:
         assert outcome.status == "ESCALATED"
         assert [question["step_id"] for question in outcome.body["questions"]] == [2]
         assert PRICES["shirt"] == 20  # nothing has been put back
-        outcome = await engine.decide(outcome.saga_id, 2, answer)
+        outcome = await engine.resolve(outcome.saga_id, 2, answer)
         assert outcome.status == "COMPENSATED"
         assert outcome.report["clean"]
     assert PRICES["shirt"] == 5

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saga_engine import Coordinator, Outcome, Question
+from saga_engine import Coordinator, Question, SagaResult
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tools
@@ -77,7 +77,7 @@ class ScriptedModel:
             ],
         }
 
-    def learn(self, plan: dict[str, Any], outcome: Outcome) -> None:
+    def learn(self, plan: dict[str, Any], outcome: SagaResult) -> None:
         """Draw conclusions from a saga that was undone."""
         error = outcome.body["error"] or {}
         if error.get("error_code") == "sold_out" and error.get("step_id") == "hotel":
@@ -89,7 +89,7 @@ def tell(question: Question) -> None:
     print(f"  A person is needed: saga {question.saga_id}, step {question.step_id}: {question.kind}")
 
 
-async def book(wish: Wish, store: str) -> Outcome | None:
+async def book(wish: Wish, store: str) -> SagaResult | None:
     """Try plans until one is done; returns its outcome, or None when the model has no more ideas."""
     model = ScriptedModel(wish)
     async with Coordinator.open(store=store, tools=[tools], on_escalation=tell) as coordinator:
@@ -106,7 +106,7 @@ async def book(wish: Wish, store: str) -> Outcome | None:
     return None
 
 
-def describe(outcome: Outcome) -> str:
+def describe(outcome: SagaResult) -> str:
     """The report in a line."""
     if outcome.completed:
         return ", ".join(f"{step['step_id']} {next(iter(step['output'].values()))}" for step in outcome.body["steps"])

@@ -90,7 +90,7 @@ async def correction(store: str) -> None:
         question = outcome.body["questions"][0]
         print(f"  a person is asked: {question['kind']}, {question['steps']}")
         expect("said so far", SAID, ["Off to the Hilton!"])
-        outcome = await coordinator.decide("announced", "news", "approve", by="ada")
+        outcome = await coordinator.resolve("announced", "news", "approve", by="ada")
         expect("status", outcome.status, "COMPENSATED")
         expect("said", SAID[1:], ["about post 1: we are not going after all. Sorry for the noise."])
         expect("made up for", outcome.report["semantic"], ["news"])
@@ -115,7 +115,7 @@ async def greed(store: str) -> None:
         expect("asked of a person", outcome.body["questions"][0]["kind"], "undo-missing")
         # The plan declares no depends_on, so the flight's undo waits for the answer about the news, which came later.
         expect("standing in the world", standing(), ["flight CA1234", "hotel Ibis", "flight CA1234"])
-        outcome = await coordinator.decide("greedy", "news", "leave", by="ada", note="nobody has read it")
+        outcome = await coordinator.resolve("greedy", "news", "accept", by="ada", note="nobody has read it")
         expect("left in place", outcome.report["left_in_place"], ["news"])
         expect("standing in the world", standing(), ["flight CA1234", "hotel Ibis"])
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
-from saga_engine.runtime.result import Outcome
+from saga_engine.runtime.result import SagaResult
 from saga_engine.runtime.session import Diverging, Savepoint, Session
 from saga_engine.runtime.session_calls import Undo
 
@@ -86,7 +86,7 @@ class SyncSession:
 
         return self._run(point)
 
-    def rollback(self, to: Savepoint | None = None) -> Outcome | None:
+    def rollback(self, to: Savepoint | None = None) -> SagaResult | None:
         """``Session.rollback``, waited for."""
         return self._run(lambda: self.session.rollback(to))
 

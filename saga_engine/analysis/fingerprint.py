@@ -53,7 +53,7 @@ class Fingerprints:
 
     def note(self, state: State, record: r.AnyRecord) -> None:
         """Read a record; ``state`` is the one before it, or after it. Records that are no calls change nothing."""
-        if isinstance(record, r.StepTakenOver):
+        if isinstance(record, r.EffectReused):
             self._found[state.plan.by_key[record.step]] = record.fingerprint
         elif isinstance(record, r.StepIntended) and record.direction == FORWARD:
             index = state.plan.by_key[record.step]

@@ -22,7 +22,7 @@ from saga_engine.plan import graph
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep
 
 #: How a step may be known to have happened although the saga does not own its effect.
-_NOT_OWN = frozenset({"shared", "cache"})
+_NOT_OWN = frozenset({"deduplicated", "cache"})
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class ForkPlan:
     keys of the other saga's steps whose effects exist and stay with it, ``left_ids`` their ids.
     """
 
-    taken: list[r.StepTakenOver] = field(default_factory=list)
+    taken: list[r.EffectReused] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     left_ids: list[int | str] = field(default_factory=list)
@@ -98,7 +98,7 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
         own = step.via and step.via not in _NOT_OWN and step.handed_to in ("", to)
         if turned and step.handed_to != to:
             continue  # it is about to be undone
-        if compiled.remedies is not None:
+        if compiled.compensates is not None:
             continue  # it belongs to the step that it compensates for
         stands = step.status == t.SUCCEEDED and compiled.key not in elsewhere
         if own and stands and compiled.key in fingerprints:
@@ -108,7 +108,7 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
 
 def _match(
     state: State, prints: Fingerprints, index: int, standing: Mapping[str, list[str]], old: State, *, own_only: bool
-) -> r.StepTakenOver | None:
+) -> r.EffectReused | None:
     step = state.plan.steps[index]
     ways: tuple[CompiledStep | CompiledFallback, ...] = (step, *step.fallbacks)
     for using, serving in enumerate(ways):
@@ -126,7 +126,7 @@ def _match(
         key = step.key if own_only else keys[0]
         keys.remove(key)  # two identical steps are two effects: each is reused once
         at = old.plan.by_key[key]
-        return r.StepTakenOver(
+        return r.EffectReused(
             at=state.started_at,
             step=step.key,
             source=f"{old.saga_id}/{key}",

@@ -260,9 +260,9 @@ class Replay:
         record = entry.record
         if isinstance(record, r.AlertSent | r.AlertFailed):
             error = record.error if isinstance(record, r.AlertFailed) else None
-            today = judging.judge_alert(self._state, record.question, error, record.at, 0.5, record.again_ms)
+            today = judging.interpret_alert(self._state, record.question, error, record.at, 0.5, record.again_ms)
             self._require_same(entry, [today])
-        elif isinstance(record, r.StepsAdded | r.RemedyProposed | r.PlannerGaveUp):
+        elif isinstance(record, r.StepsAdded | r.CompensationProposed | r.PlannerGaveUp):
             self._judge_advice(entry, record)
         else:
             self._require_same(entry, self._judgements(record))
@@ -276,19 +276,20 @@ class Replay:
         kind = Probe if call.phase == "probing" else CallTool
         effect = kind(index, direction, call.attempt)
         return [
-            judging.judge(state, effect, outcome, record.at, 0.5) for outcome in answers(record, probe=kind is Probe)
+            judging.interpret(state, effect, outcome, record.at, 0.5)
+            for outcome in answers(record, probe=kind is Probe)
         ]
 
-    def _judge_advice(self, entry: Entry, record: r.StepsAdded | r.RemedyProposed | r.PlannerGaveUp) -> None:
+    def _judge_advice(self, entry: Entry, record: r.StepsAdded | r.CompensationProposed | r.PlannerGaveUp) -> None:
         if self._trace.redacted or isinstance(record, r.PlannerGaveUp):
             return  # the trace does not have everything that the model wrote
         purpose: Literal["compensate", "replan"] = "replan" if isinstance(record, r.StepsAdded) else "compensate"
         step = self._state.to_replan if isinstance(record, r.StepsAdded) else self._state.plan.by_key[record.step]
         effect = AskPlanner(-1 if step is None else step, purpose)
-        assert record.written is not None or isinstance(record, r.RemedyProposed)
+        assert record.written is not None or isinstance(record, r.CompensationProposed)
         advice = judging.Advice(record.steps, record.written or r.Written(""))
         rounds = [
-            (means, judging.judge_advice(self._state, effect, advice, self._catalog, means, record.at))
+            (means, judging.interpret_advice(self._state, effect, advice, self._catalog, means, record.at))
             for means in self._means
         ]
         agreed = [means for means, today in rounds if self._same(entry, today)]
@@ -301,7 +302,7 @@ class Replay:
         record = entry.record
         if isinstance(record, r.CancelRequested):
             message = Message(id=record.message, kind="cancel", by=record.by, note=record.note)
-        elif isinstance(record, r.DecisionMade):
+        elif isinstance(record, r.QuestionResolved):
             message = Message(
                 id=record.message,
                 kind="decide",
@@ -314,7 +315,7 @@ class Replay:
             )
             if "output" in record.refs or self._trace.redacted:
                 return
-        elif isinstance(record, r.HandedOver):
+        elif isinstance(record, r.EffectTransferred):
             message = Message(id=record.message, kind="hand_over", steps=list(record.steps), to=record.to)
         elif isinstance(record, r.StepsAdded) and not self._trace.redacted:
             steps = list(record.steps)
@@ -374,7 +375,7 @@ def tools_of(trace: Trace) -> set[str]:
         record = entry.record
         if isinstance(record, r.CallAdded):
             names |= {record.tool} | ({record.undo} if record.undo is not None else set())
-        elif isinstance(record, r.StepsAdded | r.RemedyProposed):
+        elif isinstance(record, r.StepsAdded | r.CompensationProposed):
             names.update(record.tools, record.undos.values())
             for step in record.steps:
                 names |= _tools_of_step(step)
@@ -401,7 +402,7 @@ def changed_tools(trace: Trace, catalog: ToolCatalog) -> list[Changed]:
     """The tools of a trace whose declarations have changed since it was recorded or exported."""
     digests: dict[str, str] = {}
     for entry in trace.entries:
-        if isinstance(entry.record, r.SagaStarted | r.StepsAdded | r.RemedyProposed):
+        if isinstance(entry.record, r.SagaStarted | r.StepsAdded | r.CompensationProposed):
             digests |= entry.record.tools
         elif isinstance(entry.record, r.CallAdded) and entry.record.tool_digest:
             digests[entry.record.tool] = entry.record.tool_digest

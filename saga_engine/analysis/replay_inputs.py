@@ -32,18 +32,18 @@ _SETTLING: Final = (
     r.StepInDoubt,
     r.StepEscalated,
     r.FallbackChosen,
-    r.StepParked,
+    r.StepDeferred,
     r.ProbeFailed,
 )
 _MESSAGES: Final = (
     r.CancelRequested,
-    r.DecisionMade,
+    r.QuestionResolved,
     r.MessageRefused,
     r.CallAdded,
-    r.RolledBack,
+    r.PartialCompensationRequested,
     r.SessionClosed,
-    r.StepTakenOver,
-    r.HandedOver,
+    r.EffectReused,
+    r.EffectTransferred,
 )
 
 
@@ -78,7 +78,7 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
         elif isinstance(record, r.StepsAdded):
             sort = "outcome"
             asking.clear()
-        elif isinstance(record, r.PlannerGaveUp | r.RemedyProposed) and record.step in asking:
+        elif isinstance(record, r.PlannerGaveUp | r.CompensationProposed) and record.step in asking:
             sort = "outcome"
             asking.discard(record.step)
         elif isinstance(record, _SETTLING):

@@ -27,7 +27,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.evolve import begin, evolve, fold
-from saga_engine.core.interpret import judge
+from saga_engine.core.interpret import interpret
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
@@ -204,7 +204,7 @@ class _Run:
             backward = effect.direction == COMPENSATE
             serving = self._state.rollback(effect.step) if backward else self._state.acting(effect.step)
             self._now += round(serving.timeout_s * 1000)
-        record = judge(self._state, effect, outcome, self._now, 0.5)
+        record = interpret(self._state, effect, outcome, self._now, 0.5)
         self._settle(record)
         if type(record) is r.StepSucceeded and effect.direction == FORWARD:
             self._order[effect.step] = None

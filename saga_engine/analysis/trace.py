@@ -43,7 +43,7 @@ _STATUSES: Final[dict[type, str]] = {
     r.ProbeFailed: "in_doubt",
     r.StepEscalated: "asked",
     r.FallbackChosen: "failed",
-    r.StepParked: "parked",
+    r.StepDeferred: "parked",
 }
 #: The facts of a declaration that decisions depend on.
 DECLARED: Final = (
@@ -324,7 +324,7 @@ class _Walk:
     def _tools(self) -> dict[str, str]:
         found = dict(self._started.tools)
         for record in self._records:
-            if isinstance(record, r.StepsAdded | r.RemedyProposed):
+            if isinstance(record, r.StepsAdded | r.CompensationProposed):
                 found |= record.tools
             elif isinstance(record, r.CallAdded):
                 found[record.tool] = record.tool_digest
@@ -353,7 +353,7 @@ def _redact(record: r.AnyRecord, fields: dict[str, Any], redaction: Redaction) -
             fields[name] = redaction.value(name, fields[name])
     if "error" in fields:
         fields["error"] = redaction.error(fields["error"])
-    if "steps" in fields and not isinstance(record, r.RolledBack):
+    if "steps" in fields and not isinstance(record, r.PartialCompensationRequested):
         fields["steps"] = redaction.steps(fields["steps"])
     if isinstance(record, r.CallAdded):
         fields["params"] = redaction.fields("params", fields["params"])

@@ -41,7 +41,7 @@ from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.messages import deliver, hand_over, in_the_store, resume_all, say, send, settled
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.record_stream import follow
-from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.stop_reasons import other_plan
@@ -146,8 +146,8 @@ class Coordinator:
         ``advisor``: asked for such steps instead. ``semantic``: the role of tools that do not declare it: ``auto``,
         ``approve`` or ``never``.
 
-        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``StoreTooWeak``, ``ToolInvalid``, ``SettingInvalid``, or
-        ``PlannerUnavailable`` for an unknown model name; whether the model responds shows at its first use.
+        Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
+        ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
         """
         planning = planning_of(planner)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
@@ -229,7 +229,7 @@ class Coordinator:
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
-    ) -> Outcome:
+    ) -> SagaResult:
         """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks no model.
 
         A model answers differently each time: that saga continues as it was planned. Raises what ``plan``, ``run`` and
@@ -284,7 +284,7 @@ class Coordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
-    ) -> Outcome:
+    ) -> SagaResult:
         """``submit``, then wait until the saga ends or needs an operator.
 
         Cancelling the wait leaves the saga running.
@@ -334,7 +334,7 @@ class Coordinator:
         Leaving the block completes the session; an exception undoes its calls in reverse and is re-raised. With the id
         of an open session (the agent crashed), calls that match the recorded ones return the recorded outcomes.
         ``on_divergence``: what to do when the agent diverges: ``strict`` raises ``SessionDiverged`` and changes
-        nothing, ``continue`` continues live from there, ``rollback`` undoes everything. Raises ``SagaOwned`` (another
+        nothing, ``continue`` continues live from there, ``rollback`` undoes everything. Raises ``LeaseHeld`` (another
         process owns it), ``SagaExists`` (the id belongs to a saga with a plan), ``SessionEnded``, ``NeedsPerson``.
         """
         name = check_saga_id(saga_id or new_saga_id())
@@ -356,7 +356,7 @@ class Coordinator:
         new_id: str | None = None,
         dry_run: bool = False,
         on_chosen: Callable[[Fork], None] | None = None,
-    ) -> Fork | Outcome:
+    ) -> Fork | SagaResult:
         """A new saga that reuses the effects of ``saga_id``, as far as nothing that they depend on has changed.
 
         Steps whose fingerprint has a standing effect in the old saga are reused: no call is made, and the new saga owns
@@ -365,7 +365,7 @@ class Coordinator:
         what is reused and undoes the rest. ``dry_run`` returns the ``Fork`` and changes nothing; ``on_chosen`` receives
         it before anything runs. The same fork has the same id: repeating the call continues it.
 
-        Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``, ``ToolMissing``, and ``SagaOwned``
+        Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``, ``ToolMissing``, and ``LeaseHeld``
         (another process owns the fork, or has not transferred the effects yet: repeating the call continues where this
         one stopped).
         """
@@ -386,14 +386,14 @@ class Coordinator:
 
     # --- resuming ------------------------------------------------------------------------------------------------
 
-    async def resume(self, saga_id: str) -> Outcome:
+    async def resume(self, saga_id: str) -> SagaResult:
         """Drive a saga on from its journal until it ends or needs an operator; one that has ended is only shown.
 
-        Raises ``SagaNotFound``, ``ToolMissing`` (the saga stays as it is), ``SagaOwned``, ``StoreUnavailable``.
+        Raises ``SagaNotFound``, ``ToolMissing`` (the saga stays as it is), ``LeaseHeld``, ``StoreUnavailable``.
         """
         return await self._fleet.resume(saga_id).wait()
 
-    async def resume_all(self) -> dict[str, Outcome | SagaError]:
+    async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Resume all sagas that can continue: escalated ones only if answered. An error stands in its saga's place."""
         return await resume_all(self.store, self._fleet)
 
@@ -429,7 +429,7 @@ class Coordinator:
         """The store's pending work and its workers. Its cost does not grow with the number of sagas."""
         return await self.store.work().overview()
 
-    async def wait(self, saga_id: str) -> Outcome:
+    async def wait(self, saga_id: str) -> SagaResult:
         """Wait until a saga ends or rests, in whatever process it runs. Raises ``SagaNotFound``.
 
         Bound it with ``asyncio.timeout``: it waits as long as the saga does.
@@ -438,7 +438,7 @@ class Coordinator:
 
     # --- answering -----------------------------------------------------------------------------------------------
 
-    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
+    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> SagaResult:
         """Compensate a saga. If a process drives it, that process acts; else this one does, to the end.
 
         Without ``wait`` the message is only posted, for a process that has no tools: the saga's owner acts on it, or a
@@ -447,7 +447,7 @@ class Coordinator:
         """
         return await say(self.store, self._fleet, self.tools, saga_id, cancel_message(by, note), wait=wait)
 
-    async def decide(
+    async def resolve(
         self,
         saga_id: str,
         step_id: int | str,
@@ -457,7 +457,7 @@ class Coordinator:
         by: str = "",
         note: str = "",
         wait: bool = True,
-    ) -> Outcome:
+    ) -> SagaResult:
         """Answer the open question about a step; the saga then continues, here unless another process drives it.
 
         ``decision``: one of the question's options. ``output`` goes with 'happened'. Without ``wait`` the answer is
@@ -469,7 +469,7 @@ class Coordinator:
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
-    ) -> Outcome:
+    ) -> SagaResult:
         """Add steps to a running saga; they are checked against it as it stands, and undone with the rest.
 
         ``steps`` are written as in a plan; one without ``depends_on`` follows the one before it, the first of them the
@@ -522,15 +522,15 @@ class Coordinator:
     async def ownership(self, saga_id: str) -> Ownership:
         """Whether another process drives a saga, and how many messages are unread. Raises ``SagaNotFound``."""
         head = await self.store.head(saga_id)
-        return Ownership(head.owner_ttl_ms > 0 and self._fleet.find(saga_id) is None, head.inbox)
+        return Ownership(head.owner_ttl_ms > 0 and self._fleet.find(saga_id) is None, head.messages)
 
-    async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
+    async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga, read from its journal. No tools are needed.
 
         Without ``full``, outputs over 31 KiB are in their cut form and are not fetched. Raises ``SagaNotFound``, and
         ``JournalUnreadable`` if a large value that is needed is missing.
         """
-        return Outcome(await look(self.store, saga_id, full=full), full=full)
+        return SagaResult(await look(self.store, saga_id, full=full), full=full)
 
     async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
         """The saga's records as plain JSON, each with its ``seq``.

@@ -14,7 +14,7 @@ from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.errors import Problem, SagaError
 from saga_engine.plan.model import Plan
 from saga_engine.ports import Head
-from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.result import Handle, SagaResult
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export
@@ -37,7 +37,7 @@ class Engine(Protocol):
     """Submits, shows and answers sagas.
 
     ``drives``: this process calls the tools, so it needs them; else workers do, and this process only waits. All
-    methods raise ``StoreUnavailable`` or ``EngineUnavailable`` when the journals cannot be reached. What a runtime
+    methods raise ``StoreUnavailable`` or ``RuntimeUnavailable`` when the journals cannot be reached. What a runtime
     cannot do raises ``RuntimeUnsupported``.
     """
 
@@ -69,27 +69,27 @@ class Engine(Protocol):
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002
-    ) -> Outcome:
+    ) -> SagaResult:
         """``submit``, then wait until the saga ends or needs an operator. Cancelling the wait leaves it running."""
         ...
 
-    async def resume(self, saga_id: str) -> Outcome:
+    async def resume(self, saga_id: str) -> SagaResult:
         """Continue a saga until it ends or needs an operator; one that has ended is only shown."""
         ...
 
-    async def resume_all(self) -> dict[str, Outcome | SagaError]:
+    async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Resume all sagas that can continue. An error stands in its saga's place."""
         ...
 
-    async def wait(self, saga_id: str) -> Outcome:
+    async def wait(self, saga_id: str) -> SagaResult:
         """Wait until a saga ends or needs an operator, in whatever process it runs."""
         ...
 
-    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
+    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> SagaResult:
         """Compensate a saga. Without ``wait`` the message is only sent."""
         ...
 
-    async def decide(
+    async def resolve(
         self,
         saga_id: str,
         step_id: int | str,
@@ -99,13 +99,13 @@ class Engine(Protocol):
         by: str = "",
         note: str = "",
         wait: bool = True,
-    ) -> Outcome:
+    ) -> SagaResult:
         """Answer the open question about a step. Without ``wait`` the answer is only sent."""
         ...
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
-    ) -> Outcome:
+    ) -> SagaResult:
         """Add steps to a running saga."""
         ...
 
@@ -113,7 +113,7 @@ class Engine(Protocol):
         """Whether another process drives a saga, and how many messages are unread."""
         ...
 
-    async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
+    async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga. Without ``full``, outputs over 31 KiB are in their cut form."""
         ...
 

@@ -31,7 +31,7 @@ class SharedStore:
         return cls(store, ours=False)
 
     async def guards(self) -> GuardStore:
-        """What guards share. Raises ``StoreUnavailable`` and ``StoreTooWeak``."""
+        """What guards share. Raises ``StoreUnavailable`` and ``DurabilityInsufficient``."""
         return (await self._ready()).guard_store()
 
     async def put(self, digest: str, data: bytes, ttl_ms: int) -> None:

@@ -56,7 +56,7 @@ from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.performer import means_of
 from saga_engine.runtime.planner_requests import advise
-from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.stop_reasons import other_plan
 from saga_engine.settings import check_output_limit
 from saga_engine.temporal import payloads
@@ -126,7 +126,7 @@ def _ends_with_it(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P,
 class TemporalCoordinator:
     """Submits, shows and answers sagas that run in Temporal. Use ``TemporalCoordinator.open``.
 
-    Implements ``Engine``, and calls no tools: workers do (``serve``, ``saga worker --engine``).
+    Implements ``Engine``, and calls no tools: workers do (``serve``, ``saga worker --runtime``).
     """
 
     #: Workers call the tools.
@@ -148,7 +148,7 @@ class TemporalCoordinator:
         self.tools = tools
         self._on_silence = on_silence
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watches: set[asyncio.Task[Outcome]] = set()
+        self._watches: set[asyncio.Task[SagaResult]] = set()
         self._lease_s = lease_s
         self._patience_s = patience_s
         self._events = events
@@ -180,7 +180,7 @@ class TemporalCoordinator:
         record of the sagas that are awaited here. ``on_silence(saga_id)`` is called when no worker responds for an
         awaited saga; the wait continues.
 
-        Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``EngineUnavailable``.
+        Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``RuntimeUnavailable``.
         """
         if 0 < events < _LEAST_EVENTS:
             raise SettingInvalid(f"events must be 0, or {_LEAST_EVENTS} or more, not {events}")
@@ -240,16 +240,16 @@ class TemporalCoordinator:
 
         The id is ``saga_id``, else the plan's ``task_id``, else a new sortable one; it is the workflow's id, too. An id
         that exists with the same plan and input is that saga. With ``detach`` the handle has the saga's initial state,
-        and no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``EngineUnavailable``.
+        and no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``RuntimeUnavailable``.
         """
         started = await self._submitted(plan, saga_id, input)
         if detach:
-            found: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-            found.set_result(Outcome(state_of([started])))
+            found: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
+            found.set_result(SagaResult(state_of([started])))
             return Handle(started.saga_id, found)
         return Handle(started.saga_id, lambda: self._watch(started.saga_id))
 
-    def _watch(self, saga_id: str) -> asyncio.Future[Outcome]:
+    def _watch(self, saga_id: str) -> asyncio.Future[SagaResult]:
         watch = asyncio.ensure_future(self.wait(saga_id))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -299,26 +299,26 @@ class TemporalCoordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
-    ) -> Outcome:
+    ) -> SagaResult:
         """``submit``, then ``wait``. Cancelling the wait leaves the saga running."""
         return await self.wait((await self._submitted(plan, saga_id, input)).saga_id)
 
-    async def resume(self, saga_id: str) -> Outcome:
+    async def resume(self, saga_id: str) -> SagaResult:
         """``wait``: workers continue every saga by themselves."""
         return await self.wait(saga_id)
 
-    async def resume_all(self) -> dict[str, Outcome | SagaError]:
+    async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Raises ``RuntimeUnsupported``: workers continue every saga by themselves."""
         raise RuntimeUnsupported(
             "sagas in Temporal are not resumed all at once: workers go on with every saga by themselves",
-            hint="start a worker: saga worker --engine … --tools …",
+            hint="start a worker: saga worker --runtime … --tools …",
         )
 
     @_ends_with_it
-    async def wait(self, saga_id: str) -> Outcome:
+    async def wait(self, saga_id: str) -> SagaResult:
         """Wait until the saga ends or needs an operator, however long no worker is available.
 
-        Raises ``SagaNotFound`` and ``EngineUnavailable`` (the server itself is unreachable).
+        Raises ``SagaNotFound`` and ``RuntimeUnavailable`` (the server itself is unreachable).
         """
         known, pause_s, seen, reader = 0, _LOOK_FIRST_S, "", Reader()
         while True:
@@ -350,11 +350,11 @@ class TemporalCoordinator:
 
     # --- answering -----------------------------------------------------------------------------------------------
 
-    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> Outcome:
-        """Compensate a saga. Raises ``SagaNotFound``, ``CancelRefused`` and ``EngineUnavailable``."""
+    async def cancel(self, saga_id: str, *, by: str = "", note: str = "", wait: bool = True) -> SagaResult:
+        """Compensate a saga. Raises ``SagaNotFound``, ``CancelRefused`` and ``RuntimeUnavailable``."""
         return await self._said(saga_id, cancel_message(by, note), wait=wait)
 
-    async def decide(
+    async def resolve(
         self,
         saga_id: str,
         step_id: int | str,
@@ -364,25 +364,25 @@ class TemporalCoordinator:
         by: str = "",
         note: str = "",
         wait: bool = True,
-    ) -> Outcome:
+    ) -> SagaResult:
         """Answer the open question about a step; the saga continues. ``output`` goes with 'happened'.
 
-        Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson`` and ``EngineUnavailable``.
+        Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson`` and ``RuntimeUnavailable``.
         """
         return await self._said(saga_id, answer_message(step_id, decision, output, by, note), wait=wait)
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
-    ) -> Outcome:
+    ) -> SagaResult:
         """Add steps to a running saga, as ``Coordinator.amend`` does.
 
-        Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid``, ``ValueNotJson`` and ``EngineUnavailable``.
+        Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid``, ``ValueNotJson`` and ``RuntimeUnavailable``.
         """
         message = amend_message(steps, by, note)
         check_amendment(state_of(await self._records(saga_id), self.tools), message.steps)
         return await self._sent(saga_id, message, declarations_of(message.steps, self.tools), wait=wait)
 
-    async def _said(self, saga_id: str, message: Message, *, wait: bool) -> Outcome:
+    async def _said(self, saga_id: str, message: Message, *, wait: bool) -> SagaResult:
         """Send a cancel or an answer, unless the saga has already received the same."""
         records = await self._records(saga_id)
         # The workflow checks on its own clock whether a question has expired.
@@ -391,7 +391,7 @@ class TemporalCoordinator:
             return await (self.wait(saga_id) if wait else self.show(saga_id))
         return await self._sent(saga_id, checked, wait=wait)
 
-    async def _sent(self, saga_id: str, message: Message, *more: Any, wait: bool) -> Outcome:
+    async def _sent(self, saga_id: str, message: Message, *more: Any, wait: bool) -> SagaResult:
         await self.until_closed(self.sagas.send(saga_id, message, *more, wait_s=self._patience_s))
         return await self.wait(saga_id) if wait else await self.show(saga_id)
 
@@ -402,17 +402,17 @@ class TemporalCoordinator:
         await self.sagas.standing(saga_id)
         return Ownership()
 
-    async def show(self, saga_id: str, *, full: bool = False) -> Outcome:
+    async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga; while it runs a worker has to respond.
 
-        Without ``full``, outputs over 31 KiB are in their cut form. Raises ``SagaNotFound`` and ``EngineUnavailable``.
+        Without ``full``, outputs over 31 KiB are in their cut form. Raises ``SagaNotFound`` and ``RuntimeUnavailable``.
         """
         records = await self._records(saga_id, whole=full)
         state = state_of(records if full else [abridge(record) for record in records])
         if not full and any(question.kind == "approval" for question in state.questions.values()):
             # An operator is asked about the exact call, and its params may bind a large output.
             state = state_of(await self._records(saga_id))
-        return Outcome(state, full=full)
+        return SagaResult(state, full=full)
 
     async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
         """The saga's records as plain JSON, each with its ``seq``; see ``Coordinator.history``."""
@@ -504,7 +504,7 @@ async def serve(
     many sagas stay in memory between their turns; the others are replayed from their histories. The other arguments are
     those of ``Coordinator.open``.
 
-    Raises ``SettingInvalid``, ``StoreUrlInvalid``, ``StoreUnavailable``, ``ToolInvalid`` and ``EngineUnavailable``.
+    Raises ``SettingInvalid``, ``StoreUrlInvalid``, ``StoreUnavailable``, ``ToolInvalid`` and ``RuntimeUnavailable``.
     """
     rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
     check_output_limit(max_output_bytes)
@@ -548,7 +548,7 @@ async def serve(
 def _require_short(plan: Plan) -> None:
     if len(plan.steps) > _MAX_STEPS:
         message = f"{len(plan.steps)} steps; at most {_MAX_STEPS} are possible in Temporal"
-        raise PlanInvalid([Problem("limit-steps", "$.steps", message, "divide it, or run it without --engine")])
+        raise PlanInvalid([Problem("limit-steps", "$.steps", message, "divide it, or run it without --runtime")])
 
 
 def _advisor(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from saga_engine.api import Engine
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
 
 _FILE_HINT = "give the path of a JSON file, or - to read them from stdin"
 
@@ -57,7 +57,7 @@ def amend(
 
     added = read_steps(plan_source(steps))
 
-    async def post(coordinator: Engine) -> Outcome:
+    async def post(coordinator: Engine) -> SagaResult:
         return await coordinator.amend(saga_id, added, by=person(by), note=note)
 
     return answer(saga_id, post, settings_there(engine, task_queue, store, tools), what="the addition", as_json=as_json)

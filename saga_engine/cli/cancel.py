@@ -17,7 +17,7 @@ from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Engine
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
 
 
 def cancel(
@@ -46,7 +46,7 @@ def cancel(
     from saga_engine.cli.signals import answer
     from saga_engine.cli.temporal import settings_there
 
-    async def post(coordinator: Engine) -> Outcome:
+    async def post(coordinator: Engine) -> SagaResult:
         wait = settings.names_tools or not coordinator.drives
         return await coordinator.cancel(saga_id, by=person(by), note=note, wait=wait)
 

@@ -182,7 +182,7 @@ def _public(name: str, value: Any) -> Any:
 async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
     """What the store promises; whatever keeps it from being used is a finding."""
     from saga_engine.cli.read_only import no_store, silence_told
-    from saga_engine.errors import SagaError, StoreTooWeak
+    from saga_engine.errors import DurabilityInsufficient, SagaError
     from saga_engine.stores import open_store
 
     try:
@@ -201,7 +201,7 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
         try:
             with silence_told(settings, patience_s):
                 await store.open()
-        except StoreTooWeak:
+        except DurabilityInsufficient:
             refused = True  # for the reasons that its promise lists one by one
         promise = await store.promise()
         for severity, text, hint in promise.findings:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saga_engine.cli import exit_codes
 from saga_engine.cli.hints import go_on_line, resume_line, show_line
 from saga_engine.cli.output import data, document, note, shown, stdout_kept_clean
-from saga_engine.errors import Interrupted, SagaError, SagaOwned
+from saga_engine.errors import Interrupted, LeaseHeld, SagaError
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator, Engine
     from saga_engine.cli.progress import Progress
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -39,7 +39,7 @@ class Driven:
 
     __slots__ = ("elsewhere", "outcome", "unread")
 
-    def __init__(self, outcome: Outcome, *, elsewhere: bool, unread: bool = False) -> None:
+    def __init__(self, outcome: SagaResult, *, elsewhere: bool, unread: bool = False) -> None:
         self.outcome = outcome
         self.elsewhere = elsewhere
         self.unread = unread
@@ -51,11 +51,11 @@ class Driven:
         return exit_codes.STILL_RUNNING if waits else exit_codes.of_status(self.outcome.status)
 
 
-async def driven(coordinator: Engine, saga_id: str, work: Awaitable[Outcome], *, full: bool = False) -> Driven:
+async def driven(coordinator: Engine, saga_id: str, work: Awaitable[SagaResult], *, full: bool = False) -> Driven:
     """The end of ``work``; for a saga that a live process drives elsewhere, what ``show`` says of it now."""
     try:
         outcome = await work
-    except SagaOwned:
+    except LeaseHeld:
         outcome = await coordinator.show(saga_id, full=full)
     if outcome.ended:
         return Driven(outcome, elsewhere=False)

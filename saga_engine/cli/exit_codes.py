@@ -30,7 +30,7 @@ class SagaStatus(StrEnum):
     ESCALATED = "ESCALATED"
     COMPLETED = "COMPLETED"
     COMPENSATED = "COMPENSATED"
-    ABANDONED = "ABANDONED"
+    WAIVED = "WAIVED"
 
 
 _OF_STATUS: Final = {
@@ -40,7 +40,7 @@ _OF_STATUS: Final = {
     "ESCALATED": NEEDS_PERSON,
     "COMPLETED": COMPLETED,
     "COMPENSATED": COMPENSATED,
-    "ABANDONED": COMPENSATED,
+    "WAIVED": COMPENSATED,
 }
 _OF_ERROR: Final = {
     "saga-not-found": NOT_FOUND,
@@ -53,7 +53,7 @@ _OF_ERROR: Final = {
     "fork-refused": CONFLICT,
     "plan-invalid": PLAN_INVALID,
     "planner-failed": PLAN_INVALID,
-    "saga-owned": STILL_RUNNING,
+    "lease-held": STILL_RUNNING,
     "interrupted": INTERRUPTED,
 }
 #: From the gravest to the least, for a command that speaks of many sagas.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from saga_engine.settings import Settings
 
 #: With these a saga rests or has ended: what comes next is somebody's answer, or nothing.
-_RESTS: Final = frozenset({"SagaCompleted", "SagaCompensated", "SagaAbandoned", "SagaEscalated"})
+_RESTS: Final = frozenset({"SagaCompleted", "SagaCompensated", "SagaWaived", "SagaEscalated"})
 
 
 def follow_saga(settings: Settings, saga_id: str) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.cli.drive import Driven
     from saga_engine.runtime.fork import Fork
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -99,12 +99,12 @@ def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json
 def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
     from saga_engine.cli.drive import drive, driven, finish, stands
     from saga_engine.cli.render_fork import ForkProgress
-    from saga_engine.errors import Interrupted, SagaOwned
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.errors import Interrupted, LeaseHeld
+    from saga_engine.runtime.result import SagaResult
 
     progress = ForkProgress(wanted.of)
 
-    async def forked(coordinator: Coordinator) -> Outcome:
+    async def forked(coordinator: Coordinator) -> SagaResult:
         outcome = await coordinator.fork(
             wanted.of,
             plan=wanted.plan,
@@ -112,13 +112,13 @@ def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json:
             new_id=wanted.new_id,
             on_chosen=progress.chosen,
         )
-        assert isinstance(outcome, Outcome), "only a dry run returns a fork"
+        assert isinstance(outcome, SagaResult), "only a dry run returns a fork"
         return outcome
 
     async def work(coordinator: Coordinator) -> Driven:
         try:
             outcome = await forked(coordinator)
-        except SagaOwned as error:
+        except LeaseHeld as error:
             if error.context.get("saga_id") != progress.fork_id:
                 raise  # the other saga is in somebody's hands: the fork has not begun
             outcome = await coordinator.show(progress.fork_id, full=full)
@@ -131,5 +131,5 @@ def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json:
     return finish(found, settings, as_json=as_json, full=full)
 
 
-async def _done(outcome: Outcome) -> Outcome:
+async def _done(outcome: SagaResult) -> SagaResult:
     return outcome

@@ -54,7 +54,7 @@ def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
     if tools and (_named("--tools", given) or not settings.names_tools):
         references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
         line += [part for reference in references for part in ("--tools", reference)]
-    for option, value in (("--engine", settings.engine), ("--task-queue", settings.task_queue)):
+    for option, value in (("--runtime", settings.engine), ("--task-queue", settings.task_queue)):
         if _named(option, given):
             line += [option, shlex.quote(shown(without_login(value)))]
     if _named("--store", given):

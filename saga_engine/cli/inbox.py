@@ -116,7 +116,7 @@ async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> 
             "probe": probes.get((str(question["step_id"]), question["direction"])),
             "planner": advice.get(str(question["step_id"])) if question["direction"] == "compensate" else None,
             "standing": standing,
-            "waiting_messages": head.inbox,
+            "waiting_messages": head.messages,
             "answers": [
                 {
                     "decision": option,
@@ -144,7 +144,9 @@ def _advice(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """What a model said that was asked to make up for a step: steps, or why there are none (``error``)."""
     found: dict[str, dict[str, Any]] = {}
     for record in records:
-        if record["k"] == "RemedyProposed" or (record["k"] == "PlannerGaveUp" and record["purpose"] == "compensate"):
+        if record["k"] == "CompensationProposed" or (
+            record["k"] == "PlannerGaveUp" and record["purpose"] == "compensate"
+        ):
             written = record.get("written") or {}
             found[record["step"]] = {
                 "model": written.get("model", ""),
@@ -162,7 +164,7 @@ def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         how = "stands: its undo failed"
     elif step_id in report["left_in_place"]:
         how = "stands, and will"
-    elif step["status"] == "SUCCEEDED" and step["kind"] != "read" and step.get("via") != "shared":
+    elif step["status"] == "SUCCEEDED" and step["kind"] != "read" and step.get("via") != "deduplicated":
         how = "stands"
     elif step_id in report["unresolved"]:
         how = "may stand: nobody knows"
@@ -225,7 +227,7 @@ def _planner_lines(advice: Mapping[str, Any] | None, kind: str) -> list[str]:
         error = advice["error"]
         said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
         return [f"  {model} was to find steps that make up for it, and there are none: {said}"]
-    if kind == "remedy":
+    if kind == "compensation":
         return [f"  proposed by {model} ({shown(advice['prompt'], 100)})"]
     return [f"  {model} proposed steps that make up for it; they were denied or came to nothing"]
 

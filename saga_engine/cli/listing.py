@@ -103,7 +103,7 @@ def _body(head: Head) -> dict[str, Any]:
         "changed_ms": head.changed_ms,
         "owner": head.owner if head.owner_ttl_ms > 0 else None,
         "records": head.length,
-        "waiting_messages": head.inbox,
+        "waiting_messages": head.messages,
         "summary": _summary(head),
     }
 
@@ -138,10 +138,10 @@ def _steps(head: Head, summary: dict[str, Any]) -> str:
 def _about(head: Head, summary: dict[str, Any]) -> str:
     """What a person should know first: mail, questions, the remainder, the reason, the goal."""
     parts = []
-    if head.inbox:
+    if head.messages:
         # A live owner reads its mail by itself.
         what = "" if head.owner_ttl_ms > 0 else ": resume it"
-        parts.append(f"{head.inbox} message{'s' if head.inbox != 1 else ''} waiting{what}")
+        parts.append(f"{head.messages} message{'s' if head.messages != 1 else ''} waiting{what}")
     questions = summary.get("questions")
     if head.status == SagaStatus.ESCALATED.value and isinstance(questions, list):
         parts += [

@@ -39,7 +39,7 @@ _COLOURS: Final = {
     "BLOCKED": "31",
     "COMPENSATION_FAILED": "31",
     "ESCALATED": "1;31",
-    "ABANDONED": "31",
+    "WAIVED": "31",
     "RESOLVED": "34",
     "error": "31",
     "warning": "33",

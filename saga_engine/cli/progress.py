@@ -42,28 +42,28 @@ _STATES: Final = {
     "StepQueued": ("waits for its turn", "undo waits for its turn"),
     "StepBegun": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
-    "StepTakenOver": ("taken over", "taken over"),
+    "EffectReused": ("taken over", "taken over"),
     "StepRetryScheduled": ("waits to try again", "waits to try again"),
     "StepFailed": ("not done", "undo failed"),
     "StepBlocked": ("blocked", "undo blocked"),
     "FallbackChosen": ("takes another way", "takes another way"),
-    "StepParked": ("parked", "parked"),
+    "StepDeferred": ("parked", "parked"),
     "StepInDoubt": ("in doubt", "undo in doubt"),
     "ProbeIntended": ("asking whether it happened", "asking whether it happened"),
     "ProbeFailed": ("still in doubt", "still in doubt"),
     "StepEscalated": ("needs a person", "undo needs a person"),
-    "DecisionMade": ("decided", "decided"),
+    "QuestionResolved": ("decided", "decided"),
     "ApprovalExpired": ("denied", "undo denied"),
 }
 _ENDED: Final = frozenset(
-    {"StepSucceeded", "StepTakenOver", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"}
+    {"StepSucceeded", "EffectReused", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"}
 )
-_ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "StepTakenOver"})
+_ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused"})
 #: Records about people being told are told by what is printed at the end.
 _UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted"})
 _STYLES: Final = {
     "StepSucceeded": "green",
-    "StepTakenOver": "green",
+    "EffectReused": "green",
     "StepFailed": "red",
     "StepBlocked": "red",
     "ApprovalExpired": "red",
@@ -127,7 +127,7 @@ class Progress:
         """Take over how a saga stood before it was driven on here; ``body`` is the object of ``show``."""
         self.session = "session" in body
         self._names = {str(step["step_id"]): step["name"] for step in body["steps"]}
-        self._total = sum(step["status"] != "SKIPPED" and "remedies" not in step for step in body["steps"])
+        self._total = sum(step["status"] != "SKIPPED" and "compensates" not in step for step in body["steps"])
         self._large = len(self._names) > _TOLD_ONE_BY_ONE
         self._done = sum(step["status"] == "SUCCEEDED" for step in body["steps"])
         for step in body["steps"]:
@@ -171,16 +171,16 @@ class Progress:
         if not made:
             self._calls[place] = max(self._calls.get(place, 0) - 1, 0)
         row.took = times.between(row.since_ms, record.at) if made and kind != "StepIntended" else ""
-        decided = kind == "DecisionMade" and record.decision != "retry"
+        decided = kind == "QuestionResolved" and record.decision != "retry"
         if kind in _ENDED or decided:
             del self._active[place]
             self._ended.append(row)
-            if kind in ("StepSucceeded", "StepTakenOver") or (decided and record.decision in ("happened", "undone")):
+            if kind in ("StepSucceeded", "EffectReused") or (decided and record.decision in ("happened", "undone")):
                 self._done += not backward
                 self._undone += backward
         if not backward and not self._many:
             (self._stuck.add if place not in self._active else self._stuck.discard)(record.step)
-            if kind in ("StepSucceeded", "StepTakenOver") or decided:
+            if kind in ("StepSucceeded", "EffectReused") or decided:
                 self._stuck.discard(record.step)
         if self._many:
             self._active.clear()
@@ -200,7 +200,7 @@ class Progress:
     def _saga(self, saga_id: str, kind: str, record: Any) -> None:
         words = _saga_words(kind, record)
         self._status = words
-        if kind in ("StepsAdded", "RemedyProposed", "CallAdded") and not self._many:
+        if kind in ("StepsAdded", "CompensationProposed", "CallAdded") and not self._many:
             self._learn(kind, record)
         line = f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}"
         if self._live is not None:
@@ -215,7 +215,7 @@ class Progress:
         else:
             added = {key: str(step.get("name", "")) for key, step in _keyed(record.steps)}
         self._names = {**self._names, **added}
-        if kind != "RemedyProposed":
+        if kind != "CompensationProposed":
             self._total += len(added) - len(getattr(record, "dropped", ()))
 
     def _label(self, step: str, *, backward: bool) -> str:
@@ -254,7 +254,7 @@ class Progress:
         """No worker of another runtime answers for a saga. It is said once."""
         if saga_id not in self._silent:
             self._silent.add(saga_id)
-            self.say(f"no worker answers for saga {shown(saga_id)}: it waits for one (saga worker --engine …)")
+            self.say(f"no worker answers for saga {shown(saga_id)}: it waits for one (saga worker --runtime …)")
 
     @contextmanager
     def reported_logs(self) -> Iterator[None]:
@@ -338,13 +338,13 @@ def _was_called(kind: str, record: Any) -> bool:
 
 def _remark(kind: str, record: Any) -> str:
     """What else there is to say about a step."""
-    if kind == "DecisionMade":
+    if kind == "QuestionResolved":
         return f"{shown(record.decision, 30)}{f' by {shown(record.by, 40)}' if record.by else ''}"
     if kind == "StepEscalated":
         return shown(record.kind, _NOTE_CHARS) + (f", rule {shown(record.rule, 40)}" if record.rule else "")
     if kind == "StepSucceeded" and record.via != "call":
         return known_by(record.via, record.source, record.age_ms)
-    if kind == "StepTakenOver":
+    if kind == "EffectReused":
         return f"what {shown(record.source, _NOTE_CHARS)} did"
     if kind == "ApprovalExpired":
         return "nobody answered in time"
@@ -389,7 +389,7 @@ def _session_words(kind: str, record: Any) -> str:
     """What an agent without a plan does."""
     if kind == "CallAdded":
         return f"the agent calls {shown(record.tool, 80)} as step {shown(record.step, 64)}"
-    if kind == "RolledBack":
+    if kind == "PartialCompensationRequested":
         return f"the agent wants {_named([{'step_id': step} for step in record.steps])} undone"
     return f"the agent is done{f' ({shown(record.reason, 40)})' if record.reason else ''}"
 
@@ -404,11 +404,11 @@ def _saga_words(kind: str, record: Any) -> str:
         return "resumed from its journal"
     if kind == "CancelRequested":
         return f"cancel requested{f' by {shown(record.by, 40)}' if record.by else ''}"
-    if kind in ("PlannerAsked", "PlannerGaveUp", "RemedyProposed"):
+    if kind in ("PlannerAsked", "PlannerGaveUp", "CompensationProposed"):
         return _planner_words(kind, record)
-    if kind in ("CallAdded", "RolledBack", "SessionClosed"):
+    if kind in ("CallAdded", "PartialCompensationRequested", "SessionClosed"):
         return _session_words(kind, record)
-    if kind == "HandedOver":
+    if kind == "EffectTransferred":
         steps = _named([{"step_id": step} for step in record.steps])
         return f"saga {shown(record.to, 128)} takes over what {steps} did"
     if kind == "StepsAdded":
@@ -427,5 +427,5 @@ def _saga_words(kind: str, record: Any) -> str:
         "SagaCompleted": "completed",
         "SagaCompensated": "everything that happened was undone",
         "SagaEscalated": "needs a person",
-        "SagaAbandoned": "ended; what is left was accepted",
+        "SagaWaived": "ended; what is left was accepted",
     }.get(kind, kind)

@@ -117,8 +117,8 @@ def _circumstances(body: Mapping[str, Any]) -> list[str]:
     """One line for whatever was out of the ordinary about a step and is not in the table."""
     made_up: dict[Any, list[Any]] = {}
     for step in body["steps"]:
-        if "remedies" in step:
-            made_up.setdefault(step["remedies"], []).append(step["step_id"])
+        if "compensates" in step:
+            made_up.setdefault(step["compensates"], []).append(step["step_id"])
     found = [
         f"  step {shown(step['step_id'])}: {words}"
         for step in body["steps"]
@@ -129,7 +129,7 @@ def _circumstances(body: Mapping[str, Any]) -> list[str]:
     return ["", "notes:", *notes] if notes else []
 
 
-def _remarks(step: Mapping[str, Any], remedies: Sequence[Any]) -> Iterator[str]:
+def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[str]:
     if "fallback" in step:
         yield f"its fallback {step['fallback']['number']} was taken: {shown(step['fallback']['tool'], 80)}"
     if "parked" in step:
@@ -141,17 +141,17 @@ def _remarks(step: Mapping[str, Any], remedies: Sequence[Any]) -> Iterator[str]:
         yield known_by(step["via"], step.get("source", ""), step.get("age_ms"))
     if "handed_to" in step:
         yield f"what it did belongs to saga {shown(step['handed_to'], 128)}"
-    if "remedies" in step:
-        yield f"added to make up for step {shown(step['remedies'])}"
-    if remedies:
-        outcome = "made up for" if step.get("remedied") else "to be made up for"
-        yield f"{outcome} by step {', '.join(shown(other) for other in remedies[:_MAX_LISTED])}"
+    if "compensates" in step:
+        yield f"added to make up for step {shown(step['compensates'])}"
+    if compensates:
+        outcome = "made up for" if step.get("compensated_by_others") else "to be made up for"
+        yield f"{outcome} by step {', '.join(shown(other) for other in compensates[:_MAX_LISTED])}"
 
 
 def known_by(via: str, source: str, age_ms: int | None) -> str:
     """How a result is known that is not the answer to the step's own call."""
     age = "" if age_ms is None else f", {times.duration(age_ms)} old"
-    if via == "shared":
+    if via == "deduplicated":
         # The key of the call that had the effect begins with its saga and its step.
         saga_id, _, rest = source.partition(":")
         step = rest.partition(":")[0]
@@ -228,7 +228,7 @@ def question_lines(
         lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
     if kind == "approval":
         lines += _asked(question)
-    if kind == "remedy":
+    if kind == "compensation":
         lines += _proposed(question)
     lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
     lines += [*more, "  answer with one of:"]

@@ -20,7 +20,7 @@ from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Engine
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
 
 
 class Decision(StrEnum):
@@ -30,7 +30,7 @@ class Decision(StrEnum):
     NOT_HAPPENED = "not-happened"
     RETRY = "retry"
     UNDONE = "undone"
-    LEAVE = "leave"
+    ACCEPT = "accept"
     APPROVE = "approve"
     DENY = "deny"
 
@@ -42,7 +42,7 @@ def resolve(
         Decision,
         typer.Argument(
             metavar="DECISION",
-            help="happened | not-happened | retry | undone (I undid it by hand) | leave (accept what is left) | "
+            help="happened | not-happened | retry | undone (I undid it by hand) | accept (what is left) | "
             "approve | deny",
             case_sensitive=False,
         ),
@@ -77,9 +77,9 @@ def resolve(
 
     value = output_value(output)
 
-    async def post(coordinator: Engine) -> Outcome:
+    async def post(coordinator: Engine) -> SagaResult:
         who, wait = person(by), settings.names_tools or not coordinator.drives
-        return await coordinator.decide(saga_id, step, decision.value, output=value, by=who, note=note, wait=wait)
+        return await coordinator.resolve(saga_id, step, decision.value, output=value, by=who, note=note, wait=wait)
 
     settings = settings_there(engine, task_queue, store, tools)
     return answer(saga_id, post, settings, what="the decision", as_json=as_json)

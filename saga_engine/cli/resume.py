@@ -91,9 +91,9 @@ def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool, fu
 
 async def _entry(coordinator: Coordinator, saga_id: str, result: Any, *, full: bool) -> tuple[dict[str, Any], int]:
     """One saga's part of the document, and its exit code. An entry without ``status`` could not be resumed."""
-    from saga_engine.errors import SagaError, SagaOwned
+    from saga_engine.errors import LeaseHeld, SagaError
 
-    if isinstance(result, SagaOwned):
+    if isinstance(result, LeaseHeld):
         body = (await coordinator.show(saga_id, full=full)).to_dict()
         return body, exit_codes.STILL_RUNNING
     if isinstance(result, SagaError):

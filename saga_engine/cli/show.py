@@ -11,7 +11,7 @@ from saga_engine.cli.options import FullOption, JsonOption, SagaArgument, StoreO
 from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
     from saga_engine.settings import Settings
 
 _MAX_NAMED = 20
@@ -75,7 +75,7 @@ def show(
     return exit_codes.of_status(outcome.status)
 
 
-async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> Outcome:
+async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> SagaResult:
     from saga_engine.cli.read_only import looking
 
     async with looking(settings, saga_id) as coordinator:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from saga_engine.api import Engine
     from saga_engine.cli.drive import Driven
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
     from saga_engine.settings import Settings
 
 
 def answer(
     saga_id: str,
-    post: Callable[[Engine], Awaitable[Outcome]],
+    post: Callable[[Engine], Awaitable[SagaResult]],
     settings: Settings,
     *,
     what: str,

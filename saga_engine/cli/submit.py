@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from saga_engine.api import Engine
     from saga_engine.cli.drive import Driven
     from saga_engine.plan.model import Plan
-    from saga_engine.runtime.result import Outcome
+    from saga_engine.runtime.result import SagaResult
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -87,7 +87,7 @@ def _submitted(
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted, PlanInvalid
 
-    async def submitted(coordinator: Engine) -> Outcome:
+    async def submitted(coordinator: Engine) -> SagaResult:
         handle = await coordinator.submit(plan, saga_id=saga_id, input=given or None, detach=detach)
         return await handle.wait()
 

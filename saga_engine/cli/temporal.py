@@ -1,4 +1,4 @@
-"""Commands about sagas that run in Temporal: `--engine` and `--task-queue`."""
+"""Commands about sagas that run in Temporal: `--runtime` and `--task-queue`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EngineOption = Annotated[
     str | None,
     typer.Option(
-        "--engine",
+        "--runtime",
         metavar="URL",
         help="Sagas in Temporal: temporal://HOST:PORT/NAMESPACE; also SAGA_ENGINE or saga.toml.",
     ),
@@ -25,7 +25,7 @@ EngineOption = Annotated[
 TaskQueueOption = Annotated[
     str | None,
     typer.Option(
-        "--task-queue", metavar="NAME", help="Which workers of --engine; also SAGA_TASK_QUEUE. Default: saga."
+        "--task-queue", metavar="NAME", help="Which workers of --runtime; also SAGA_TASK_QUEUE. Default: saga."
     ),
 ]
 

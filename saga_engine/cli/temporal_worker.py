@@ -1,4 +1,4 @@
-"""`saga worker --engine`: a worker of a task queue of Temporal."""
+"""`saga worker --runtime`: a worker of a task queue of Temporal."""
 
 from __future__ import annotations
 

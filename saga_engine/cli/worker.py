@@ -40,7 +40,7 @@ def worker(
     Examples:
       saga worker --tools booking.tools
       saga worker --tools tools.py --concurrency 1000 --partitions 0-7
-      saga worker --tools tools.py --engine temporal://localhost:7233/default --task-queue trips
+      saga worker --tools tools.py --runtime temporal://localhost:7233/default --task-queue trips
     """
     from saga_engine.cli.drive import drive
     from saga_engine.cli.options import registry_for
@@ -60,7 +60,7 @@ def worker(
         )
     if settings.engine:
         if partitions is not None:
-            raise typer.BadParameter("a worker of --engine has a --task-queue instead", param_hint="--partitions")
+            raise typer.BadParameter("a worker of --runtime has a --task-queue instead", param_hint="--partitions")
         return run_temporal_worker(settings, registry, concurrency=concurrency, as_json=as_json)
     progress = Progress("worker", {}, many=True)
 

@@ -40,15 +40,15 @@ MAX_PROBES: Final = 3
 MAX_CRASHES: Final = 3
 
 OPTIONS: Final = {
-    "in-doubt": ("happened", "not-happened", "retry", "leave"),
-    "step-failed": ("retry", "happened", "not-happened", "leave"),
-    "tool-changed": ("retry", "happened", "not-happened", "leave"),
-    "undo-failed": ("undone", "retry", "leave"),
-    "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "leave"),
-    "undo-blocked": ("undone", "retry", "leave"),
-    "undo-missing": ("undone", "leave"),
+    "in-doubt": ("happened", "not-happened", "retry", "accept"),
+    "step-failed": ("retry", "happened", "not-happened", "accept"),
+    "tool-changed": ("retry", "happened", "not-happened", "accept"),
+    "undo-failed": ("undone", "retry", "accept"),
+    "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "accept"),
+    "undo-blocked": ("undone", "retry", "accept"),
+    "undo-missing": ("undone", "accept"),
     "approval": ("approve", "deny"),
-    "remedy": ("approve", "deny", "undone", "leave"),
+    "compensation": ("approve", "deny", "undone", "accept"),
 }
 #: Why an operator is asked, if no error states it.
 _CAUSES: Final = {
@@ -62,7 +62,7 @@ _CAUSES: Final = {
 #: How often the planner may find another way for one saga.
 MAX_REPLANS: Final = 3
 #: How long, in seconds, an operator has to answer about steps that a model proposed.
-REMEDY_EXPIRES_S: Final = 86_400.0
+PROPOSAL_EXPIRES_S: Final = 86_400.0
 _AT_HAND: Final = "a saga is driven only with its tools at hand"
 #: The kinds of records that order an effect.
 _ORDERS: Final = frozenset({r.StepIntended, r.ProbeIntended, r.AlertIntended, r.PlannerAsked})
@@ -157,14 +157,14 @@ def _stuck(  # noqa: PLR0917
     asks = kind in _STUCK and means.planner and not state.steps[index].settled_ask
     asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
     # A session's agent adds its own calls; steps of a model would interleave with them.
-    if asks and step.remedies is None and not state.session:
+    if asks and step.compensates is None and not state.session:
         spec = state.acting(index).spec
         if ((spec.semantic if spec else None) or means.semantic) != "never":
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
-    if kind == "remedy":
+    if kind == "compensation":
         proposal = state.proposals[index]
         why = ErrorInfo("approval_required", "a model proposes steps that make up for it")
-        ask = Ask(why, proposal.digest, REMEDY_EXPIRES_S)
+        ask = Ask(why, proposal.digest, PROPOSAL_EXPIRES_S)
         return escalate(state, index, direction, kind, now, state.steps[index].call(direction).error, ask)
     return escalate(state, index, direction, kind, now)
 
@@ -302,7 +302,7 @@ def _backward(state: State, now: int) -> Records:
         return out
     # A step of a semantic compensation may still be in flight, in doubt, or asked about.
     if not (state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions):
-        return [r.SagaAbandoned(at=now) if state.left_any else r.SagaCompensated(at=now)]
+        return [r.SagaWaived(at=now) if state.left_any else r.SagaCompensated(at=now)]
     return _NONE
 
 
@@ -316,7 +316,7 @@ def _rest(state: State, now: int, *, untold: bool) -> Records:
     if state.questions:
         return _NONE if state.status == t.ESCALATED else [r.SagaEscalated(at=now)]
     if not state.backward and state.left_any and not state.open:
-        return [r.SagaAbandoned(at=now)]  # after the pivot an operator dropped a step: its dependents cannot run
+        return [r.SagaWaived(at=now)]  # after the pivot an operator dropped a step: its dependents cannot run
     return _NONE
 
 
@@ -428,7 +428,7 @@ def _park(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: boo
     step = state.plan.steps[index]
     notice = "" if state.steps[index].parked else f"{step.key}:parked"
     delay_ms = round(step.fallbacks[-1].every_s * 1000)
-    return r.StepParked(at=now, step=step.key, error=error, delay_ms=delay_ms, notice=notice, in_doubt=in_doubt)
+    return r.StepDeferred(at=now, step=step.key, error=error, delay_ms=delay_ms, notice=notice, in_doubt=in_doubt)
 
 
 def _denied(state: State, index: int, now: int) -> r.AnyRecord:
@@ -446,8 +446,8 @@ def moot(state: State, index: int, direction: str) -> bool:
 
 def _makes_up(state: State, index: int) -> bool:
     """Whether the step belongs to a semantic compensation that is still wanted: its other steps go well."""
-    stuck = state.plan.steps[index].remedies
-    return stuck is not None and state.steps[stuck].open_remedies > 0
+    stuck = state.plan.steps[index].compensates
+    return stuck is not None and state.steps[stuck].open_compensations > 0
 
 
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
@@ -520,7 +520,7 @@ def _still_wanted(state: State, index: int, direction: Direction) -> bool:
 
     Not one of a semantic compensation that is no longer wanted.
     """
-    return direction == COMPENSATE or state.plan.steps[index].remedies is None or _makes_up(state, index)
+    return direction == COMPENSATE or state.plan.steps[index].compensates is None or _makes_up(state, index)
 
 
 def _probes(spec: ToolSpec, direction: Direction) -> int:
@@ -567,7 +567,7 @@ def escalate(  # noqa: PLR0917
     About the exact call that the policy wants approved.
     """
     options = OPTIONS[kind]
-    if kind == "remedy" and state.undoing(index) is not None:
+    if kind == "compensation" and state.undoing(index) is not None:
         options = (*options, "retry")
     if kind in ("step-failed", "tool-changed") and direction == COMPENSATE:
         options = OPTIONS["undo-failed"]

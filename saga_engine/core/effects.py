@@ -27,8 +27,9 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 class Done(NamedTuple):
     """The call happened; ``output`` is finite JSON.
 
-    ``via``: ``call``, its own response; ``shared``, the first result of an identical call that ``source`` (another
-    saga's step) made, so this step has no effect of its own; ``cache``, the last good result of a read, ``age_ms`` old.
+    ``via``: ``call``, its own response; ``deduplicated``, the first result of an identical call that ``source``
+    (another saga's step) made, so this step has no effect of its own; ``cache``, the last good result of a read,
+    ``age_ms`` old.
     """
 
     output: Any

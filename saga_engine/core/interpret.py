@@ -1,4 +1,4 @@
-"""``judge(state, effect, outcome) -> record``: what an outcome settles.
+"""``interpret(state, effect, outcome) -> record``: what an outcome settles.
 
 An outcome has three values (``effects``). *Unknown* is never taken for *not done*; a *not done* of a later attempt says
 nothing about an earlier one that is in doubt, unless the tool itself says so for good.
@@ -41,7 +41,7 @@ MAX_REMEDIES: Final = 5
 MAX_NEW_STEPS: Final = 20
 
 
-def judge(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int, dice: float) -> r.AnyRecord:
+def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int, dice: float) -> r.AnyRecord:
     """The record that settles what came of an effect; ``dice`` in [0, 1) spreads the waits."""
     if type(effect) is Probe:
         return _probed(state, effect, outcome, now_ms, dice)
@@ -133,7 +133,7 @@ def _at_least(delay_ms: int, outcome: NotDone) -> int:
     return max(delay_ms, round(wait_s * 1000))
 
 
-def judge_alert(  # noqa: PLR0917
+def interpret_alert(  # noqa: PLR0917
     state: State, question: str, error: ErrorInfo | None, now_ms: int, dice: float, remind_ms: int = 0
 ) -> r.AnyRecord:
     """The record of an alert's delivery; it is tried again a bounded number of times.
@@ -195,7 +195,7 @@ def _left(state: State, index: int) -> bool:
     return state.steps[index].status == t.PENDING and (index, FORWARD) not in state.waiting
 
 
-def judge_advice(  # noqa: PLR0917
+def interpret_advice(  # noqa: PLR0917
     state: State, effect: AskPlanner, advice: Advice | ErrorInfo, catalog: ToolCatalog, means: Means, now_ms: int
 ) -> r.AnyRecord:
     """The record of a model's answer. Its steps are checked against the saga as it stands; they are not trusted."""
@@ -218,7 +218,7 @@ def judge_advice(  # noqa: PLR0917
         return gave_up("no_steps", "the planner proposed no steps")
     addition = addition_of(state, effect, advice.steps)
     try:
-        undos, reads, tools, sensitive = state.growth.judge(
+        undos, reads, tools, sensitive = state.growth.check(
             state.added, addition, bounds_of(state, effect.purpose, catalog, means)
         )
     except PlanInvalid as error:
@@ -238,7 +238,7 @@ def judge_advice(  # noqa: PLR0917
         )
     specs = [catalog.spec(str(step["tool"])) for step in listed]
     auto = all(spec is not None and (spec.semantic or means.semantic) == "auto" for spec in specs)
-    return r.RemedyProposed(
+    return r.CompensationProposed(
         at=now_ms,
         step=key,
         steps=listed,

@@ -244,20 +244,20 @@ def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
     """Learn from a record that was just folded into ``state``; the first one reveals everything in the plan."""
     if not state.sensitive:
         return
-    if isinstance(record, r.SagaStarted | r.StepsAdded | r.DecisionMade):
+    if isinstance(record, r.SagaStarted | r.StepsAdded | r.QuestionResolved):
         for step in state.plan.steps:
             _learn_step(mask, state, step)
         return
-    if isinstance(record, r.RemedyProposed):
+    if isinstance(record, r.CompensationProposed):
         _learn_planned(mask, record.steps)
     index = state.plan.by_key.get(getattr(record, "step", ""), -1)
-    if index < 0 or not isinstance(record, r.CallAdded | r.StepIntended | r.StepSucceeded | r.StepTakenOver):
+    if index < 0 or not isinstance(record, r.CallAdded | r.StepIntended | r.StepSucceeded | r.EffectReused):
         return
     step = state.plan.steps[index]
     _learn_step(mask, state, step)
     if isinstance(record, r.StepIntended) and isinstance(record.params, dict):
         _learn_params(mask, record.params, mask.names(*tools_of(state, record)))
-    elif isinstance(record, r.StepSucceeded | r.StepTakenOver) and getattr(record, "direction", FORWARD) == FORWARD:
+    elif isinstance(record, r.StepSucceeded | r.EffectReused) and getattr(record, "direction", FORWARD) == FORWARD:
         for other in step.dependents:
             if step.key in state.plan.steps[other].params.outputs:
                 _learn_step(mask, state, state.plan.steps[other])

@@ -30,7 +30,7 @@ from saga_engine.errors import (
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.values import plain
 
-DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "leave", "approve", "deny")
+DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "accept", "approve", "deny")
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,7 +105,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
             return _close(state, message, now_ms)
         if message.kind == "hand_over":
             check_fork(state)
-            return r.HandedOver(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
+            return r.EffectTransferred(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
         if message.kind == "amend":
             undos, reads, tools, sensitive = check_amendment(state, message.steps)
             return r.StepsAdded(
@@ -122,7 +122,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         question = check_decision(state, message, now_ms)
     except (CancelRefused, DecisionRefused, AmendRefused, ForkRefused, PlanInvalid) as error:
         return r.MessageRefused(at=now_ms, message=message.id, code=error.code, reason=error.message)
-    return r.DecisionMade(
+    return r.QuestionResolved(
         at=now_ms,
         question=question.id,
         step=state.plan.steps[question.step].key,
@@ -177,9 +177,9 @@ def repeats(records: Sequence[r.AnyRecord], message: Message) -> bool:
     return known.decision == message.decision and (message.output is None or message.output == known.output)
 
 
-def _answer_to(records: Sequence[r.AnyRecord], step: str) -> r.DecisionMade | None:
+def _answer_to(records: Sequence[r.AnyRecord], step: str) -> r.QuestionResolved | None:
     """The last answer to a question about a step."""
-    answers = [record for record in records if isinstance(record, r.DecisionMade) and record.step == step]
+    answers = [record for record in records if isinstance(record, r.QuestionResolved) and record.step == step]
     return answers[-1] if answers else None
 
 
@@ -220,7 +220,7 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
         raise AmendRefused("there are no steps to add", hint="give at least one step, as in a plan")
     if state.growth is None:
         raise AmendRefused(f"the plan of saga {state.saga_id} cannot be read here", hint=_see(state))
-    return state.growth.judge(state.added, Addition(list(steps)))
+    return state.growth.check(state.added, Addition(list(steps)))
 
 
 def check_fork(state: State) -> None:

@@ -52,7 +52,7 @@ class Growth:
         """The plan with all additions."""
         return self._compiled(added, fresh=False, bounds=None)
 
-    def judge(self, added: Sequence[Added], addition: Addition, bounds: Bounds | None = None) -> Accepted:
+    def check(self, added: Sequence[Added], addition: Addition, bounds: Bounds | None = None) -> Accepted:
         """What is to be journalled with one more addition; raises ``PlanInvalid`` if it does not fit."""
         new = Added(addition, {}, frozenset())
         whole = self._compiled([*added, new], fresh=True, bounds=bounds)

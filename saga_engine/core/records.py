@@ -115,8 +115,8 @@ class StepSucceeded(Record, frozen=True, tag=True):
     """The step happened in this direction.
 
     ``via``: its own response (``call``), a ``probe``'s, an operator's (``decision``), that of an identical call of
-    another saga (``shared``; ``source`` made it and owns its effect), or the last good result of a read (``cache``,
-    ``age_ms`` old).
+    another saga (``deduplicated``; ``source`` made it and owns its effect), or the last good result of a read
+    (``cache``, ``age_ms`` old).
     """
 
     step: str
@@ -167,7 +167,7 @@ class FallbackChosen(Record, frozen=True, tag=True):
     unavailable: bool = False
 
 
-class StepParked(Record, frozen=True, tag=True):
+class StepDeferred(Record, frozen=True, tag=True):
     """The step waits until its tool is available again; it is called again ``delay_ms`` after ``at``.
 
     ``notice`` is the id of the notification; it is omitted if operators have been notified of this step before.
@@ -239,7 +239,7 @@ class StepEscalated(Record, frozen=True, tag=True):
     rule: str = ""
 
 
-class DecisionMade(Record, frozen=True, tag=True):
+class QuestionResolved(Record, frozen=True, tag=True):
     """An operator answered an open question, once. ``message`` is the id of the message that brought the answer."""
 
     question: str
@@ -287,7 +287,7 @@ class CallAdded(Record, frozen=True, tag=True):
     refs: dict[str, ValueRef] = {}
 
 
-class RolledBack(Record, frozen=True, tag=True):
+class PartialCompensationRequested(Record, frozen=True, tag=True):
     """A session's agent wants these steps undone, and continues."""
 
     steps: list[str]
@@ -304,7 +304,7 @@ class SessionClosed(Record, frozen=True, tag=True):
     message: str = ""
 
 
-class HandedOver(Record, frozen=True, tag=True):
+class EffectTransferred(Record, frozen=True, tag=True):
     """The fork ``to`` owns the effects of these steps from here on; the rest is undone."""
 
     steps: list[str]
@@ -312,7 +312,7 @@ class HandedOver(Record, frozen=True, tag=True):
     message: str = ""
 
 
-class StepTakenOver(Record, frozen=True, tag=True):
+class EffectReused(Record, frozen=True, tag=True):
     """A fork reuses the effect of ``source`` (``SAGA/STEP``) and owns it from here on.
 
     ``key`` is the idempotency key under which it was made, ``fallback`` which of the step's fallbacks it was.
@@ -363,7 +363,7 @@ class PlannerGaveUp(Record, frozen=True, tag=True):
     written: Written | None = None
 
 
-class RemedyProposed(Record, frozen=True, tag=True):
+class CompensationProposed(Record, frozen=True, tag=True):
     """A model proposed steps that compensate for ``step``, whose effect remains and cannot be undone.
 
     ``auto``: all their tools may be used without asking, so they run; else an operator is asked first.
@@ -456,7 +456,7 @@ class SagaEscalated(Record, frozen=True, tag=True):
     """Nothing can continue before an operator answers."""
 
 
-class SagaAbandoned(Record, frozen=True, tag=True):
+class SagaWaived(Record, frozen=True, tag=True):
     """The saga is over and an operator accepted the remaining effects."""
 
 
@@ -471,23 +471,23 @@ AnyRecord = (
     | StepFailed
     | StepBlocked
     | FallbackChosen
-    | StepParked
+    | StepDeferred
     | StepInDoubt
     | CompensationRequested
     | ProbeIntended
     | ProbeFailed
     | StepEscalated
-    | DecisionMade
+    | QuestionResolved
     | ApprovalExpired
     | StepsAdded
     | CallAdded
-    | RolledBack
+    | PartialCompensationRequested
     | SessionClosed
-    | StepTakenOver
-    | HandedOver
+    | EffectReused
+    | EffectTransferred
     | PlannerAsked
     | PlannerGaveUp
-    | RemedyProposed
+    | CompensationProposed
     | CancelRequested
     | MessageRefused
     | DeadlinePassed
@@ -500,5 +500,5 @@ AnyRecord = (
     | SagaCompleted
     | SagaCompensated
     | SagaEscalated
-    | SagaAbandoned
+    | SagaWaived
 )

@@ -102,7 +102,8 @@ def report(state: State) -> dict[str, Any]:
         name = _bucket(state, compiled, step)
         if name is not None:
             lists[name].append(compiled.step_id)
-    semantic = [compiled.step_id for compiled, step in zip(state.plan.steps, state.steps, strict=True) if step.remedied]
+    steps = zip(state.plan.steps, state.steps, strict=True)
+    semantic = [compiled.step_id for compiled, step in steps if step.compensated_by_others]
     clean = not (lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic)
     return {**lists, **({"semantic": semantic} if semantic else {}), "clean": clean}
 
@@ -119,16 +120,16 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
         return "failed"
     if compiled.kind == "read" or step.status in (t.PENDING, t.SKIPPED, t.FAILED, t.BLOCKED):
         return None
-    if step.status == t.SUCCEEDED and (step.via == "shared" or step.handed_to):
+    if step.status == t.SUCCEEDED and (step.via == "deduplicated" or step.handed_to):
         return None  # the effect is another saga's, and so is its undo
-    if compiled.remedies is not None and not step.forward.doubtful:
-        stuck = state.steps[compiled.remedies]
-        if stuck.remedied or stuck.open_remedies or step.status != t.SUCCEEDED:
+    if compiled.compensates is not None and not step.forward.doubtful:
+        stuck = state.steps[compiled.compensates]
+        if stuck.compensated_by_others or stuck.open_compensations or step.status != t.SUCCEEDED:
             return None  # it compensates for another step, under whose name it is listed
         return "left_in_place"  # the other steps of its compensation failed, and its effect remains
     if step.status == t.SUCCEEDED:
         if not state.backward:
-            return "left_in_place" if state.status == t.ABANDONED else None
+            return "left_in_place" if state.status == t.WAIVED else None
         return "left_in_place" if state.undoing(compiled.index) is None else "unresolved"
     if step.status == t.RUNNING and not step.forward.doubtful:
         return None
@@ -179,10 +180,10 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["parked"] = step.parked
     if any(compiled.key in each.addition.dropped for each in state.added):
         body["dropped"] = True
-    if compiled.remedies is not None:
-        body["remedies"] = state.plan.steps[compiled.remedies].step_id
-    if step.remedied:
-        body["remedied"] = True
+    if compiled.compensates is not None:
+        body["compensates"] = state.plan.steps[compiled.compensates].step_id
+    if step.compensated_by_others:
+        body["compensated_by_others"] = True
     rollback = state.undoing(compiled.index)
     if rollback is not None and step.undo is not None:
         body["compensation"] = {
@@ -261,7 +262,7 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
             "rule": question.rule,
             "expires_ms": question.expires,
         }
-    if question.kind == "remedy":
+    if question.kind == "compensation":
         steps = proposed_steps(state, question.step)
         body |= {"steps": steps, "call": question.call, "expires_ms": question.expires}
     return body

@@ -32,12 +32,12 @@ def add_call(state: State, call: r.CallAdded, after: Sequence[str], now_ms: int)
     return msgspec.structs.replace(call, at=now_ms, step=str(len(state.plan.steps) + 1), after=list(after))
 
 
-def roll_back(state: State, chosen: Sequence[str], now_ms: int) -> r.RolledBack | None:
+def roll_back(state: State, chosen: Sequence[str], now_ms: int) -> r.PartialCompensationRequested | None:
     """A rollback of those of the chosen calls that stand; one at a time."""
     if not takes_calls(state) or state.undo_open:
         return None
     standing = [key for key in chosen if state.steps[state.plan.by_key[key]].status == t.SUCCEEDED]
-    return r.RolledBack(at=now_ms, steps=standing) if standing else None
+    return r.PartialCompensationRequested(at=now_ms, steps=standing) if standing else None
 
 
 def close(state: State, reason: str, note: str, now_ms: int, message: str = "") -> r.SessionClosed | None:

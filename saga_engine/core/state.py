@@ -101,8 +101,8 @@ class StepState(msgspec.Struct, eq=False):
     left: bool = False  # an operator accepted its effect
     by_hand: bool = False  # an operator undid it
     settled_ask: bool = False  # the planner has been asked about it, and has answered
-    open_remedies: int = 0  # steps of its semantic compensation that have not happened yet
-    remedied: bool = False  # they all have
+    open_compensations: int = 0  # steps of its semantic compensation that have not happened yet
+    compensated_by_others: bool = False  # they all have
 
     def call(self, direction: Direction) -> CallState:
         """The call of one direction."""
@@ -313,7 +313,7 @@ class State:
     def undoing(self, index: int) -> CompiledRollback | None:
         """The undo of the step's current call; None if it cannot be undone, or if another saga owns the effect."""
         step = self.steps[index]
-        return None if step.via == "shared" or step.handed_to else self.acting(index).rollback
+        return None if step.via == "deduplicated" or step.handed_to else self.acting(index).rollback
 
     def rollback(self, index: int) -> CompiledRollback:
         """The undo of a step; the step must have a rollback."""

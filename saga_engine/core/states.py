@@ -15,11 +15,11 @@ COMPENSATING: Final = "COMPENSATING"
 ESCALATED: Final = "ESCALATED"
 COMPLETED: Final = "COMPLETED"
 COMPENSATED: Final = "COMPENSATED"
-ABANDONED: Final = "ABANDONED"
+WAIVED: Final = "WAIVED"
 
-SAGA_STATES: Final = (PENDING, RUNNING, COMPENSATING, ESCALATED, COMPLETED, COMPENSATED, ABANDONED)
+SAGA_STATES: Final = (PENDING, RUNNING, COMPENSATING, ESCALATED, COMPLETED, COMPENSATED, WAIVED)
 #: A saga in one of these has ended and never changes again.
-SAGA_FINAL: Final = frozenset({COMPLETED, COMPENSATED, ABANDONED})
+SAGA_FINAL: Final = frozenset({COMPLETED, COMPENSATED, WAIVED})
 
 # --- a step ------------------------------------------------------------------------------------------------------
 

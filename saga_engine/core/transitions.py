@@ -5,7 +5,7 @@ The rules, in words:
 * A saga runs forward until every step has happened (COMPLETED), or until a failure, a cancel, the deadline or the call
   limit turns it around (COMPENSATING). It never turns around again.
 * It rests (ESCALATED) only when nothing can go on before a person answers; an answer puts it back on the way it was.
-* It ends COMPENSATED only if everything that happened was undone; if a person accepted a remainder, it is ABANDONED.
+* It ends COMPENSATED only if everything that happened was undone; if a person accepted a remainder, it is WAIVED.
 * A step that the policy refused is BLOCKED, which is not FAILED: nothing was called.
 * A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
   known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, a person.
@@ -25,7 +25,6 @@ from typing import Final
 from transitions import Machine
 
 from saga_engine.core.states import (
-    ABANDONED,
     BLOCKED,
     COMPENSATED,
     COMPENSATING,
@@ -43,6 +42,7 @@ from saga_engine.core.states import (
     STEP_REST,
     STEP_STATES,
     SUCCEEDED,
+    WAIVED,
 )
 
 # --- the saga ----------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ SAGA_TRANSITIONS: Final = (
     ("answer_backward", [ESCALATED, COMPENSATING], COMPENSATING),
     ("complete", [PENDING, RUNNING], COMPLETED),
     ("compensated", [COMPENSATING], COMPENSATED),
-    ("abandon", [RUNNING, COMPENSATING, ESCALATED], ABANDONED),
+    ("abandon", [RUNNING, COMPENSATING, ESCALATED], WAIVED),
 )
 
 # --- a step ------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ STEP_TRANSITIONS: Final = (
     ("undone", [COMPENSATING], COMPENSATED),
     ("undo_failed", [SUCCEEDED, COMPENSATING, ESCALATED], COMPENSATION_FAILED),
     # all steps of its semantic compensation have happened
-    ("remedied", [COMPENSATION_FAILED], COMPENSATED),
+    ("compensated_by_others", [COMPENSATION_FAILED], COMPENSATED),
     # people; from RUNNING when the policy wants their word before the call is made
     (
         "escalate",
@@ -88,7 +88,6 @@ STEP_TRANSITIONS: Final = (
 )
 
 __all__ = [
-    "ABANDONED",
     "BLOCKED",
     "COMPENSATED",
     "COMPENSATING",
@@ -112,6 +111,7 @@ __all__ = [
     "STEP_STATES",
     "STEP_TRANSITIONS",
     "SUCCEEDED",
+    "WAIVED",
     "compile_moves",
     "machine",
     "mermaid",

@@ -49,7 +49,7 @@ class Gate(Protocol):
         """Whether a call is allowed without anything to await, to count or to settle afterwards."""
         ...
 
-    async def judge(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
+    async def authorize(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
         """The verdict on one call; None: it is allowed."""
         ...
 
@@ -172,8 +172,8 @@ class GuardedTools:
         """What the guards have counted in all processes, by tool; tools without guards are not counted.
 
         Each has the numbers of ``calls``, ``done``, ``not_done``, ``unknown``, ``rejected`` (by the breaker),
-        ``blocked`` and ``asked`` (by the policy) and ``shared`` (answered from memory), ``waited_ms`` in total, and
-        under ``breaker`` None, or ``state`` (``closed``, ``open``, ``half-open``), ``failures`` in a row, and
+        ``blocked`` and ``asked`` (by the policy) and ``deduplicated`` (answered from memory), ``waited_ms`` in total,
+        and under ``breaker`` None, or ``state`` (``closed``, ``open``, ``half-open``), ``failures`` in a row, and
         ``open_s``: for how many seconds it stays open. Raises ``StoreUnavailable``.
         """
         await self._counting.flush()
@@ -353,7 +353,7 @@ class _Policed:
         """Make the call if the policy allows it."""
         outcome: Outcome
         try:
-            verdict = await self._gate.judge(self._tool, params, call)
+            verdict = await self._gate.authorize(self._tool, params, call)
         except SagaError as error:
             return store_trouble(error, "what the policy has to know")
         except Exception as error:  # noqa: BLE001 - the policy may run the code of its author

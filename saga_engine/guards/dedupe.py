@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from saga_engine.core.effects import COMPENSATE, FORWARD, Done, ErrorInfo, NotDone, Outcome, Unknown
-from saga_engine.core.states import ABANDONED, COMPENSATED
+from saga_engine.core.states import COMPENSATED, WAIVED
 from saga_engine.errors import SagaError, ValueNotJson
 from saga_engine.guards.waiting import QUIET_S, Word, settle, still_waits, store_trouble, turned_away
 from saga_engine.plan.values import digest
@@ -97,7 +97,7 @@ class Memory:
             await self._memories.unrely(name, claim.owner, owner)
             return await self._inner(params, call)
         if claim.verdict == "done":
-            self._counts["shared"] += claim.owner != owner
+            self._counts["deduplicated"] += claim.owner != owner
             return _answered(claim, owner)
         if claim.verdict == "busy":
             return _in_flight(name, claim)
@@ -151,7 +151,7 @@ def _answered(claim: Claim, owner: str) -> Outcome:
         return Unknown(ErrorInfo("memory_unreadable", f"the remembered result of {claim.owner} is no JSON: {error}"))
     if claim.owner == owner:
         return Done(output)  # an earlier attempt, whose result never reached the journal
-    return Done(output, via="shared", source=claim.owner, age_ms=claim.age_ms)
+    return Done(output, via="deduplicated", source=claim.owner, age_ms=claim.age_ms)
 
 
 def _in_flight(name: str, claim: Claim) -> NotDone:
@@ -266,7 +266,7 @@ class Memories:
     async def _over(self, owner: str, own: str) -> bool:
         """Whether a saga relies on a result no more. Our own is going backward, so it does not."""
         saga = saga_of(owner)
-        return saga == own or await self.sagas.saga_status(saga) in (None, COMPENSATED, ABANDONED)
+        return saga == own or await self.sagas.saga_status(saga) in (None, COMPENSATED, WAIVED)
 
     # --- last good results ---------------------------------------------------------------------------------------
 

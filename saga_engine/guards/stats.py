@@ -20,7 +20,7 @@ _FLUSH_S: Final = 1.0
 #: The counter of each outcome.
 KINDS: Final = {Done: "done", NotDone: "not_done", Unknown: "unknown", Blocked: "blocked", Ask: "asked"}
 #: What is counted, in the order in which it is shown. ``rejected``: by the breaker (these are also ``not_done``).
-COUNTERS: Final = ("calls", "done", "not_done", "unknown", "rejected", "blocked", "asked", "shared", "waited_us")
+COUNTERS: Final = ("calls", "done", "not_done", "unknown", "rejected", "blocked", "asked", "deduplicated", "waited_us")
 
 
 class Counting:

@@ -26,7 +26,7 @@ ASKS: Final[Mapping[str, str]] = {
     "undo-blocked": "the policy refused its undo: who undoes it?",
     "undo-missing": "it stands and has no undo: who undoes it?",
     "approval": "may this call be made?",
-    "remedy": "a model proposes steps that make up for it: may they run?",
+    "compensation": "a model proposes steps that make up for it: may they run?",
     "parked": "it waits until its tool is available again; nothing is asked",
 }
 _TEXT_CHARS: Final = 500

@@ -32,13 +32,13 @@ _STEP_PATH = re.compile(r"^\$\.steps\[(\d+)\]")
 class Addition:
     """Steps that a saga got while it ran.
 
-    ``dropped`` are the keys of steps that will not run any more: list order passes over them. ``remedy`` is the key of
-    the step that these steps make up for; it is empty for steps that go forward.
+    ``dropped`` are the keys of steps that will not run any more: list order passes over them. ``compensation`` is the
+    key of the step that these steps make up for; it is empty for steps that go forward.
     """
 
     steps: Sequence[Mapping[str, Any]]
     dropped: tuple[str, ...] = ()
-    remedy: str = ""
+    compensation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +102,15 @@ def _drafted(  # noqa: PLR0917
     bounds: Bounds | None,
 ) -> Draft:
     first = len(whole.steps) - len(additions[-1].steps)
-    remedies: dict[str, str] = {}
+    compensates: dict[str, str] = {}
     at = begun_with
     for addition in additions:
-        if addition.remedy:
-            remedies |= {step.key: addition.remedy for step in whole.steps[at : at + len(addition.steps)]}
+        if addition.compensation:
+            compensates |= {step.key: addition.compensation for step in whole.steps[at : at + len(addition.steps)]}
         at += len(addition.steps)
     dropped = frozenset(key for addition in additions for key in addition.dropped)
     judged_from = first if fresh else len(whole.steps)
-    made = draft(whole, catalog, given, undos, reads, judged_from=judged_from, dropped=dropped, remedies=remedies)
+    made = draft(whole, catalog, given, undos, reads, judged_from=judged_from, dropped=dropped, compensates=compensates)
     if fresh:
         _check_bounds(made, made.steps[first:], additions, bounds)
         _check_remedy(made, made.steps[first:])
@@ -152,10 +152,10 @@ def _check_bounds(made: Draft, new: Sequence[DraftStep], additions: Sequence[Add
 
 def _check_remedy(made: Draft, new: Sequence[DraftStep]) -> None:
     """A compensation without a single write changes nothing, and would be reported as one."""
-    remedies = [step for step in new if step.remedies is not None]
-    if remedies and all(step.spec is not None and step.spec.effect == "read" for step in remedies):
+    compensates = [step for step in new if step.compensates is not None]
+    if compensates and all(step.spec is not None and step.spec.effect == "read" for step in compensates):
         message = "every step of this compensation only reads, so it compensates for nothing"
-        made.problems.add("rollback-reads", remedies[0].path, message, "call a tool that takes the effect back")
+        made.problems.add("rollback-reads", compensates[0].path, message, "call a tool that takes the effect back")
 
 
 def _tools(step: DraftStep) -> Iterator[tuple[str, tuple[str | int, ...]]]:

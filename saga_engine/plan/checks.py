@@ -357,9 +357,9 @@ def _settle(made: Draft, step: DraftStep) -> None:
                 made.problems.add("binding-not-before", (*path, *place.path), message, hint)
             else:
                 step.waits.add(before)
-    if step.remedies is not None:
+    if step.compensates is not None:
         # What it binds has happened: it waits only for others that make up for the same step.
-        group = {other.index for other in made.steps if other.remedies == step.remedies}
+        group = {other.index for other in made.steps if other.compensates == step.compensates}
         step.waits &= group
         before_it = {step.index - 1} & group
     else:
@@ -373,7 +373,7 @@ def _previous(made: Draft, step: DraftStep) -> set[int]:
     index = step.index - 1
     if step.key in made.dropped:
         return {index} if index >= 0 else set()  # it keeps the order in which it was accepted
-    while index >= 0 and (made.steps[index].key in made.dropped or made.steps[index].remedies is not None):
+    while index >= 0 and (made.steps[index].key in made.dropped or made.steps[index].compensates is not None):
         index -= 1
     return {index} if index >= 0 else set()
 
@@ -403,10 +403,10 @@ def _check_kind(made: Draft, step: DraftStep) -> None:
     if has_rollback and (reads or step.kind == "read"):
         message = f"step {step.key} reads, so there is nothing to undo"
         made.problems.add("rollback-on-read", (*step.path, "rollback"), message, "leave the rollback out")
-    elif has_rollback and step.kind in {"pivot", "retriable", "remedy"}:
+    elif has_rollback and step.kind in {"pivot", "retriable", "compensation"}:
         message = f"a {step.kind} step is never undone, and this one has a rollback"
         made.problems.add("kind-contradiction", (*step.path, "kind"), message, "leave out the kind or the rollback")
-    if not step.judged or step.spec is None or step.kind == "remedy":
+    if not step.judged or step.spec is None or step.kind == "compensation":
         return
     tool = cut(step.step.tool, 80)
     if explicit == "read" and not reads:

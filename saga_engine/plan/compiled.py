@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
-#: ``remedy``: a step that makes up for one that cannot be undone; it runs on the way back and is never undone itself.
-Kind = Literal["compensatable", "pivot", "retriable", "read", "remedy"]
+#: ``compensation``: a step that makes up for one that cannot be undone. It runs on the way back and is never undone.
+Kind = Literal["compensatable", "pivot", "retriable", "read", "compensation"]
 OnFailure = Literal["compensate", "pause", "replan"]
 
 
@@ -103,7 +103,7 @@ class CompiledStep:
 
     ``key`` is the step's id as text, unique in the plan. ``deps`` are all steps that must have succeeded before it;
     ``data_deps`` those of them that it names itself, by a binding or in ``depends_on`` (the rest is only list order).
-    ``dependents`` is the reverse of ``deps``; a remedy ``remedies`` a step. All are indexes into
+    ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
     ``CompiledPlan.steps``.
     """
 
@@ -123,7 +123,7 @@ class CompiledStep:
     dependents: tuple[int, ...] = ()
     resource: Params | None = None
     fallbacks: tuple[CompiledFallback, ...] = ()
-    remedies: int | None = None
+    compensates: int | None = None
 
     @property
     def semantic(self) -> bool:

@@ -89,7 +89,7 @@ def _step(made: DraftStep, dependents: tuple[int, ...]) -> CompiledStep:
         data_deps=frozenset(made.waits),
         dependents=dependents,
         resource=made.resource,
-        remedies=made.remedies,
+        compensates=made.compensates,
     )
     compiled.fallbacks = tuple(_fallback(made, compiled, each) for each in made.fallbacks)
     return compiled

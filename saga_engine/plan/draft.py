@@ -43,7 +43,7 @@ class DraftFallback:
 class DraftStep:
     """One step. ``waits`` are the steps it names itself, by ``depends_on`` or by a binding in its params.
 
-    ``judged``: its tools are to be checked, because it has not been accepted before. ``remedies``: the index of the
+    ``judged``: its tools are to be checked, because it has not been accepted before. ``compensates``: the index of the
     step that it makes up for.
     """
 
@@ -57,7 +57,7 @@ class DraftStep:
     params: Template
     rollback: DraftRollback | None
     judged: bool
-    remedies: int | None = None
+    compensates: int | None = None
     resource: Template | None = None
     fallbacks: list[DraftFallback] = field(default_factory=list)
     waits: set[int] = field(default_factory=set)
@@ -86,12 +86,12 @@ def draft(
     *,
     judged_from: int,
     dropped: frozenset[str] = frozenset(),
-    remedies: Mapping[str, str] | None = None,
+    compensates: Mapping[str, str] | None = None,
 ) -> Draft:
     """Put a plan together; bindings and keys that make no sense are problems of the draft.
 
-    Steps from the index ``judged_from`` on have not been accepted before. ``remedies`` maps the key of a step to that
-    of the step it makes up for.
+    Steps from the index ``judged_from`` on have not been accepted before. ``compensates`` maps the key of a step to
+    that of the step it makes up for.
     """
     problems = Problems()
     by_key: dict[str, int] = {}
@@ -104,10 +104,10 @@ def draft(
             by_key[step.key] = index
     drafter = _Drafter(catalog, Binder(by_key, problems), undos, reads, judged_from)
     steps = [drafter.step(index, step) for index, step in enumerate(plan.steps)]
-    for key, stuck in (remedies or {}).items():
-        steps[by_key[key]].kind = "remedy"
+    for key, stuck in (compensates or {}).items():
+        steps[by_key[key]].kind = "compensation"
         steps[by_key[key]].kind_known = True
-        steps[by_key[key]].remedies = by_key[stuck]
+        steps[by_key[key]].compensates = by_key[stuck]
         steps[by_key[key]].rollback = None
     return Draft(
         plan=plan,

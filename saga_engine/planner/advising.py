@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SelectTools = Callable[[str, "ToolCatalog", int], Sequence["ToolSpec"]]
 
 _Steps = list[dict[str, Any]]
-_REMEDY: Final = Terms(
+_COMPENSATION: Final = Terms(
     wanted="steps",
     refused="nothing makes up for the step",
     refused_hint="this is the model's own word; a person decides",
@@ -83,7 +83,7 @@ class ModelAdvisor:
                 "no tool may make up for another's call, so no model was asked",
                 hint="mark the tools that may with compensates=True",
             )
-        # A remedy is not undone, so it has no rollback that could be mended: this catalog knows no undos.
+        # A compensating step is not undone, so it has no rollback that could be mended: this catalog knows no undos.
         form = Offer(())
         offer = self._offer(request.tools, _words(request.goal, request.stuck), [request.stuck.tool])
         tools = list(offer.offered.values())
@@ -92,11 +92,11 @@ class ModelAdvisor:
             asked = replace(request, tools=tools, repair=repair, allowance=left)
             return await self._ask(self._planner.compensate(asked))
 
-        def judge(data: Mapping[str, Any], notes: list[str]) -> tuple[_Steps | None, list[Problem]]:
+        def review(data: Mapping[str, Any], notes: list[str]) -> tuple[_Steps | None, list[Problem]]:
             steps, problems = _steps(mend_form(data, form, notes))
             return _judged(_without_rollbacks(steps, notes), problems, offer, check, notes)
 
-        return await self._advise(ask, judge, _REMEDY)
+        return await self._advise(ask, review, _COMPENSATION)
 
     async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
         """Other steps for the rest of a goal."""
@@ -110,19 +110,19 @@ class ModelAdvisor:
             asked = replace(request, tools=tools, repair=repair, allowance=left)
             return await self._ask(self._planner.replan(asked))
 
-        def judge(data: Mapping[str, Any], notes: list[str]) -> tuple[_Steps | None, list[Problem]]:
+        def review(data: Mapping[str, Any], notes: list[str]) -> tuple[_Steps | None, list[Problem]]:
             steps, problems = _steps(mend_form(data, offer, notes))
             return _judged(steps, problems, offer, check, notes)
 
-        return await self._advise(ask, judge, _OTHER_WAY)
+        return await self._advise(ask, review, _OTHER_WAY)
 
     async def _advise(
         self,
         ask: Callable[[Repair | None, Allowance], Awaitable[PlannerAnswer]],
-        judge: Callable[[Mapping[str, Any], list[str]], tuple[_Steps | None, list[Problem]]],
+        review: Callable[[Mapping[str, Any], list[str]], tuple[_Steps | None, list[Problem]]],
         terms: Terms,
     ) -> Advice:
-        made = await Rounds(self._planner.model, ask, judge, self._allowance, terms).run(self._rounds)
+        made = await Rounds(self._planner.model, ask, review, self._allowance, terms).run(self._rounds)
         answer, used = made.answer, made.usage
         written = Written(
             model=answer.model,

@@ -182,7 +182,7 @@ _IMPOSSIBLE: Final[dict[str, Any]] = {
     "type": "string",
     "description": "Instead of steps: why these tools cannot serve the goal.",
 }
-#: What the checks judge anyway, and what a server that enforces a schema may stumble over.
+#: What the checks review anyway, and what a server that enforces a schema may stumble over.
 _BOUNDS: Final = ("default", "maxItems", "maxLength", "exclusiveMaximum")
 #: The fields of the format that a model may fill.
 _KEPT: Final[Mapping[str, tuple[str, ...]]] = {

@@ -114,10 +114,10 @@ async def _asked(  # noqa: PLR0917
     async def ask(repair: Repair | None, left: Allowance) -> PlannerAnswer:
         return await planner.propose(PlanRequest(goal, specs, given, secrets, repair=repair, allowance=left))
 
-    def judge(data: Mapping[str, Any], notes: list[str]) -> tuple[Plan | None, list[Problem]]:
+    def review(data: Mapping[str, Any], notes: list[str]) -> tuple[Plan | None, list[Problem]]:
         return judge_plan(data, offer, goal=goal, input=given, notes=notes)
 
-    made = await Rounds(planner.model, ask, judge, allowance, _TERMS).run(rounds)
+    made = await Rounds(planner.model, ask, review, allowance, _TERMS).run(rounds)
     answer = made.answer
     return PlannedPlan(
         made.value,

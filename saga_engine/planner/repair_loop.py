@@ -55,7 +55,7 @@ class Found(Generic[_T]):
 #: Asks once, with what was wrong with the last answer and what may still be used.
 Ask = Callable[[Repair | None, Allowance], Awaitable["PlannerAnswer"]]
 #: Makes a value of an answer's object and finds what is wrong with it; adds to the notes what it mended.
-Judge = Callable[[Mapping[str, Any], list[str]], tuple[_T | None, list[Problem]]]
+Review = Callable[[Mapping[str, Any], list[str]], tuple[_T | None, list[Problem]]]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Rounds(Generic[_T]):
 
     model: str
     ask: Ask
-    judge: Judge[_T]
+    review: Review[_T]
     allowance: Allowance
     terms: Terms
     used: PlannerUsage = field(default_factory=PlannerUsage)
@@ -127,7 +127,7 @@ class Rounds(Generic[_T]):
                 model=answer.model,
                 **self._so_far(),
             )
-        return self.judge(data, notes)
+        return self.review(data, notes)
 
     def _left(self) -> Allowance:
         """What the next question may use. Raises ``PlannerFailed`` when there is nothing left."""

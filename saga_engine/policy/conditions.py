@@ -185,11 +185,11 @@ def _ordered(op: str, value: Any) -> Judge:
         raise Faulty("value", f"{op!r} takes a number")
     compare = _ORDER[op]
 
-    def judge(found: Any) -> Judgement:
+    def check(found: Any) -> Judgement:
         number = amount(found)
         return no_amount(found) if number is None else compare(number, limit)
 
-    return judge
+    return check
 
 
 def no_amount(value: Any) -> str:
@@ -203,7 +203,7 @@ def no_amount(value: Any) -> str:
 def _equals(values: Sequence[Any], *, wanted: bool) -> Judge:
     nested = any(isinstance(value, dict | list) for value in values)
 
-    def judge(found: Any) -> Judgement:
+    def check(found: Any) -> Judgement:
         if isinstance(found, float) and not math.isfinite(found):
             return "it is no JSON number"
         if not isinstance(found, str | int | float | Mapping | list | tuple | None):
@@ -212,7 +212,7 @@ def _equals(values: Sequence[Any], *, wanted: bool) -> Judge:
             return "a list or an object where one value is expected"
         return any(equal(found, value) for value in values) is wanted
 
-    return judge
+    return check
 
 
 def _texts(value: Any) -> list[str]:
@@ -225,12 +225,12 @@ def _texts(value: Any) -> list[str]:
 def _matches(globs: Sequence[str]) -> Judge:
     patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
 
-    def judge(found: Any) -> Judgement:
+    def check(found: Any) -> Judgement:
         if not isinstance(found, str):
             return "it is no text"
         return any(pattern.match(found) for pattern in patterns)
 
-    return judge
+    return check
 
 
 def _folders(value: Any, base: Path, *, wanted: bool) -> SlowJudge:
@@ -239,11 +239,11 @@ def _folders(value: Any, base: Path, *, wanted: bool) -> SlowJudge:
         raise Faulty("value", "it is no folder")
     folders = [base.absolute() / text for text in texts]
 
-    async def judge(found: Any) -> Judgement:
+    async def check(found: Any) -> Judgement:
         word = await asyncio.to_thread(inside, found, folders)
         return word if isinstance(word, str) else word is wanted
 
-    return judge
+    return check
 
 
 def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowJudge:
@@ -254,7 +254,7 @@ def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowJudge:
     except ValueError as error:
         raise Faulty("value", str(error)) from error
 
-    async def judge(found: Any) -> Judgement:
+    async def check(found: Any) -> Judgement:
         try:
             host = host_of(found)
             resolved = await addresses.resolve(host)
@@ -267,4 +267,4 @@ def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowJudge:
             return wanted
         return next((word for word in words if isinstance(word, str)), not wanted)
 
-    return judge
+    return check

@@ -78,7 +78,7 @@ class Gate:
     def waves_through(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> bool:
         """Whether a call is allowed, and nothing has to be counted or looked up to know it: no rule matches it.
 
-        ``judge`` would allow it, and ``settled`` would have nothing to do. False: it has to be judged.
+        ``authorize`` would allow it, and ``settled`` would have nothing to do. False: it has to be judged.
         """
         policy = self.policy
         if policy.default != "allow" or policy.check is not None or call.direction == "probe":
@@ -94,7 +94,7 @@ class Gate:
         self._counted.pop(call.idempotency_key, None)
         return True
 
-    async def judge(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
+    async def authorize(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
         """The verdict on one call; None: it may be made, and what it uses of limits is written down.
 
         A probe is no call of its own and always passes. Raises ``StoreUnavailable`` and ``StoreRefused`` when a limit
@@ -370,7 +370,7 @@ def _defaults(tool: AnyTool) -> Mapping[str, Any]:
 
 
 def _plain_or_odd(value: Any) -> Any:
-    """A default as JSON where it has such a form. Else as it is: no condition can judge it, so none is passed."""
+    """A default as JSON where it has such a form. Else as it is: no condition can authorize it, so none is passed."""
     try:
         return plain(value)
     except ValueNotJson:

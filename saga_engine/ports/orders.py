@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from saga_engine.core.effects import FORWARD, Alert, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.masking import mask_of, tools_of_step
-from saga_engine.core.records import AnyRecord, DecisionMade
+from saga_engine.core.records import AnyRecord, QuestionResolved
 from saga_engine.core.report import asked_params, asked_tool, error_dict, proposed_steps
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.core.state import State, StateScope
@@ -55,9 +55,9 @@ def call_of(
         () if step.resource is None else _resources(state, step.resource),
         (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
         permit,
-        backward or step.remedies is not None,
+        backward or step.compensates is not None,
         _key_until(state, effect, timeout_s) if made.doubtful else None,
-        _chosen(state, index) if backward else step.remedies is not None,
+        _chosen(state, index) if backward else step.compensates is not None,
         waits,
     )
 
@@ -73,7 +73,7 @@ class Lesson(NamedTuple):
 
 def lesson_of(state: State, record: AnyRecord) -> Lesson | None:
     """What a person's answer teaches the memory of calls; None: nothing. Secrets count by name there."""
-    if type(record) is not DecisionMade or record.decision != "happened":
+    if type(record) is not QuestionResolved or record.decision != "happened":
         return None
     index = state.plan.by_key[record.step]
     serving = state.acting(index)
@@ -146,7 +146,7 @@ def question_of(state: State, effect: Alert) -> Question | None:
         expires_ms=asked.expires if asked else None,
         round=effect.round,
         asked_ms=asked.at if asked else None,
-        steps=proposed_steps(state, told.step) if told.kind == "remedy" else None,
+        steps=proposed_steps(state, told.step) if told.kind == "compensation" else None,
     )
     if mask is None:
         return question

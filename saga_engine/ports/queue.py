@@ -16,7 +16,7 @@ class Taken(NamedTuple):
     saga_id: str
     epoch: int
     seq: int
-    inbox: int
+    messages: int
     records: Sequence[bytes] | None
 
 

@@ -66,7 +66,7 @@ class Ack(NamedTuple):
     """
 
     verdict: AckVerdict
-    inbox: int = 0
+    messages: int = 0
     digest: str = ""
     released: bool = False
 
@@ -95,7 +95,7 @@ class Head(NamedTuple):
     created_ms: int
     changed_ms: int
     length: int
-    inbox: int
+    messages: int
     summary: bytes
 
 
@@ -104,7 +104,7 @@ class Acquired(NamedTuple):
 
     epoch: int
     seq: int
-    inbox: Sequence[bytes]
+    messages: Sequence[bytes]
 
 
 class Held(NamedTuple):
@@ -165,13 +165,13 @@ class Store(Protocol):
         """Release connections. Leases do not end with this."""
 
     async def verify(self) -> None:
-        """Verify again what ``open`` requires: a server may have been reconfigured. Raises ``StoreTooWeak``."""
+        """Verify again what ``open`` requires: servers are reconfigured. Raises ``DurabilityInsufficient``."""
 
     async def promise(self) -> StorePromise:
         """The server's durability, read from the server now."""
         ...
 
-    async def open_session(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+    async def open_lease(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
         """Start the lease of ``owner``, in every partition or in some; returns the store's clock in Unix ms.
 
         Idempotent.
@@ -192,7 +192,7 @@ class Store(Protocol):
         """
         ...
 
-    async def close_session(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
+    async def close_lease(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
         """End the lease now, in every partition or in some: others may take over at once. Idempotent.
 
         ``clean``: it owns no saga any more.
@@ -247,7 +247,7 @@ class Store(Protocol):
         """
         ...
 
-    async def inbox(self, saga_id: str) -> Sequence[bytes]:
+    async def messages(self, saga_id: str) -> Sequence[bytes]:
         """The unread messages, oldest first."""
         ...
 

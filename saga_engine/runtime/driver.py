@@ -23,7 +23,7 @@ from saga_engine.core.codec import encode_all
 from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
-from saga_engine.core.interpret import Advice, judge, judge_alert
+from saga_engine.core.interpret import Advice, interpret, interpret_alert
 from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
@@ -366,7 +366,7 @@ class SagaDriver:
     async def _read_mail(self, records: list[r.AnyRecord]) -> int:
         """Answer the saga's messages; returns how many. They are removed in the same append."""
         self._mail = False
-        waiting = await self._store.inbox(self.state.saga_id)
+        waiting = await self._store.messages(self.state.saga_id)
         now = self._now_ms()
         for data in waiting:
             record = answer_to(self.state, data, now)
@@ -424,7 +424,7 @@ class SagaDriver:
         if ack.verdict != "ok":
             raise self._refusal(ack.verdict, ack.digest)
         final = self._head_status in t.SAGA_FINAL
-        if ack.inbox and not final:
+        if ack.messages and not final:
             self._mail = True
         self._released = ack.released or final  # a message that came in time keeps a saga here that only rests
         if self.journalled is not None:
@@ -557,13 +557,13 @@ class SagaDriver:
         now = self._now_ms()
         if type(effect) is Alert:
             remind_ms = self._performer.remind_ms
-            record = judge_alert(state, effect.question, result, now, random.random(), remind_ms)  # type: ignore[arg-type]
+            record = interpret_alert(state, effect.question, result, now, random.random(), remind_ms)  # type: ignore[arg-type]
         elif type(effect) is AskPlanner:
-            record = self._performer.judge_advice(state, effect, result, now)  # type: ignore[arg-type]
+            record = self._performer.interpret_advice(state, effect, result, now)  # type: ignore[arg-type]
         else:
             if type(result) is not Done:
                 tell_defect(state, effect, result)  # type: ignore[arg-type]
-            record = judge(state, effect, result, now, random.random())  # type: ignore[arg-type]
+            record = interpret(state, effect, result, now, random.random())  # type: ignore[arg-type]
         evolve(state, record)
         records.append(record)
         return now

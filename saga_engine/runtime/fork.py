@@ -19,7 +19,7 @@ from saga_engine.analysis.fingerprint import folded
 from saga_engine.analysis.fork import ForkPlan, choose
 from saga_engine.core.messages import check_fork
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.records import AnyRecord, HandedOver, SagaStarted, StepTakenOver
+from saga_engine.core.records import AnyRecord, EffectReused, EffectTransferred, SagaStarted
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import ForkRefused, JournalUnreadable, SagaExists, SagaNotFound
 from saga_engine.plan.compiled import CompiledPlan
@@ -79,7 +79,7 @@ class Forking:
         self._now_ms = now_ms
         self._first = started
         self._old, self._prints = folded(records, compile_journalled(records, catalog), Growth(started, catalog))
-        self._handed_to = next((record.to for record in records if isinstance(record, HandedOver)), None)
+        self._handed_to = next((record.to for record in records if isinstance(record, EffectTransferred)), None)
 
     @classmethod
     async def of(cls, store: Store, catalog: ToolCatalog, saga_id: str, now_ms: int) -> Forking:
@@ -158,7 +158,7 @@ class Forking:
     async def handed_over(self, fork: Fork) -> bool:
         """Whether the other saga has transferred what is reused, as its journal says now."""
         records = await read_records(self._store, fork.of, whole=False)
-        given = [record for record in records if isinstance(record, HandedOver) and record.to == fork.saga_id]
+        given = [record for record in records if isinstance(record, EffectTransferred) and record.to == fork.saga_id]
         return any(set(fork.steps) <= set(record.steps) for record in given)
 
     async def _begun(self, name: str, identity: str) -> bool:
@@ -173,7 +173,7 @@ class Forking:
 
     async def _as_begun(self, started: SagaStarted, compiled: CompiledPlan) -> Fork:
         records = await read_records(self._store, started.saga_id)
-        taken = [record for record in records if isinstance(record, StepTakenOver)]
+        taken = [record for record in records if isinstance(record, EffectReused)]
         keys = {record.step for record in taken}
         plan = ForkPlan(taken, [step.key for step in compiled.steps if step.key not in keys])
         return Fork(started.saga_id, self._old.saga_id, plan, started, compiled, "none", begun=True)
@@ -200,7 +200,7 @@ class Forking:
     def _whole_plan(self) -> Plan:
         """The old saga's plan with everything that was added in the forward direction, without what was dropped."""
         body = msgspec.to_builtins(self._first.plan)
-        added = [each.addition for each in self._old.added if not each.addition.remedy]
+        added = [each.addition for each in self._old.added if not each.addition.compensation]
         dropped = {key for addition in added for key in addition.dropped}
         steps = [*body["steps"], *(dict(step) for addition in added for step in addition.steps)]
         kept = [step for step in steps if str(step["step_id"]) not in dropped]

@@ -176,7 +176,7 @@ class Lease:
     async def open(self) -> None:
         """Start the lease and its renewal."""
         sent = lease_clock_s()
-        self._clock.set(await self._store.open_session(self.owner, self._ttl_ms))
+        self._clock.set(await self._store.open_lease(self.owner, self._ttl_ms))
         until_s = sent + self._ttl_ms / 1000
         count = 1 if self._renew_apart is None else self._store.work().count
         self._shares = {number: Share(self, number, until_s) for number in range(count)}
@@ -197,7 +197,7 @@ class Lease:
             for share in self._shares.values():
                 share.lost = True
             try:
-                await self._store.close_session(self.owner, clean=clean)
+                await self._store.close_lease(self.owner, clean=clean)
             except SagaError as error:
                 # It ends by itself; whoever waits for a saga just waits a little longer.
                 _log.warning("the lease could not be closed and will run out by itself: %s", error)
@@ -261,10 +261,10 @@ class Lease:
     async def _reopen(self, partition: int) -> None:
         only = [partition]
         # Over, and then empty: no saga of before becomes ours again without anybody here knowing of it.
-        await self._store.close_session(self.owner, partitions=only)
+        await self._store.close_lease(self.owner, partitions=only)
         await self._store.work().reclaim(self.owner, only)
         sent = lease_clock_s()
-        await self._store.open_session(self.owner, self._ttl_ms, only)
+        await self._store.open_lease(self.owner, self._ttl_ms, only)
         if not (self.lost or self._closing):
             self._shares[partition] = Share(self, partition, sent + self._ttl_ms / 1000)
 

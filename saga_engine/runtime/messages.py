@@ -18,9 +18,9 @@ from saga_engine.errors import (
     CancelRefused,
     DecisionRefused,
     ForkRefused,
+    LeaseHeld,
     SagaError,
     SagaNotFound,
-    SagaOwned,
     SecretMissing,
     ToolMissing,
 )
@@ -30,7 +30,7 @@ from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.owner import provably_dead
-from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.supervisor import Fleet
 
 _log = logging.getLogger("saga_engine")
@@ -48,7 +48,9 @@ _REFUSALS = {
 }
 
 
-async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool) -> Outcome:
+async def say(
+    store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool
+) -> SagaResult:
     """Post a cancel or an answer; with ``wait``, wait until the saga ends or rests.
 
     Repeating a message that the saga has already received is no conflict. Raises ``SagaNotFound``, and the refusal of
@@ -58,7 +60,7 @@ async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, mess
     state = state_of(records, tools)
     # Before the store has answered, its time is unknown here; the owner checks whether a question has expired.
     now_ms = max(fleet.clock.now_ms(), state.at) if fleet.clock.heard else state.at
-    checked = to_post(state, records, await store.inbox(saga_id), message, now_ms)
+    checked = to_post(state, records, await store.messages(saga_id), message, now_ms)
     if not wait:
         return await (_look(store, saga_id) if checked is None else send(store, fleet, saga_id, checked))
     try:
@@ -71,29 +73,29 @@ async def say(store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, mess
         ) from error
 
 
-async def send(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
+async def send(store: Store, fleet: Fleet, saga_id: str, message: Message) -> SagaResult:
     """Only post a message: the saga's owner acts on it, or else a worker or the next resume."""
     await store.post(saga_id, encode_message(message))
     fleet.notify(saga_id)
     return await _look(store, saga_id)
 
 
-async def _go_on(store: Store, fleet: Fleet, saga_id: str) -> Outcome:
+async def _go_on(store: Store, fleet: Fleet, saga_id: str) -> SagaResult:
     """Drive a saga on that has received the message already, unless a live process drives it."""
     head = await store.head(saga_id)
     if fleet.find(saga_id) is None and head.owner_ttl_ms > 0 and not provably_dead(head.owner):
         return await _look(store, saga_id)
     try:
         return await fleet.resume(saga_id).wait()
-    except SagaOwned:  # a worker was faster
+    except LeaseHeld:  # a worker was faster
         return await _look(store, saga_id)
 
 
-async def _look(store: Store, saga_id: str) -> Outcome:
-    return Outcome(await look(store, saga_id), full=False)
+async def _look(store: Store, saga_id: str) -> SagaResult:
+    return SagaResult(await look(store, saga_id), full=False)
 
 
-async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Outcome:
+async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) -> SagaResult:
     """Post a message; if no other live process drives the saga, drive it here until it ends or rests.
 
     Raises ``SagaNotFound``, and the refusal that fits the message if it was not read or not accepted.
@@ -107,10 +109,10 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
     else:
         try:
             outcome = await handle.wait()
-            if not outcome.ended and encode_message(message) in await store.inbox(saga_id):
+            if not outcome.ended and encode_message(message) in await store.messages(saga_id):
                 # It was just being released, at its rest or because a session's agent had gone, and this was not read.
                 outcome = await fleet.resume(saga_id).wait()
-        except SagaOwned:  # a worker was faster, and reads it
+        except LeaseHeld:  # a worker was faster, and reads it
             outcome = await _look(store, saga_id)
     await _require_heard(store, message, outcome)
     return outcome
@@ -131,7 +133,7 @@ async def post(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Ha
     return fleet.resume(saga_id)
 
 
-async def _require_heard(store: Store, message: Message, outcome: Outcome) -> None:
+async def _require_heard(store: Store, message: Message, outcome: SagaResult) -> None:
     """Raise if the message was refused, or the saga ended without reading it: the second to answer must learn that."""
     refusal = _REFUSALS[message.kind]
     records = await read_records(store, outcome.saga_id)
@@ -153,7 +155,7 @@ async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) ->
     if fork.handover == "done":  # an earlier attempt died here
         try:
             await fleet.resume(fork.of).wait()
-        except SagaOwned:
+        except LeaseHeld:
             return  # it continues elsewhere; the effects that are reused have been transferred
     elif fork.handover == "due":
         message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
@@ -165,7 +167,7 @@ async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) ->
                 raise
             return
         if not await forking.handed_over(fork):
-            raise SagaOwned(
+            raise LeaseHeld(
                 f"saga {fork.of} is driven by a live process, which has not handed over yet",
                 hint="try the same fork again: it goes on where this one was",
                 saga_id=fork.of,
@@ -187,23 +189,23 @@ async def in_the_store(store: Store, handle: Handle) -> bool:
         pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
 
 
-async def settled(store: Store, saga_id: str) -> Outcome:
+async def settled(store: Store, saga_id: str) -> SagaResult:
     """Read a saga's head until it has ended or rests; raises ``SagaNotFound``."""
     pause_s = _LOOK_AGAIN_S[0]
     while True:
         head = await store.head(saga_id)
         if head.status in SAGA_FINAL or (head.status == ESCALATED and not head.owner):
-            return Outcome(await look(store, saga_id, full=True))
+            return SagaResult(await look(store, saga_id, full=True))
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
 
 
-async def resume_all(store: Store, fleet: Fleet) -> dict[str, Outcome | SagaError]:
+async def resume_all(store: Store, fleet: Fleet) -> dict[str, SagaResult | SagaError]:
     """Resume every saga that can continue; an error stands in its saga's place.
 
     The sagas are looked up page by page, and some hundreds are resumed at a time.
     """
-    results: dict[str, Outcome | SagaError] = {}
+    results: dict[str, SagaResult | SagaError] = {}
     begun: set[str] = set()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -242,7 +244,7 @@ async def _can_go_on(store: Store, fleet: Fleet) -> AsyncIterator[Head]:
             if status == ESCALATED and not fleet.clock.heard and any(_due_ms(head) for head in found):
                 await fleet.lease()  # only the store's clock tells what is overdue
             for head in found:
-                if status != ESCALATED or head.inbox or _overdue(head, fleet.clock.now_ms()):
+                if status != ESCALATED or head.messages or _overdue(head, fleet.clock.now_ms()):
                     yield head
 
 

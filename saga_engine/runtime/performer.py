@@ -18,7 +18,7 @@ from saga_engine.core.effects import (
     Probe,
     Unknown,
 )
-from saga_engine.core.interpret import Advice, judge_advice
+from saga_engine.core.interpret import Advice, interpret_advice
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
@@ -144,9 +144,9 @@ class Performer:
         self.lease.check()
         return await abandonable(advise(state, effect, self._advisor, self._tools, self.means))
 
-    def judge_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
+    def interpret_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
         """The record of a model's answer."""
-        return judge_advice(state, effect, advice, self._tools, self.means, now_ms)
+        return interpret_advice(state, effect, advice, self._tools, self.means, now_ms)
 
 
 def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:

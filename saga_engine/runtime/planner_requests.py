@@ -42,7 +42,7 @@ async def advise(
         assert state.growth is not None, "a saga is driven only with its plan at hand"
         bounds = bounds_of(state, effect.purpose, catalog, means)
         try:
-            state.growth.judge(state.added, addition_of(state, effect, steps), bounds)
+            state.growth.check(state.added, addition_of(state, effect, steps), bounds)
         except PlanInvalid as error:
             return error.problems
         return ()

@@ -14,7 +14,7 @@ from saga_engine.runtime.event_loops import require_loop
 from saga_engine.runtime.step_results import Failure, Steps, failure_of
 
 
-class Outcome:
+class SagaResult:
     """The state of a saga. The details are assembled on first use: many callers want only ``status``.
 
     Outputs are whole in what ``run``, ``wait`` and ``resume`` return. In what ``show`` returns without ``full``, those
@@ -41,7 +41,7 @@ class Outcome:
         return self._body
 
     def __repr__(self) -> str:
-        return f"Outcome({self.saga_id!r}, {self.status})"
+        return f"SagaResult({self.saga_id!r}, {self.status})"
 
     @property
     def completed(self) -> bool:
@@ -89,30 +89,32 @@ class Handle:
 
     __slots__ = ("_begin", "_known", "saga_id")
 
-    def __init__(self, saga_id: str, future: asyncio.Future[Outcome] | Callable[[], asyncio.Future[Outcome]]) -> None:
+    def __init__(
+        self, saga_id: str, future: asyncio.Future[SagaResult] | Callable[[], asyncio.Future[SagaResult]]
+    ) -> None:
         """``future`` has the saga's end; a function creates it on first use, because watching costs."""
         self.saga_id = saga_id
         self._begin = future if callable(future) else None
         self._known = None if callable(future) else future
 
     @property
-    def _future(self) -> asyncio.Future[Outcome]:
+    def _future(self) -> asyncio.Future[SagaResult]:
         if self._known is None:
             assert self._begin is not None
             self._known = self._begin()
         return self._known
 
-    async def wait(self) -> Outcome:
+    async def wait(self) -> SagaResult:
         """Wait until the saga ends or needs an operator. Cancelling the wait leaves the saga running.
 
-        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost``, ``SagaOwned``
+        Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost``, ``LeaseHeld``
         or ``EventLoopMismatch``.
         """
         if self._future.done():
             return self._future.result()
         require_loop(self._future.get_loop(), "handle")
         # A separate future for each waiter: cancelling the wait must not affect the saga, nor the other waiters.
-        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
         ended = partial(pass_on, waiter)
         self._future.add_done_callback(ended)
         try:
@@ -125,7 +127,7 @@ class Handle:
         """Call ``callback`` once ``wait`` would return at once."""
         self._future.add_done_callback(lambda _: callback())
 
-    def found(self) -> Outcome | BaseException | None:
+    def found(self) -> SagaResult | BaseException | None:
         """What ``wait`` would return or raise at once; None if it would wait."""
         if not self._future.done():
             return None
@@ -138,7 +140,7 @@ class Handle:
         return self._future.done()
 
 
-def pass_on(waiter: asyncio.Future[Outcome], ended: asyncio.Future[Outcome]) -> None:
+def pass_on(waiter: asyncio.Future[SagaResult], ended: asyncio.Future[SagaResult]) -> None:
     """Let ``waiter`` end as ``ended`` did."""
     if waiter.done():
         return

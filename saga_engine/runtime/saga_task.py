@@ -6,7 +6,7 @@ import asyncio
 from contextvars import Context
 
 from saga_engine.runtime.driver import Link, SagaDriver
-from saga_engine.runtime.result import Outcome
+from saga_engine.runtime.result import SagaResult
 
 
 class Running:
@@ -35,7 +35,7 @@ class Running:
         self.queued = queued
         #: To the agent of a session.
         self.link = link
-        self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
         self.driver: SagaDriver | None = None
         #: None while it sleeps; then ``alarm`` wakes it.
         self.task: asyncio.Task[None] | None = None

@@ -25,10 +25,10 @@ from saga_engine.errors import (
     CancelRefused,
     Interrupted,
     JournalConflict,
+    LeaseHeld,
     LeaseLost,
     NeedsPerson,
     SagaExists,
-    SagaOwned,
     SessionDiverged,
     SessionEnded,
     SettingInvalid,
@@ -40,7 +40,7 @@ from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.runtime.driver import ALERT_GRACE_S, Link
 from saga_engine.runtime.event_loops import of_one_loop
-from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.session_calls import Undo, call_record, difference, name_of, needs_person, refusal
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ _LEAVES_OPEN: Final = (
     LeaseLost,
     NeedsPerson,
     SagaExists,
-    SagaOwned,
+    LeaseHeld,
     SessionDiverged,
     SessionEnded,
     StoreRefused,
@@ -87,7 +87,7 @@ class Session:
         self.divergence: str | None = None
         self.link = Link(self._on_durable, self._on_driver)
         #: How a message reaches the session when no process drives it.
-        self.deliver: Callable[[Message], Awaitable[Outcome]] | None = None
+        self.deliver: Callable[[Message], Awaitable[SagaResult]] | None = None
         #: The tools that can be called.
         self.catalog = catalog
         self._diverging = diverging
@@ -119,7 +119,7 @@ class Session:
         for record in records:
             if isinstance(record, r.CallAdded):
                 made += 1
-            elif isinstance(record, r.RolledBack):
+            elif isinstance(record, r.PartialCompensationRequested):
                 self._rollbacks.append((made, frozenset(record.steps)))
 
     def repeat(self, state: State) -> None:
@@ -184,7 +184,7 @@ class Session:
         """The place to which ``rollback`` can return."""
         return Savepoint(self._calls)
 
-    async def rollback(self, to: Savepoint | None = None) -> Outcome | None:
+    async def rollback(self, to: Savepoint | None = None) -> SagaResult | None:
         """Undo, in reverse, everything since the savepoint, and continue.
 
         Without one everything, which ends the session.
@@ -216,7 +216,7 @@ class Session:
         self._rolling = []
         return None
 
-    async def close(self, *, reason: str = "", note: str = "") -> Outcome:
+    async def close(self, *, reason: str = "", note: str = "") -> SagaResult:
         """End the session: it is complete, or with a ``reason`` everything it did is undone.
 
         A session that rests over a question receives the reason as a message, and is undone when the question is
@@ -237,7 +237,7 @@ class Session:
         except CancelRefused:  # it was closed, or ended, meanwhile
             return outcome
 
-    async def finish(self) -> Outcome:
+    async def finish(self) -> SagaResult:
         """End the session at the end of its block. Raises ``SessionDiverged`` if it went further before."""
         state = self._here()
         assert self._handle is not None
@@ -414,7 +414,7 @@ class Session:
             await asyncio.wait([rests], timeout=ALERT_GRACE_S)
             rests.cancel()
 
-    def ended(self, outcome: Outcome) -> Exception:
+    def ended(self, outcome: SagaResult) -> Exception:
         """Why no more calls can be made, once the saga has ended or rests."""
         if outcome.status == t.ESCALATED:
             question = next(iter(outcome.body["questions"]), {"step_id": "?", "kind": "?"})
@@ -465,11 +465,11 @@ class Session:
                     self._settle(record.step)
                 elif isinstance(record, r.StepSucceeded):
                     self._undone.add(record.step)
-            elif isinstance(record, r.RolledBack):
+            elif isinstance(record, r.PartialCompensationRequested):
                 self._latest = None
             elif isinstance(record, r.StepEscalated):
                 self._asked.add(record.step)
-            elif isinstance(record, r.DecisionMade | r.ApprovalExpired):
+            elif isinstance(record, r.QuestionResolved | r.ApprovalExpired):
                 self._asked.discard(record.step)
                 self._answered(record.step, record.direction)
         self._wake({"", *(str(getattr(record, "step", "")) for record in records)})

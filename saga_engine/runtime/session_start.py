@@ -20,7 +20,7 @@ from saga_engine.plan.values import digest
 from saga_engine.ports import Store
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.messages import deliver
-from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.supervisor import Fleet
 
@@ -33,7 +33,7 @@ async def session_handle(
 ) -> Handle:
     """The saga of a session: a new one with ``body`` as its plan, or the one that its agent had started or completed.
 
-    Raises ``SagaExists`` (the id belongs to a saga with a plan) and ``SagaOwned``.
+    Raises ``SagaExists`` (the id belongs to a saga with a plan) and ``LeaseHeld``.
     """
     name = session.saga_id
     session.deliver = partial(deliver, store, fleet, name)
@@ -60,8 +60,8 @@ async def session_handle(
     if isinstance(records[-1], SagaCompleted):
         # A job that is delivered again: the journal answers its calls, and nothing is driven.
         state = state_of(records, tools)
-        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        ended.set_result(Outcome(state))
+        ended: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
+        ended.set_result(SagaResult(state))
         session.repeat(state)
         return Handle(name, ended)
     return fleet.resume(name, session.link)

@@ -19,17 +19,17 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.records import AnyRecord, SagaStarted, StepTakenOver
+from saga_engine.core.records import AnyRecord, EffectReused, SagaStarted
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import (
     Interrupted,
     JournalConflict,
+    LeaseHeld,
     LeaseLost,
     QueueFull,
     SagaError,
     SagaExists,
-    SagaOwned,
     StoreRefused,
     StoreUnavailable,
 )
@@ -43,7 +43,7 @@ from saga_engine.runtime.lease import Lease, StoreClock
 from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.pending_releases import Debts
 from saga_engine.runtime.performer import Performer, means_of, require_secrets
-from saga_engine.runtime.result import Handle, Outcome, pass_on
+from saga_engine.runtime.result import Handle, SagaResult, pass_on
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import interrupted, lost, other_plan
 from saga_engine.runtime.takeover import TakeOver
@@ -59,7 +59,7 @@ _REST_MS = 2_000
 #: When, in seconds, a resting saga is woken again if the store was unavailable.
 _WAKE_AGAIN_S = 5.0
 #: The end of a saga here; None: it sleeps.
-Work = Coroutine[Any, Any, Outcome | None]
+Work = Coroutine[Any, Any, SagaResult | None]
 
 
 class Fleet:
@@ -173,7 +173,7 @@ class Fleet:
         *,
         detach: bool = False,
         link: Link | None = None,
-        taken: Sequence[StepTakenOver] = (),
+        taken: Sequence[EffectReused] = (),
     ) -> Handle:
         """Start a new saga; with ``detach`` journal it and leave it to others. Raises ``SecretMissing``.
 
@@ -188,7 +188,7 @@ class Fleet:
         return self._take_on(started.saga_id, saga, work)
 
     def resume(self, saga_id: str, link: Link | None = None) -> Handle:
-        """Resume a saga from its journal; with a ``link`` for the agent of a session. Raises ``SagaOwned``."""
+        """Resume a saga from its journal; with a ``link`` for the agent of a session. Raises ``LeaseHeld``."""
         self._still_open()
         present = self._running.get(saga_id)
         saga = Running("", link)
@@ -196,7 +196,7 @@ class Fleet:
             return self._take_on(saga_id, saga, self._drive_after(present, saga_id, saga))
         if present is not None:
             if link is not None:
-                raise SagaOwned(f"saga {saga_id} is in use in this process", hint="one agent a session")
+                raise LeaseHeld(f"saga {saga_id} is in use in this process", hint="one agent a session")
             present.stay()
             return Handle(saga_id, present.future)
         return self._take_on(saga_id, saga, self._drive(saga_id, saga, None, ()))
@@ -232,7 +232,7 @@ class Fleet:
     async def verify_store(self) -> None:
         """Verify that the store still keeps the configured durability.
 
-        Raises ``StoreTooWeak`` and ``StoreUnavailable``.
+        Raises ``DurabilityInsufficient`` and ``StoreUnavailable``.
         """
         await self._store.verify()
 
@@ -272,8 +272,8 @@ class Fleet:
         self._take_on(saga_id, saga, self._drive(saga_id, saga, saga.driver, ()))
 
     async def _create(
-        self, saga: Running, started: SagaStarted, compiled: CompiledPlan, taken: Sequence[StepTakenOver]
-    ) -> Outcome | None:
+        self, saga: Running, started: SagaStarted, compiled: CompiledPlan, taken: Sequence[EffectReused]
+    ) -> SagaResult | None:
         met = self._lease is not None
         performer = await self._performer_for(started.saga_id)
         if not met:  # the deadline counts on the store's clock, which is known only now
@@ -287,7 +287,7 @@ class Fleet:
             evolve(state, first[-1])
         return await self._drive(started.saga_id, saga, driver, first)
 
-    async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> Outcome:
+    async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> SagaResult:
         await self.lease()  # for the store's clock, on which the deadline counts
         started = msgspec.structs.replace(started, at=self.clock.now_ms())
         values: dict[str, bytes] = {}
@@ -314,10 +314,10 @@ class Fleet:
         if ack.verdict == "exists":
             if ack.digest != started.digest:
                 raise other_plan(started.saga_id)
-            return Outcome(state_of(await read_records(self._store, started.saga_id)))
-        return Outcome(begin(started, compiled))
+            return SagaResult(state_of(await read_records(self._store, started.saga_id)))
+        return SagaResult(begin(started, compiled))
 
-    async def _drive_after(self, detached: Running, saga_id: str, saga: Running) -> Outcome | None:
+    async def _drive_after(self, detached: Running, saga_id: str, saga: Running) -> SagaResult | None:
         """Drive a saga that is just being queued, as soon as it is in the queue."""
         await detached.created()
         return await self._drive(saga_id, saga, None, ())
@@ -362,7 +362,7 @@ class Fleet:
 
     async def _drive(
         self, saga_id: str, saga: Running, driver: SagaDriver | None, first: Sequence[AnyRecord]
-    ) -> Outcome | None:
+    ) -> SagaResult | None:
         """Drive a saga until it ends or rests, taking it over again from its journal when the lease was lost.
 
         None: it waits for a timer, and need not wait here.
@@ -373,7 +373,7 @@ class Fleet:
             if driver is None:
                 saga.driver = None  # nothing of this saga is in flight: the loss of a lease has nothing to stop
                 taken = await self._take_over.take(saga_id, saga)
-                if isinstance(taken, Outcome):
+                if isinstance(taken, SagaResult):
                     return taken
                 driver, resumed = taken
                 first = [resumed]
@@ -408,17 +408,17 @@ class Fleet:
                 if driver.sleeps_until_ms:
                     return None
                 if driver.state.status in t.SAGA_FINAL:
-                    return Outcome(driver.state)
+                    return SagaResult(driver.state)
                 if driver.state.status == t.ESCALATED:
                     if not saga.queued:
                         self._wake_later(driver.state)
-                    return Outcome(driver.state)
+                    return SagaResult(driver.state)
                 if saga.queued and not driver.stopping:
-                    return Outcome(driver.state)  # it waits for a timer, or for its agent
+                    return SagaResult(driver.state)  # it waits for a timer, or for its agent
                 if driver.state.open and (saga.link is None or saga.link.left):
                     if not saga.queued:
                         self._wake_later(driver.state)
-                    return Outcome(driver.state)  # only its agent can go on with it
+                    return SagaResult(driver.state)  # only its agent can go on with it
                 if not driver.stopping:  # it had just returned to the queue when a caller started to wait for it
                     driver = None
                     continue
@@ -500,11 +500,11 @@ class Fleet:
 
     async def _adopt(
         self, taken: Taken, owner: str, saga: Running, before: asyncio.Task[None] | None
-    ) -> Outcome | None:
+    ) -> SagaResult | None:
         if before is not None:
             await asyncio.wait([before])  # an earlier epoch of it ends here: it is fenced, and is told
         took = await self._take_over.adopt(taken, owner, saga)
-        if isinstance(took, Outcome):
+        if isinstance(took, SagaResult):
             return took
         driver, resumed = took
         return await self._drive(taken.saga_id, saga, driver, [resumed])

@@ -14,7 +14,7 @@ from saga_engine.core.decide import Means, decide
 from saga_engine.core.evolve import evolve
 from saga_engine.core.records import AnyRecord, SagaResumed
 from saga_engine.core.state import State
-from saga_engine.errors import Interrupted, LeaseLost, SagaError, SagaOwned, StoreRefused, StoreUnavailable
+from saga_engine.errors import Interrupted, LeaseHeld, LeaseLost, SagaError, StoreRefused, StoreUnavailable
 from saga_engine.ports import Acquired, Held, Store, Taken, Tools
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, SagaDriver, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
@@ -22,7 +22,7 @@ from saga_engine.runtime.lease import Lease, StoreClock, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead
 from saga_engine.runtime.pending_releases import Debts
 from saga_engine.runtime.performer import Performer, require_secrets
-from saga_engine.runtime.result import Outcome
+from saga_engine.runtime.result import SagaResult
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost
 
@@ -35,7 +35,7 @@ _RETRY_REFUSED_MS = (5_000, 600_000)
 #: When the next saga that may have ended its owners is offered again, while another one is tried here.
 _NEXT_SUSPECT_MS = 500
 #: A driver and its first record, or the state of a saga that is not driven.
-Took = Outcome | tuple[SagaDriver, AnyRecord]
+Took = SagaResult | tuple[SagaDriver, AnyRecord]
 
 
 class TakeOver:
@@ -81,14 +81,16 @@ class TakeOver:
         records = await read_records(self._store, saga_id)
         state = drivable(saga_id, records, self._tools)
         if state.status in t.SAGA_FINAL:
-            return Outcome(state)
+            return SagaResult(state)
         if state.next_overdue() is not None and not self._clock.heard:
             await self._open_lease()  # for the store's clock, on which approvals expire and reminders are due
-        if self._rests(state) and not await self._store.inbox(saga_id):
-            return Outcome(state)
+        if self._rests(state) and not await self._store.messages(saga_id):
+            return SagaResult(state)
         idle = saga.link is None and self._is_idle(state)
-        if idle and (head := await self._store.head(saga_id)).length == len(records) and not (head.owner or head.inbox):
-            return Outcome(state)
+        if idle:
+            head = await self._store.head(saga_id)
+            if head.length == len(records) and not (head.owner or head.messages):
+                return SagaResult(state)
         require_secrets(state.plan)
         performer = await self._performer(saga_id)
         try:
@@ -105,9 +107,9 @@ class TakeOver:
             if acquired.seq != len(records):
                 records += await read_records(self._store, saga_id, len(records))
                 state = state_of(records, self._tools)
-            if saga.link is None and self._is_idle(state) and not acquired.inbox:
+            if saga.link is None and self._is_idle(state) and not acquired.messages:
                 await self._leave_idle(state, acquired.epoch)
-                return Outcome(state)
+                return SagaResult(state)
             return await self._take_up(saga, state, acquired, performer)
         except Exception as error:
             await self._debts.give_up(saga_id, acquired.epoch, self.due_after(error))
@@ -140,9 +142,9 @@ class TakeOver:
         resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=acquired.epoch, reason=reason)
         if state.status in t.SAGA_FINAL:
             await self._store.release(state.saga_id, acquired.epoch)
-            return Outcome(state)
+            return SagaResult(state)
         evolve(state, resumed)
-        return self._driver(state, acquired.seq, performer, saga, bool(acquired.inbox)), resumed
+        return self._driver(state, acquired.seq, performer, saga, bool(acquired.messages)), resumed
 
     async def adopt(self, taken: Taken, owner: str, saga: Running) -> Took:
         """Start with a saga that was taken from the queue.
@@ -160,19 +162,19 @@ class TakeOver:
                 await read_records(self._store, saga_id) if data is None else await decoded(self._store, saga_id, data)
             )
             state = drivable(saga_id, records, self._tools)
-            if self._rests(state) and not taken.inbox:
+            if self._rests(state) and not taken.messages:
                 now_ms = self._now_of(state)
                 due_ms = queued_again(state, now_ms)
                 await self._store.release(saga_id, epoch, due_ms and self._clock.in_store(due_ms, now_ms))
-                return Outcome(state)
-            if self._is_idle(state) and not taken.inbox:
+                return SagaResult(state)
+            if self._is_idle(state) and not taken.messages:
                 await self._leave_idle(state, epoch)
-                return Outcome(state)
+                return SagaResult(state)
             require_secrets(state.plan)
             if is_suspect(state):
                 if self._suspect != saga_id and self._drives(self._suspect):
                     await self._store.release(saga_id, epoch, self._clock.now_ms() + _NEXT_SUSPECT_MS)
-                    return Outcome(state)
+                    return SagaResult(state)
                 self._suspect = saga_id
         except LeaseLost:
             raise
@@ -181,7 +183,7 @@ class TakeOver:
             raise
         resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=epoch)
         evolve(state, resumed)
-        return self._driver(state, taken.seq, performer, saga, taken.inbox > 0), resumed
+        return self._driver(state, taken.seq, performer, saga, taken.messages > 0), resumed
 
     def due_after(self, error: Exception, since_ms: int | None = None) -> int:
         """When a worker may try again: at once after an outage.
@@ -214,7 +216,7 @@ async def acquire(
     """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it.
 
     ``owner`` is this process's owner. ``on_wait(saga_id, owner, seconds)`` is called with the owner it waits for.
-    Raises ``SagaOwned``, ``Interrupted`` once ``stopping`` is set, and what ``Store.acquire`` raises.
+    Raises ``LeaseHeld``, ``Interrupted`` once ``stopping`` is set, and what ``Store.acquire`` raises.
     """
     told, ends_s = "", 0.0
     while True:
@@ -230,7 +232,7 @@ async def acquire(
             if on_wait is not None:
                 on_wait(saga_id, answer.owner, left_s)
         elif now_s + left_s > ends_s + _RENEWED_S:
-            raise SagaOwned(
+            raise LeaseHeld(
                 f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
                 hint=f"it goes on there; where it stands: saga show {saga_id}",
                 saga_id=saga_id,

@@ -22,7 +22,7 @@ from saga_engine.ports import Taken, Taking, WorkStore
 from saga_engine.runtime.driver import AT_ONCE
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
-from saga_engine.runtime.result import Handle, Outcome
+from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.supervisor import Fleet
 
 _log = logging.getLogger("saga_engine.worker")
@@ -232,7 +232,7 @@ class Worker:
         if self._active <= self._concurrency * 3 // 4:  # not one round trip for each saga that ends
             self._room.set()
         found = handle.found()
-        if isinstance(found, Outcome):
+        if isinstance(found, SagaResult):
             if found.ended:
                 self._ended[found.status] += 1
                 _log.info(

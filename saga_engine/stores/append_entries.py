@@ -78,7 +78,7 @@ def head_of(saga_id: str, fields: Sequence[Any]) -> Head:
     """Raises ``JournalUnreadable`` for a head to which somebody else has written."""
     if len(fields) == 1:
         raise damaged_head(saga_id, str(fields[0], "utf-8", "replace"))
-    status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, inbox, summary = fields
+    status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, messages, summary = fields
     try:
         return Head(
             saga_id=saga_id,
@@ -90,7 +90,7 @@ def head_of(saga_id: str, fields: Sequence[Any]) -> Head:
             created_ms=int(created_ms),
             changed_ms=int(changed_ms),
             length=length,
-            inbox=inbox,
+            messages=messages,
             summary=summary,
         )
     except (TypeError, ValueError) as error:

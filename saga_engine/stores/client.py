@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 from saga_engine.errors import SagaError, StoreUnavailable
 from saga_engine.stores.cluster import ClusterConnector, ClusterLine
 from saga_engine.stores.connection import Line, TooFewError, beside, refusal
-from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, demand_kept, judge
+from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, demand_kept, verify
 from saga_engine.stores.scripts import Script, script
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: because somebody relies on what they wrote: an epoch that came back after a fail-over would be two owners.
 _UNCONFIRMED: Final = frozenset(
     {
-        "close_session",
+        "close_lease",
         "guard_breaker",
         "guard_counts",
         "guard_good",
@@ -230,10 +230,10 @@ class Calls:
                 unconfirmed = str(error.__cause__)
             except ResponseError as error:
                 raise refusal(error, self._url) from error
-        return judge(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
+        return verify(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
 
     async def _check(self, wire: Wire) -> None:
-        """Whether a server that is connected anew still keeps enough; raises ``StoreTooWeak``.
+        """Whether a server that is connected anew still keeps enough; raises ``DurabilityInsufficient``.
 
         It may have been restarted with another configuration, or be another one. What it is in its cluster or group of
         replicas shows with the first call.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from saga_engine.errors import StoreTooWeak
+from saga_engine.errors import DurabilityInsufficient
 from saga_engine.ports import StorePromise
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ServerFacts(NamedTuple):
     name: str = ""  # which of several servers it is
 
 
-def judge(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, unconfirmed: str = "") -> StorePromise:
+def verify(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, unconfirmed: str = "") -> StorePromise:
     """The promise that follows from the facts. Errors among the findings lower the level to ``relaxed``.
 
     ``servers``: the one, or every primary of a cluster: the store keeps what the weakest keeps. ``replicas``: how many
@@ -59,12 +59,12 @@ def judge(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, unconf
 
 
 def demand(promise: StorePromise) -> None:
-    """Refuse a server that keeps less than ``fsync``: raises ``StoreTooWeak`` with everything that is missing."""
+    """Refuse a server that keeps less than ``fsync``: raises ``DurabilityInsufficient`` with all that is missing."""
     errors = [finding for finding in promise.findings if finding[0] == "error"]
     if not errors:
         return
     hints = dict.fromkeys(hint for _, _, hint in errors)
-    raise StoreTooWeak(
+    raise DurabilityInsufficient(
         f"the store at {promise.url} keeps less than it is asked to: " + "; ".join(text for _, text, _ in errors),
         hint="; ".join(hints)
         + ('; or accept less with durability = "relaxed"' if _UNREADABLE_HINT not in hints else ""),

@@ -31,14 +31,14 @@ class RedisLeases:
         self._tags = tags
 
     async def open(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
-        """See ``ports.Store.open_session``.
+        """See ``ports.Store.open_lease``.
 
         On a cluster the time is that of the primary that is ahead, since whoever goes by it never goes back. Leases do
         not depend on it: each primary keeps the time that is left in its partitions, and the owner counts its lease
         from before it sent this. Clocks that differ make deadlines early by as much, and harm no fence.
         """
-        keys = [(f"{tag}session:{owner}", f"{tag}owners") for tag in self._chosen(partitions)]
-        return int(max(await self._mender.spread("open_session", keys, [ttl_ms, owner])))
+        keys = [(f"{tag}lease:{owner}", f"{tag}owners") for tag in self._chosen(partitions)]
+        return int(max(await self._mender.spread("open_lease", keys, [ttl_ms, owner])))
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """See ``ports.Store.renew``. The time is as in ``open``."""
@@ -62,10 +62,10 @@ class RedisLeases:
         return Renewals(found, late)
 
     async def close(self, owner: str, *, clean: bool, partitions: Sequence[int] | None = None) -> None:
-        """See ``ports.Store.close_session``."""
+        """See ``ports.Store.close_lease``."""
         chosen = self._chosen(partitions)
-        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}", f"{tag}owners") for tag in chosen]
-        await self._mender.spread("close_session", keys, [owner, int(clean)])
+        keys = [(f"{tag}lease:{owner}", f"{tag}wake:{owner}", f"{tag}owners") for tag in chosen]
+        await self._mender.spread("close_lease", keys, [owner, int(clean)])
 
     def _chosen(self, partitions: Sequence[int] | None) -> Sequence[str]:
         return self._tags if partitions is None else [self._tags[number] for number in partitions]
@@ -77,7 +77,7 @@ class RedisLeases:
 
         A lease must not end because its slot takes long to move; mail is found by a later renewal.
         """
-        keys = [(f"{tag}session:{owner}", f"{tag}wake:{owner}") for tag in tags]
+        keys = [(f"{tag}lease:{owner}", f"{tag}wake:{owner}") for tag in tags]
         return keys, [(b"PEXPIRE", session, ttl_ms) for session, _ in keys]
 
 

@@ -53,8 +53,8 @@ class RedisWork:
                 if reply[2] != -1:
                     next_due_ms = reply[2] if next_due_ms is None else min(next_due_ms, reply[2])
                 for at in range(3, len(reply), 5):
-                    saga_id, epoch, length, inbox, records = reply[at : at + 5]
-                    sagas.append(Taken(str(saga_id, "utf-8"), epoch, length, inbox, records))
+                    saga_id, epoch, length, messages, records = reply[at : at + 5]
+                    sagas.append(Taken(str(saga_id, "utf-8"), epoch, length, messages, records))
         return Taking(now_ms, not ended, next_due_ms, sagas, ended)
 
     async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:

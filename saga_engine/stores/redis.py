@@ -6,11 +6,11 @@ carry the hash tag of its partition, so everything a script changes together liv
     saga:{p07}:journal:<id>     list    the records
     saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary; mail values tally idle
     saga:{p07}:values:<id>      hash    large values by digest
-    saga:{p07}:inbox:<id>       list    messages waiting
+    saga:{p07}:messages:<id>       list    messages waiting
     saga:{p07}:tally:<id>       hash    what the policy has counted (see ``guards``)
     saga:{p07}:index:<STATUS>   zset    id by changed_ms
     saga:{p07}:expiry           zset    id of a finished saga by the time it goes
-    saga:{p07}:session:<owner>  string  with a TTL: the lease of a process, which covers all its sagas
+    saga:{p07}:lease:<owner>  string  with a TTL: the lease of a process, which covers all its sagas
     saga:{p07}:wake:<owner>     set     ids of its sagas with mail
     saga:{p07}:owners           set     who has a session, or left sagas behind when it ended
     saga:{p07}:due              zset    id of a saga that nobody owns, by the time when it wants a worker
@@ -38,7 +38,7 @@ from zlib import crc32
 from redis.exceptions import ResponseError
 
 from saga_engine.core.states import SAGA_STATES
-from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused, StoreTooWeak
+from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import (
     PAGE_START,
     Ack,
@@ -139,7 +139,7 @@ class RedisStore:
         if self._calls.demanding:
             try:
                 demand(await self.promise())
-            except StoreTooWeak:
+            except DurabilityInsufficient:
                 await self._calls.forget()
                 raise
 
@@ -159,7 +159,7 @@ class RedisStore:
 
     # --- leases ---
 
-    async def open_session(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+    async def open_lease(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
         """Start the lease of ``owner``, in every partition or in some; returns the store's clock in Unix ms."""
         return await self._leases().open(owner, ttl_ms, partitions)
 
@@ -203,7 +203,7 @@ class RedisStore:
 
         return asyncio.run(renewed())
 
-    async def close_session(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
+    async def close_lease(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
         """End the lease now, in every partition or in some."""
         await self._leases().close(owner, clean=clean, partitions=partitions)
 
@@ -475,9 +475,9 @@ class RedisStore:
             )
         return head_of(saga_id, found)
 
-    async def inbox(self, saga_id: str) -> Sequence[bytes]:
+    async def messages(self, saga_id: str) -> Sequence[bytes]:
         """The messages waiting, oldest first; none for a saga that does not exist."""
-        waiting: Sequence[bytes] = await self._plain("LRANGE", self._key("inbox", saga_id), 0, -1)
+        waiting: Sequence[bytes] = await self._plain("LRANGE", self._key("messages", saga_id), 0, -1)
         return waiting
 
     # --- what workers and guards share ---

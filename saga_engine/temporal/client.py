@@ -35,10 +35,10 @@ from saga_engine.errors import (
     AmendRefused,
     CancelRefused,
     DecisionRefused,
-    EngineUnavailable,
     JournalUnreadable,
     PlanInvalid,
     Problem,
+    RuntimeUnavailable,
     SagaNotFound,
     SettingInvalid,
 )
@@ -106,7 +106,7 @@ class Page(NamedTuple):
 async def connect(url: str, external: ExternalStorage | None, *, patience_s: float) -> Client:
     """A client of the server behind ``url``. TLS and keys: Temporal's own variables.
 
-    Raises ``SettingInvalid`` and ``EngineUnavailable``.
+    Raises ``SettingInvalid`` and ``RuntimeUnavailable``.
     """
     address = Address.parse(url)
     try:
@@ -125,7 +125,7 @@ async def connect(url: str, external: ExternalStorage | None, *, patience_s: flo
             return await Client.connect(**config, data_converter=converter, connect_timeout=left, runtime=_runtime())
         except (RPCError, RuntimeError, OSError) as error:
             if loop.time() >= until:
-                raise EngineUnavailable(
+                raise RuntimeUnavailable(
                     f"the Temporal server at {address.host} cannot be reached: {_said(error)}",
                     hint="is it running, and is the address right? TLS and keys: TEMPORAL_TLS and TEMPORAL_API_KEY",
                 ) from error
@@ -153,7 +153,7 @@ def _said(error: BaseException) -> str:
 class TemporalSagas:
     """Starts sagas, reads their journals, and hands messages to them.
 
-    All methods raise ``EngineUnavailable`` when the server cannot be reached, ``SagaNotFound`` for an id that
+    All methods raise ``RuntimeUnavailable`` when the server cannot be reached, ``SagaNotFound`` for an id that
     Temporal does not know (or has forgotten: it keeps closed workflows for its retention period).
     """
 
@@ -236,7 +236,7 @@ class TemporalSagas:
         return payloads.unpack_journal(body["journal"]), values
 
     async def journal(self, saga_id: str, *, patience_s: float) -> list[bytes]:
-        """All records. Of an ended saga no worker is needed; else it raises ``EngineUnavailable`` if none answers."""
+        """All records. Of an ended saga no worker is needed; else it raises ``RuntimeUnavailable`` if none answers."""
         return (await self._journal(saga_id, patience_s))[0]
 
     async def records(self, saga_id: str, *, whole: bool, patience_s: float) -> list[AnyRecord]:
@@ -269,7 +269,7 @@ class TemporalSagas:
     async def send(self, saga_id: str, message: Message, *more: Any, wait_s: float) -> None:
         """Hand a message to a saga; returns when it has been taken in.
 
-        Raises the refusal that fits it, and ``EngineUnavailable`` if no worker took it in time; sending the same
+        Raises the refusal that fits it, and ``RuntimeUnavailable`` if no worker took it in time; sending the same
         message again is the same as sending it once.
         """
         try:
@@ -317,10 +317,10 @@ class TemporalSagas:
             f"saga {saga_id} ended ({standing.status}) before this was read", hint="see `saga show`"
         )
 
-    def _unheard(self, saga_id: str) -> EngineUnavailable:
-        return EngineUnavailable(
+    def _unheard(self, saga_id: str) -> RuntimeUnavailable:
+        return RuntimeUnavailable(
             f"no worker answers for saga {saga_id}",
-            hint=f"start one: saga worker --engine … --task-queue {self.task_queue} --tools …",
+            hint=f"start one: saga worker --runtime … --task-queue {self.task_queue} --tools …",
             saga_id=saga_id,
         )
 
@@ -331,7 +331,7 @@ class TemporalSagas:
                 hint="write the whole id; the namespace keeps a closed workflow for its retention period",
                 saga_id=saga_id,
             )
-        return EngineUnavailable(
+        return RuntimeUnavailable(
             f"the Temporal server refuses or cannot be reached: {_said(error)}",
             hint="look at the server; nothing is lost",
             saga_id=saga_id,

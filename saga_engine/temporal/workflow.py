@@ -38,7 +38,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.evolve import evolve
-from saga_engine.core.interpret import Advice, judge, judge_advice, judge_alert
+from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
 from saga_engine.core.state import State
 from saga_engine.errors import SagaError
@@ -163,7 +163,7 @@ class SagaFlow:
     def _record(self, records: Sequence[r.AnyRecord]) -> None:
         state = self._here()
         for record in records:
-            if isinstance(record, r.DecisionMade) and record.decision == "retry":
+            if isinstance(record, r.QuestionResolved) and record.decision == "retry":
                 self._forget_change(record)
             evolve(state, record)
             self._records.append(encode(record, self._values))
@@ -177,16 +177,16 @@ class SagaFlow:
         state, now, dice = self._here(), self._now_ms(), workflow.random().random()
         record: r.AnyRecord
         if type(effect) is Alert:
-            record = judge_alert(state, effect.question, result, now, dice, self._remind_ms)  # type: ignore[arg-type]
+            record = interpret_alert(state, effect.question, result, now, dice, self._remind_ms)  # type: ignore[arg-type]
         elif type(effect) is AskPlanner:
             catalog, means = self._catalog, self._means or Means()
             assert catalog is not None
-            record = judge_advice(state, effect, result, catalog, means, now)  # type: ignore[arg-type]
+            record = interpret_advice(state, effect, result, catalog, means, now)  # type: ignore[arg-type]
         else:
-            record = judge(state, effect, result, now, dice)  # type: ignore[arg-type]
+            record = interpret(state, effect, result, now, dice)  # type: ignore[arg-type]
         self._record([record])
 
-    def _forget_change(self, record: r.DecisionMade) -> None:
+    def _forget_change(self, record: r.QuestionResolved) -> None:
         """A person wants a call made whose tool had changed: the worker says anew whether it fits."""
         question = self._here().questions.get(record.question)
         if question is not None and question.kind == "tool-changed" and self._catalog is not None:
@@ -256,7 +256,7 @@ class SagaFlow:
         state = self._here()
         if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubtful:
             return False
-        return state.failing is not None and state.plan.steps[effect.step].remedies is None
+        return state.failing is not None and state.plan.steps[effect.step].compensates is None
 
     async def _teach(self, lesson: Lesson) -> None:
         """Have a worker remember what a person said has happened. In a task of its own: a cancel is for us."""

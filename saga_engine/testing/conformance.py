@@ -39,7 +39,7 @@ EVERY_BYTE = bytes(range(256))
 
 async def begin(store: Store, saga_id: str = "s1", owner: str = "A", records: Sequence[bytes] = (b"r0",)) -> None:
     """A running saga at epoch 1, owned by a session that lasts."""
-    await store.open_session(owner, LONG_MS)
+    await store.open_lease(owner, LONG_MS)
     ack = await one(store, owner, Entry(saga_id, 0, 0, records, "RUNNING", b"{}", creation=Creation("d", owned=True)))
     assert ack == Ack("ok")
 
@@ -67,18 +67,18 @@ class _Journal:
 
     async def test_creation_makes_head_and_journal(self, store: Store) -> None:
         """A new saga has its records, epoch 1 for its owner, and times of the store's clock."""
-        before = await store.open_session("A", LONG_MS)
+        before = await store.open_lease("A", LONG_MS)
         await begin(store, records=[b"r0", b"r1"])
         head = await store.head("s1")
         assert await journal(store) == [b"r0", b"r1"]
         assert (head.status, head.epoch, head.owner, head.digest) == ("RUNNING", 1, "A", "d")
-        assert (head.length, head.inbox, head.summary) == (2, 0, b"{}")
+        assert (head.length, head.messages, head.summary) == (2, 0, b"{}")
         assert head.created_ms == head.changed_ms >= before
         assert 0 < head.owner_ttl_ms <= LONG_MS
 
     async def test_creation_without_owner(self, store: Store) -> None:
         """A saga left to workers has epoch 0 and no owner; nobody writes to it before taking it."""
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         entry = Entry("s1", 0, 0, [b"r0"], "PENDING", creation=Creation("d", owned=False))
         assert await one(store, "A", entry) == Ack("ok", released=True)
         head = await store.head("s1")
@@ -137,7 +137,7 @@ class _Journal:
         again = await store.append("A", [entry])
         assert first.acks == again.acks == [Ack("ok", released=True)]
         assert await store.head("s1") == head
-        assert list(await store.inbox("s1")) == []
+        assert list(await store.messages("s1")) == []
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_release_alone_asked_again_is_ok(self, store: Store) -> None:
@@ -149,7 +149,7 @@ class _Journal:
 
     async def test_append_to_nothing(self, store: Store) -> None:
         """A saga that does not exist is missing, and does not come into being."""
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         assert await one(store, "A", Entry("s1", 0, 1, [b"r0"])) == Ack("missing")
         for look in (store.read("s1"), store.head("s1"), store.acquire("s1", "A"), store.post("s1", b"m")):
             with pytest.raises(SagaNotFound):
@@ -177,7 +177,7 @@ class _Journal:
 
     async def test_512_entries(self, store: Store) -> None:
         """A full group commit: every saga has its own records afterwards."""
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         ids = [f"saga-{number}" for number in range(512)]
         creations = [Entry(i, 0, 0, [i.encode()], "RUNNING", creation=Creation("d", owned=True)) for i in ids]
         assert set((await store.append("A", creations)).acks) == {Ack("ok")}
@@ -195,7 +195,7 @@ class _Journal:
 
     async def test_nothing_to_append(self, store: Store) -> None:
         """An empty group commit still tells the time."""
-        now_ms = await store.open_session("A", LONG_MS)
+        now_ms = await store.open_lease("A", LONG_MS)
         reply = await store.append("A", [])
         assert list(reply.acks) == []
         assert reply.now_ms >= now_ms
@@ -208,7 +208,7 @@ class _Journal:
         assert await journal(store) == [EVERY_BYTE, b"", b"\r\n", b"x"]
         assert (await store.head("s1")).summary == EVERY_BYTE
         assert (await store.values("s1", ["v"]))["v"] == EVERY_BYTE
-        assert list(await store.inbox("s1")) == [EVERY_BYTE]
+        assert list(await store.messages("s1")) == [EVERY_BYTE]
 
     async def test_values_by_digest(self, store: Store) -> None:
         """A value is stored once, the first bytes stay, and a missing one is an error, never an empty answer."""
@@ -240,9 +240,9 @@ class _Leases:
     async def test_a_smaller_epoch_is_fenced(self, store: Store) -> None:
         """Whoever was overtaken cannot write, even with the right ``seq``, and even a record that is already there."""
         await begin(store)
-        await store.open_session("B", LONG_MS)
-        await store.close_session("A")
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("B", LONG_MS)
+        await store.close_lease("A")
+        await store.open_lease("A", LONG_MS)
         taken = await store.acquire("s1", "B", dead_owner="A")
         assert isinstance(taken, Acquired)
         assert (taken.epoch, taken.seq) == (2, 1)
@@ -254,22 +254,22 @@ class _Leases:
     async def test_the_right_epoch_of_another_owner_is_fenced(self, store: Store) -> None:
         """The epoch alone is no ticket: it belongs to one owner."""
         await begin(store)
-        await store.open_session("B", LONG_MS)
+        await store.open_lease("B", LONG_MS)
         assert (await one(store, "B", Entry("s1", 1, 1, [b"x"]))).verdict == "fenced"
         assert await journal(store) == [b"r0"]
 
     async def test_a_session_that_was_closed_is_fenced(self, store: Store) -> None:
         """Without its session an owner cannot write, although nobody has taken over."""
         await begin(store)
-        await store.close_session("A")
-        await store.close_session("A")
+        await store.close_lease("A")
+        await store.close_lease("A")
         assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
         assert await journal(store) == [b"r0"]
 
     async def test_a_session_that_expired_is_fenced(self, store: Store) -> None:
         """A lease ends by itself on the server's clock: the epoch is still the same, and yet nothing is written."""
         await begin(store)
-        await store.open_session("A", 20)
+        await store.open_lease("A", 20)
         await until_ended(store)
         assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
         assert (await store.head("s1")).epoch == 1
@@ -281,14 +281,14 @@ class _Leases:
         await begin(store)
         entry = Entry("s1", 1, 1, [b"r1"])
         await one(store, "A", entry)
-        await store.close_session("A")
+        await store.close_lease("A")
         assert (await one(store, "A", entry)).verdict == "ok"
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_renew_extends(self, store: Store) -> None:
         """A live lease gets its full time again."""
         await begin(store)
-        await store.open_session("A", 60_000)
+        await store.open_lease("A", 60_000)
         renewal = await store.renew("A", LONG_MS)
         assert renewal.alive is True
         assert (await store.head("s1")).owner_ttl_ms > 60_000
@@ -296,7 +296,7 @@ class _Leases:
     async def test_a_live_owner_holds(self, store: Store) -> None:
         """Nobody takes a saga from a live session, and the answer says how long to wait at most."""
         await begin(store)
-        await store.open_session("B", LONG_MS)
+        await store.open_lease("B", LONG_MS)
         held = await store.acquire("s1", "B")
         assert isinstance(held, Held)
         assert held.owner == "A"
@@ -308,8 +308,8 @@ class _Leases:
         """When the lease has ended, the next one has the saga, its place and its mail."""
         await begin(store, records=[b"r0", b"r1"])
         await store.post("s1", b"m")
-        await store.close_session("A")
-        await store.open_session("B", LONG_MS)
+        await store.close_lease("A")
+        await store.open_lease("B", LONG_MS)
         assert await store.acquire("s1", "B") == Acquired(2, 2, [b"m"])
         assert (await store.head("s1")).owner == "B"
 
@@ -327,7 +327,7 @@ class _Leases:
     async def test_acquire_without_a_session(self, store: Store) -> None:
         """A lease that is over cannot take anything."""
         await begin(store)
-        await store.close_session("A")
+        await store.close_lease("A")
         with pytest.raises(LeaseLost):
             await store.acquire("s1", "A")
         assert (await store.head("s1")).epoch == 1
@@ -335,10 +335,10 @@ class _Leases:
     async def test_two_racing_acquires(self, store: Store) -> None:
         """Of many that reach for a free saga at once, exactly one has it."""
         await begin(store)
-        await store.close_session("A")
+        await store.close_lease("A")
         owners = [f"W{number}" for number in range(8)]
         for owner in owners:
-            await store.open_session(owner, LONG_MS)
+            await store.open_lease(owner, LONG_MS)
         answers = await asyncio.gather(*(store.acquire("s1", owner) for owner in owners))
         winners = [owner for owner, answer in zip(owners, answers, strict=True) if isinstance(answer, Acquired)]
         assert len(winners) == 1
@@ -354,7 +354,7 @@ class _Leases:
         await store.release("s1", 1)
         await store.release("none", 1)
         assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
-        await store.open_session("B", LONG_MS)
+        await store.open_lease("B", LONG_MS)
         assert isinstance(await store.acquire("s1", "B"), Acquired)
         await store.release("s1", 1)
         assert (await store.head("s1")).owner == "B"
@@ -369,23 +369,23 @@ class _Mail:
         await begin(store, "s2")
         head = await store.post("s1", b"m1")
         assert isinstance(head, Head)
-        assert (head.owner, head.inbox, head.status) == ("A", 1, "RUNNING")
+        assert (head.owner, head.messages, head.status) == ("A", 1, "RUNNING")
         await store.post("s1", b"m2")
-        assert list(await store.inbox("s1")) == [b"m1", b"m2"]
+        assert list(await store.messages("s1")) == [b"m1", b"m2"]
         assert list((await store.renew("A", LONG_MS)).wakes) == ["s1"]
         assert await one(store, "A", Entry("s1", 1, 1, [b"r1"])) == Ack("ok", 2)
         assert await one(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1)) == Ack("ok", 1)
         assert list((await store.renew("A", LONG_MS)).wakes) == ["s1"]
         assert await one(store, "A", Entry("s1", 3, 1, [b"r3"], consumed=1)) == Ack("ok")
         assert list((await store.renew("A", LONG_MS)).wakes) == []
-        assert list(await store.inbox("s1")) == []
+        assert list(await store.messages("s1")) == []
 
     async def test_the_same_message_waits_once(self, store: Store) -> None:
         """A post that is repeated after a lost answer does not ask twice."""
         await begin(store)
         for _ in range(3):
-            assert (await store.post("s1", b"m")).inbox == 1
-        assert list(await store.inbox("s1")) == [b"m"]
+            assert (await store.post("s1", b"m")).messages == 1
+        assert list(await store.messages("s1")) == [b"m"]
 
     async def test_mail_for_nobody_waits(self, store: Store) -> None:
         """A saga without an owner keeps its mail for whoever takes it; a released one wakes nobody."""
@@ -396,7 +396,7 @@ class _Mail:
         assert list((await store.renew("A", LONG_MS)).wakes) == []
         taken = await store.acquire("s1", "A")
         assert isinstance(taken, Acquired)
-        assert list(taken.inbox) == [b"m1", b"m2"]
+        assert list(taken.messages) == [b"m1", b"m2"]
 
     async def test_an_inbox_is_bounded(self, store: Store) -> None:
         """Who posts without end is refused; what waits already is not lost, and waits no second time."""
@@ -411,21 +411,21 @@ class _Mail:
 
         with pytest.raises(StoreRefused, match="full"):
             await flood()
-        assert len(await store.inbox("s1")) == posted
+        assert len(await store.messages("s1")) == posted
         assert 100 <= posted < 5000
-        assert (await store.post("s1", b"0")).inbox == posted
+        assert (await store.post("s1", b"0")).messages == posted
 
     async def test_a_saga_with_mail_is_not_given_up(self, store: Store) -> None:
         """Its owner answers the mail first: a release that raced with it does not happen, the saga stays writable."""
         await begin(store)
         await store.post("s1", b"m1")
         ack = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))
-        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 1, False)
+        assert (ack.verdict, ack.messages, ack.released) == ("ok", 1, False)
         assert list((await store.renew("A", LONG_MS)).wakes) == ["s1"]
         again = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))
         assert (again.verdict, again.released) == ("ok", False)
         ack = await one(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1, release=True))
-        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 0, True)
+        assert (ack.verdict, ack.messages, ack.released) == ("ok", 0, True)
 
     async def test_a_repeated_release_says_that_it_happened(self, store: Store) -> None:
         """The answer to a release was lost and mail has come since: the saga is nobody's, and the repeat says so."""
@@ -434,11 +434,11 @@ class _Mail:
         assert (await one(store, "A", entry)).released
         await store.post("s1", b"late")
         ack = await one(store, "A", entry)
-        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 1, True)
+        assert (ack.verdict, ack.messages, ack.released) == ("ok", 1, True)
 
     async def test_a_saga_may_end_in_the_append_that_creates_it(self, store: Store) -> None:
         """It is given up at once, and the same creation asked again says so."""
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         entry = Entry("s1", 0, 0, [b"r0"], "COMPENSATED", release=True, creation=Creation("d", owned=True))
         for _ in range(2):
             ack = await one(store, "A", entry)
@@ -455,7 +455,7 @@ class _Mail:
         """The former owner is not woken for what is no longer its own."""
         await begin(store)
         await store.post("s1", b"m1")
-        await store.open_session("B", LONG_MS)
+        await store.open_lease("B", LONG_MS)
         await store.acquire("s1", "B", dead_owner="A")
         assert list((await store.renew("A", LONG_MS)).wakes) == []
         await store.post("s1", b"m2")
@@ -513,9 +513,9 @@ class _Lists:
         """Idle is not finished: when its owner's lease is long over, a saga is still there and can be taken."""
         await begin(store)
         await store.post("s1", b"m")
-        await store.open_session("A", 20)
+        await store.open_lease("A", 20)
         await until_ended(store)
-        await store.open_session("B", LONG_MS)
+        await store.open_lease("B", LONG_MS)
         assert await store.acquire("s1", "B") == Acquired(2, 1, [b"m"])
 
     async def test_a_finished_saga_goes_after_its_time(self, store: Store) -> None:
@@ -532,7 +532,7 @@ class _Lists:
             await store.read("s1")
         with pytest.raises(JournalUnreadable):
             await store.values("s1", ["v"])
-        assert list(await store.inbox("s1")) == []
+        assert list(await store.messages("s1")) == []
         assert await store.list("COMPLETED") == []
         assert [head.saga_id for head in await store.list()] == ["s2"]
 
@@ -540,14 +540,14 @@ class _Lists:
         """A new saga of the same name has nothing of the old one."""
         await begin(store)
         await store.post("s1", b"m")
-        await one(store, "A", Entry("s1", 1, 1, [b"end"], "ABANDONED", keep_ms=30, values={"v": b"1"}))
+        await one(store, "A", Entry("s1", 1, 1, [b"end"], "WAIVED", keep_ms=30, values={"v": b"1"}))
         async with asyncio.timeout(30):
             while await self._there(store, "s1"):  # noqa: ASYNC110 -- it is the server's clock that decides
                 await asyncio.sleep(0.005)
         await begin(store, records=[b"new"])
         assert await journal(store) == [b"new"]
-        assert list(await store.inbox("s1")) == []
-        assert await store.list("ABANDONED") == []
+        assert list(await store.messages("s1")) == []
+        assert await store.list("WAIVED") == []
         assert [head.saga_id for head in await store.list("RUNNING")] == ["s1"]
 
     async def test_a_finished_saga_is_kept_for_its_time(self, store: Store) -> None:
@@ -581,8 +581,8 @@ class StoreConformance(_Journal, _Leases, _Mail, _Lists, WorkConformance, ValueC
 
     async def test_the_clock_never_goes_back(self, store: Store) -> None:
         """Every answer that carries the time carries the store's."""
-        times = [await store.open_session("A", LONG_MS)]
+        times = [await store.open_lease("A", LONG_MS)]
         times.append((await store.renew("A", LONG_MS)).now_ms)
         times.append((await store.append("A", [])).now_ms)
-        times.append(await store.open_session("B", LONG_MS))
+        times.append(await store.open_lease("B", LONG_MS))
         assert times == sorted(times)

@@ -190,10 +190,10 @@ class FaultyStore:
         with self.faults.at("promise"):
             return await self.inner.promise()
 
-    async def open_session(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
+    async def open_lease(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
         """As the inner store."""
-        with self.faults.at("open_session"):
-            return await self.inner.open_session(owner, ttl_ms, partitions)
+        with self.faults.at("open_lease"):
+            return await self.inner.open_lease(owner, ttl_ms, partitions)
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """As the inner store."""
@@ -207,10 +207,10 @@ class FaultyStore:
         with self.faults.at("renew_blocking"):
             return self.inner.renew_blocking(owner, ttl_ms, limit_s, held)
 
-    async def close_session(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
+    async def close_lease(self, owner: str, *, clean: bool = False, partitions: Sequence[int] | None = None) -> None:
         """As the inner store."""
-        with self.faults.at("close_session"):
-            await self.inner.close_session(owner, clean=clean, partitions=partitions)
+        with self.faults.at("close_lease"):
+            await self.inner.close_lease(owner, clean=clean, partitions=partitions)
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
         """As the inner store."""
@@ -257,10 +257,10 @@ class FaultyStore:
         with self.faults.at("post"):
             return await self.inner.post(saga_id, message)
 
-    async def inbox(self, saga_id: str) -> Sequence[bytes]:
+    async def messages(self, saga_id: str) -> Sequence[bytes]:
         """As the inner store."""
-        with self.faults.at("inbox"):
-            return await self.inner.inbox(saga_id)
+        with self.faults.at("messages"):
+            return await self.inner.messages(saga_id)
 
     def guard_store(self) -> GuardStore:
         """That of the inner store, with a fault point around each verb: ``guard_claim``, ``guard_remember``, ..."""

@@ -216,14 +216,14 @@ class _Memory:
 
     async def test_the_status_of_a_saga(self, store: Store, guards: GuardStore) -> None:
         """It is the head's; a saga that is not there has none."""
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         entry = Entry("s1", 0, 0, [b"r0"], "ESCALATED", b"{}", creation=Creation("d", owned=True))
         await store.append("A", [entry])
         assert await guards.saga_status("s1") == "ESCALATED"
         assert await guards.saga_status("s2") is None
         assert await guards.saga_driven("s1")
         assert not await guards.saga_driven("s2")
-        await store.close_session("A")
+        await store.close_lease("A")
         assert not await guards.saga_driven("s1")
 
 
@@ -333,9 +333,9 @@ class _Rates:
 
     async def test_a_burst_and_then_one_by_one(self, store: Store, guards: GuardStore) -> None:
         """So many at once, then each an interval after the one before."""
-        began_ms = await store.open_session("clock", LONG_MS)
+        began_ms = await store.open_lease("clock", LONG_MS)
         waits = [await guards.reserve("x", HOUR_US, 3, None) for _ in range(6)]
-        took_ms = await store.open_session("clock", LONG_MS) - began_ms
+        took_ms = await store.open_lease("clock", LONG_MS) - began_ms
         assert waits[:3] == [0, 0, 0]
         for number, wait_ms in enumerate(waits[3:], start=1):
             assert number * LONG_MS - took_ms - 1 <= wait_ms <= number * LONG_MS

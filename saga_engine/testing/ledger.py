@@ -263,7 +263,7 @@ def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[L
         if standing or undone:
             yield "it is said to read only, and changed something"
         return
-    if step.get("via") in ("shared", "fork") or step.get("handed_to"):
+    if step.get("via") in ("deduplicated", "fork") or step.get("handed_to"):
         return  # the effect was made, or will be undone, in the name of another saga
     yield from _verdict(body, step, stands=standing > 0, lines=lines)
 
@@ -274,8 +274,8 @@ def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, 
     if len(listed) > 1:
         yield f"it is in more than one list of the report: {', '.join(listed)}"
     ended = body["status"] in t.SAGA_FINAL
-    if step.get("remedied") or "remedies" in step:
-        if (status == t.SUCCEEDED or step.get("remedied")) and not stands:
+    if step.get("compensated_by_others") or "compensates" in step:
+        if (status == t.SUCCEEDED or step.get("compensated_by_others")) and not stands:
             yield "it is said to stand, or to have made up for another, and does not"
         return  # what was made up for stands although it counts as compensated, and so does what made up for it
     if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED) and not step.get("dropped"):

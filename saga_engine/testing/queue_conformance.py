@@ -35,7 +35,7 @@ async def queue(store: Store, *saga_ids: str, due_ms: int = 1, room: int = 0) ->
 
 async def own(store: Store, *saga_ids: str, owner: str = "A") -> None:
     """Running sagas at epoch 1, owned by a session that lasts."""
-    await store.open_session(owner, LONG_MS)
+    await store.open_lease(owner, LONG_MS)
     creation = Creation("d", owned=True)
     entries = [Entry(saga_id, 0, 0, [b"r0"], "RUNNING", b"{}", creation=creation) for saga_id in saga_ids]
     assert {ack.verdict for ack in (await store.append(owner, entries)).acks} == {"ok"}
@@ -45,7 +45,7 @@ async def ask(
     store: Store, owner: str = "W", limit: int = 100, *, nonce: str = "", partitions: Sequence[int] | None = None
 ) -> Taking:
     """Ask for work as ``owner``, which has a session; with a nonce of its own unless one is given."""
-    await store.open_session(owner, LONG_MS)
+    await store.open_lease(owner, LONG_MS)
     work = store.work()
     chosen = range(work.count) if partitions is None else partitions
     return await work.take(owner, nonce or f"n{next(_NONCES)}", limit, chosen)
@@ -117,7 +117,7 @@ class _Taking:
 
     async def test_those_that_waited_longest_come_first(self, store: Store) -> None:
         """In each partition by the time when they want a worker, whatever their names and the order of coming."""
-        now_ms = await store.open_session("W", LONG_MS)
+        now_ms = await store.open_lease("W", LONG_MS)
         wanted = {f"s{number}": now_ms + 40 + number * 7 % 40 for number in range(40)}
         creation = Creation("d", owned=False)
         reply = await store.append(
@@ -173,7 +173,7 @@ class _Waiting:
     async def test_given_up_now_later_or_for_good(self, store: Store) -> None:
         """A time that is past is now; a later one is told to whoever asks; 0 is never."""
         await own(store, "now", "later", "never")
-        now_ms = await store.open_session("A", LONG_MS)
+        now_ms = await store.open_lease("A", LONG_MS)
         await store.release("now", 1, 1)
         await store.release("later", 1, now_ms + LONG_MS)
         await store.release("never", 1, 0)
@@ -185,7 +185,7 @@ class _Waiting:
     async def test_a_timer_fires(self, store: Store) -> None:
         """A saga that was given up until a time is taken after it, and not before."""
         await own(store, "s1")
-        due_ms = await store.open_session("A", LONG_MS) + 40
+        due_ms = await store.open_lease("A", LONG_MS) + 40
         await store.release("s1", 1, due_ms)
         async with asyncio.timeout(30):
             while not (taking := await ask(store)).sagas:
@@ -208,7 +208,7 @@ class _Waiting:
         await own(store, "s1")
         await store.post("s1", b"m")
         ack = await append(store, "A", Entry("s1", 1, 1, [b"r1"], release=True, due_ms=1))
-        assert (ack.verdict, ack.inbox, ack.released) == ("ok", 1, False)
+        assert (ack.verdict, ack.messages, ack.released) == ("ok", 1, False)
         assert await names(store) == set()
         ack = await append(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1, release=True, due_ms=1))
         assert ack.released
@@ -224,7 +224,7 @@ class _Waiting:
     async def test_whoever_acquires_it_takes_it_out(self, store: Store) -> None:
         """Nobody is offered what somebody has; given up again, it is there again."""
         await queue(store, "s1")
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         acquired = await store.acquire("s1", "A")
         assert isinstance(acquired, Acquired)
         taking = await ask(store)
@@ -246,14 +246,14 @@ class _Posting:
     async def test_mail_for_nobody_brings_a_worker_soon(self, store: Store) -> None:
         """Whoever posts acts on it; should it die, a worker comes. A saga that is due sooner stays so."""
         await own(store, "rests", "waits", "due")
-        now_ms = await store.open_session("A", LONG_MS)
+        now_ms = await store.open_lease("A", LONG_MS)
         await store.release("rests", 1, 0)
         await store.release("waits", 1, now_ms + LONG_MS)
         await store.release("due", 1, 1)
         for saga_id in ("rests", "waits", "due"):
             await store.post(saga_id, b"m")
         taking = await ask(store)
-        assert [(taken.saga_id, taken.inbox) for taken in taking.sagas] == [("due", 1)]
+        assert [(taken.saga_id, taken.messages) for taken in taking.sagas] == [("due", 1)]
         assert taking.next_due_ms is not None
         assert taking.now_ms <= taking.next_due_ms <= taking.now_ms + SOON_MS
 
@@ -266,7 +266,7 @@ class _Posting:
     async def test_mail_for_what_has_ended_wakes_nobody(self, store: Store) -> None:
         """It is moot."""
         await own(store, "s1")
-        await append(store, "A", Entry("s1", 1, 1, [b"end"], "ABANDONED", release=True))
+        await append(store, "A", Entry("s1", 1, 1, [b"end"], "WAIVED", release=True))
         await store.post("s1", b"m")
         assert (await ask(store)).next_due_ms is None
 
@@ -274,7 +274,7 @@ class _Posting:
     async def test_mail_that_the_owner_did_not_read_brings_a_worker(self, store: Store, later_ms: int) -> None:
         """It came between the last look and the release, and its sender relies on the owner: somebody must read it."""
         await own(store, "s1")
-        now_ms = await store.open_session("A", LONG_MS)
+        now_ms = await store.open_lease("A", LONG_MS)
         assert (await store.post("s1", b"m")).owner == "A"
         await store.release("s1", 1, later_ms and now_ms + later_ms)
         taking = await ask(store)
@@ -282,7 +282,7 @@ class _Posting:
             assert taking.next_due_ms is not None
             assert taking.now_ms < taking.next_due_ms <= taking.now_ms + SOON_MS
         else:
-            assert [(taken.saga_id, taken.inbox) for taken in taking.sagas] == [("s1", 1)]
+            assert [(taken.saga_id, taken.messages) for taken in taking.sagas] == [("s1", 1)]
 
     async def test_taking_moves_the_wake(self, store: Store) -> None:
         """The new owner hears of the mail that comes now."""
@@ -303,23 +303,23 @@ class _Owners:
     async def test_owners_are_known_until_they_leave_nothing(self, store: Store) -> None:
         """One that says that it owns nothing is forgotten; of one that just ends, somebody must look for the sagas."""
         for owner in ("A", "B", "C"):
-            await store.open_session(owner, LONG_MS)
+            await store.open_lease(owner, LONG_MS)
         assert await self.owners(store) == {"A": True, "B": True, "C": True}
-        await store.close_session("A", clean=True)
-        await store.close_session("B", clean=False)
+        await store.close_lease("A", clean=True)
+        await store.close_lease("B", clean=False)
         assert await self.owners(store) == {"B": False, "C": True}
 
     async def test_the_sagas_of_the_gone_go_into_the_queue(self, store: Store) -> None:
         """All of them, in whatever state they stand, and nobody else's; then the owner is forgotten."""
         work = store.work()
-        live = [status for status in SAGA_STATES if status not in ("COMPLETED", "COMPENSATED", "ABANDONED")]
+        live = [status for status in SAGA_STATES if status not in ("COMPLETED", "COMPENSATED", "WAIVED")]
         ids = [f"s{number}" for number in range(600)]
         await own(store, *ids, "ended")
         await own(store, "other", owner="B")
         for number, status in enumerate(live):
             await append(store, "A", Entry(f"s{number}", 1, 1, [b"r1"], status))
         await append(store, "A", Entry("ended", 1, 1, [b"end"], "COMPLETED", release=True))
-        await store.close_session("A")
+        await store.close_lease("A")
         assert await work.reclaim("A", range(work.count)) == len(ids)
         assert await self.owners(store) == {"B": True}
         assert await names(store, limit=1000) == set(ids)
@@ -352,8 +352,8 @@ class _Owners:
         """A take-over by hand comes before the look round."""
         work = store.work()
         await own(store, "s1", "s2")
-        await store.close_session("A")
-        await store.open_session("B", LONG_MS)
+        await store.close_lease("A")
+        await store.open_lease("B", LONG_MS)
         assert isinstance(await store.acquire("s1", "B"), Acquired)
         assert await work.reclaim("A", range(work.count)) == 1
         assert (await store.head("s1")).owner == "B"
@@ -364,9 +364,9 @@ class _Owners:
         work = store.work()
         await queue(store, "s1")
         await ask(store, nonce="n")
-        await store.close_session("W")
+        await store.close_lease("W")
         await work.reclaim("W", range(work.count))
-        await store.open_session("V", LONG_MS)
+        await store.open_lease("V", LONG_MS)
         assert isinstance(await store.acquire("s1", "V"), Acquired)
         assert (await ask(store, nonce="n")).sagas == []
 
@@ -377,7 +377,7 @@ class _Sweeping:
     async def test_a_saga_that_nobody_owns_and_nobody_queued_is_found(self, store: Store) -> None:
         """Its owner's session ended as if it had owned nothing: only a look at the saga itself can tell."""
         await own(store, *(f"s{number}" for number in range(40)), owner="gone")
-        await store.close_session("gone", clean=True)
+        await store.close_lease("gone", clean=True)
         assert await names(store) == set()
         assert (await swept(store, queue=False))[0] == 40
         assert (await swept(store))[0] == 40
@@ -396,7 +396,7 @@ class _Sweeping:
         assert (await swept(store))[0] == 0
         acquired = await store.acquire("idle", "A")
         assert isinstance(acquired, Acquired)
-        await store.close_session("A", clean=True)
+        await store.close_lease("A", clean=True)
         assert (await swept(store))[0] == 2  # 'idle' is somebody's work again, and 'owned'
 
     async def test_an_owner_hears_what_is_its_own(self, store: Store) -> None:
@@ -438,7 +438,7 @@ class _Load:
 
     async def test_what_waits_for_a_timer_takes_no_room(self, store: Store) -> None:
         """Only those that want a worker now count."""
-        now_ms = await store.open_session("A", LONG_MS)
+        now_ms = await store.open_lease("A", LONG_MS)
         ids = [f"t{number}" for number in range(store.work().count * 4)]
         await queue(store, *ids, due_ms=now_ms + LONG_MS)
         assert await queue(store, "s1", room=1) == ["ok"]
@@ -448,7 +448,7 @@ class _Load:
         empty = await store.work().overview()
         assert (empty.queued, empty.timed, empty.oldest_ms, dict(empty.owners)) == (0, 0, None, {})
         assert set(empty.statuses) == set(SAGA_STATES)
-        before_ms = await store.open_session("A", LONG_MS)
+        before_ms = await store.open_lease("A", LONG_MS)
         await own(store, "r1", "r2", "r3")
         await store.release("r1", 1, before_ms + LONG_MS)
         await queue(store, *(f"s{number}" for number in range(20)))
@@ -463,7 +463,7 @@ class _Load:
         """What a worker says of itself stands beside it for a while; of one that is silent nothing is told."""
         work = store.work()
         for owner in ("A", "B"):
-            await store.open_session(owner, LONG_MS)
+            await store.open_lease(owner, LONG_MS)
         await work.report("A", b'{"pid":1}', LONG_MS)
         await work.report("B", b'{"pid":2}', 20)
         async with asyncio.timeout(30):

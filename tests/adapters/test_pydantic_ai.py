@@ -212,7 +212,7 @@ async def test_a_question_for_a_person_ends_the_run() -> None:
         with pytest.raises(NeedsPerson):
             async with engine.session("trip") as session:
                 await agent(saga_tools(session, [slow]), turn(("slow", {"what": "x"})), turn()).run("?")
-        await engine.decide("trip", 1, "happened", output="x!")
+        await engine.resolve("trip", 1, "happened", output="x!")
         async with engine.session("trip") as session:
             result = await agent(saga_tools(session, [slow]), turn(("slow", {"what": "x"})), turn()).run("?")
         assert [part.content for part in answers(result)] == ["x!"]

@@ -124,7 +124,7 @@ def test_a_result_of_another_saga_says_so(cli, settings):
     shown = cli.look("show", "b")
     assert "step 1: the result of an identical call by saga a, step 1" in shown.out
     step = cli.look("show", "b", "--json").json["steps"][0]
-    assert (step["via"], step["source"].partition(":")[0]) == ("shared", "a")
+    assert (step["via"], step["source"].partition(":")[0]) == ("deduplicated", "a")
 
 
 def test_a_kept_result_says_how_old_it_is(cli, settings):

@@ -30,7 +30,7 @@ def test_every_status_has_its_exit_code():
         "ESCALATED": 4,
         "COMPLETED": 0,
         "COMPENSATED": 3,
-        "ABANDONED": 3,
+        "WAIVED": 3,
     }
 
 
@@ -42,7 +42,7 @@ def test_every_status_has_its_exit_code():
         (errors.DecisionRefused("x"), 6),
         (errors.CancelRefused("x"), 6),
         (errors.PlanInvalid([errors.Problem("c", "$", "m")]), 7),
-        (errors.SagaOwned("x"), 8),
+        (errors.LeaseHeld("x"), 8),
         (errors.Interrupted("x"), 130),
         (errors.ToolMissing("x"), 1),
         (errors.StoreUnavailable("x"), 1),
@@ -77,7 +77,7 @@ def test_the_page_lists_every_command_option_and_exit_code():
         # One section may be about several.
         section = re.search(rf"^### [^\n]*`saga {name}\b.*?(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
         assert section, f"docs/cli.md has no section for {name}"
-        shared = ("--json", "--store", "--tools", "--engine", "--task-queue", "--debug", "--help")
+        shared = ("--json", "--store", "--tools", "--runtime", "--task-queue", "--debug", "--help")
         shared += ("--log-level", "--log-format")
         assert all(f"`{option}" in PAGE for option in shared)
         for param in command.params:

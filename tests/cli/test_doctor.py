@@ -103,10 +103,10 @@ def test_sagas_that_nobody_drives_are_a_finding(cli):
     async def orphan() -> None:
         store = open_store(f"embedded://{cli.folder}/.saga")
         await store.open()
-        await store.open_session("gone", 60_000)
+        await store.open_lease("gone", 60_000)
         entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", b"{}", creation=Creation("d", owned=True))
         await store.append("gone", [entry])
-        await store.close_session("gone", clean=True)
+        await store.close_lease("gone", clean=True)
         await store.close()
 
     asyncio.run(orphan())

@@ -51,7 +51,7 @@ def test_a_fork_runs_what_has_changed_and_the_old_saga_undoes_what_is_not_wanted
     old = cli.look("show", "trip", "--json").json
     assert (old["status"], old["error"]["code"], old["steps"][0]["handed_to"]) == (
         "COMPENSATED",
-        "handed-over",
+        "transferred",
         "again",
     )
 

@@ -193,13 +193,13 @@ def test_what_is_to_be_approved_is_shown_whole():
     }
     approval = {"kind": "approval", "tool": "wire", "params": {"amount": 10}, "rule": "over 5", "expires_ms": 2_000}
     proposed = [{"step_id": "m1", "tool": "send_voucher", "params": {"to": "a\x1b"}}]
-    remedy = {"kind": "remedy", "tool": "", "steps": proposed, "expires_ms": 2_000}
+    compensation = {"kind": "compensation", "tool": "", "steps": proposed, "expires_ms": 2_000}
     lines = {
         kind["kind"]: "\n".join(question_lines("trip", asked | kind | {"options": ["approve", "deny"]}, Settings()))
-        for kind in (approval, remedy)
+        for kind in (approval, compensation)
     }
     assert 'params of the call: {"amount": 10}' in lines["approval"]
-    assert 'step m1 send_voucher: {"to": "a\\u001b"}' in lines["remedy"]
+    assert 'step m1 send_voucher: {"to": "a\\u001b"}' in lines["compensation"]
     for text in lines.values():
         assert "denied unless answered before 19" in text
         assert "saga resolve trip 1 approve" in text
@@ -230,7 +230,7 @@ async def damage(store, saga_id: str) -> None:
     """Put a record into a journal that no version knows."""
     from saga_engine.ports import Entry
 
-    await store.open_session("vandal", 60_000)
+    await store.open_lease("vandal", 60_000)
     taken = await store.acquire(saga_id, "vandal")
     await store.append("vandal", [Entry(saga_id, taken.seq, taken.epoch, [b'{"k":"Nonsense","at":1}'], release=True)])
-    await store.close_session("vandal")
+    await store.close_lease("vandal")

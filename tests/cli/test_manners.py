@@ -206,7 +206,7 @@ def test_a_step_that_failed_is_not_pending() -> None:
     ):
         progress.observe("t", record)
     assert "0 of 3 done, 0 under way, 2 pending; " in str(progress._window())
-    progress.observe("t", r.DecisionMade(at=3, question="q", step="1", decision="happened"))
+    progress.observe("t", r.QuestionResolved(at=3, question="q", step="1", decision="happened"))
     assert "1 of 3 done, 0 under way, 2 pending; " in str(progress._window())
     for record in (r.StepIntended(at=4, step="2"), r.StepFailed(at=5, step="2", error=ErrorInfo("a", "b"))):
         progress.observe("t", record)

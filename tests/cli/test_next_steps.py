@@ -19,7 +19,7 @@ def test_the_header_counts_what_stands_in_the_world(cli, book):
     cli.plan("trip.json", book("a"), {"tool": "fail", "params": {"message": "full"}}, task_id="trip")
     assert "; 1 of 2 steps stand\n" in cli("submit", "trip.json", *WITH).out
     assert "; 1 of 2 steps stand\n" in cli.look("show", "trip").out
-    assert "; 1 of 2 steps stand\n" in cli("resolve", "trip", "1", "leave", *WITH).out
+    assert "; 1 of 2 steps stand\n" in cli("resolve", "trip", "1", "accept", *WITH).out
     cli.plan("lost.json", book("a"), {"tool": "vanish", "params": {"item": "b"}}, task_id="lost")
     assert "; 1 of 2 steps stand, 1 may stand\n" in cli("submit", "lost.json", *WITH).out
 

@@ -68,7 +68,7 @@ def test_a_wait_for_an_approval_is_no_try():
     records = [
         r.StepIntended(at=1000, step="0"),
         r.StepEscalated(at=1005, step="0", question="0:f:1", kind="approval", options=["approve", "deny"]),
-        r.DecisionMade(at=2000, step="0", question="0:f:1", decision="approve", by="ada"),
+        r.QuestionResolved(at=2000, step="0", question="0:f:1", decision="approve", by="ada"),
         r.StepIntended(at=3000, step="0", attempt=2),
         r.StepRetryScheduled(at=3005, step="0", error=error, delay_ms=7),
         r.StepIntended(at=4000, step="0", attempt=3),
@@ -140,11 +140,11 @@ def test_what_is_not_routine_has_its_line():
     records = [
         r.StepIntended(at=1000, step="0"),
         r.FallbackChosen(at=1005, step="0", fallback=1, error=error, unavailable=True),
-        r.StepParked(at=1010, step="0", error=error, delay_ms=60_000, notice="0:parked"),
+        r.StepDeferred(at=1010, step="0", error=error, delay_ms=60_000, notice="0:parked"),
         r.StepIntended(at=61_010, step="0", attempt=2),
         r.StepSucceeded(at=61_020, step="0", via="cache", age_ms=90_000),
         r.StepEscalated(at=61_030, step="1", question="1:f:1", kind="approval", options=["approve"], rule="boss"),
-        r.DecisionMade(at=61_040, question="1:f:1", step="1", decision="approve", by="kim"),
+        r.QuestionResolved(at=61_040, question="1:f:1", step="1", decision="approve", by="kim"),
         r.StepIntended(at=61_050, step="1"),
         r.StepBlocked(at=61_060, step="1", error=ErrorInfo("policy_denied", "no"), rule="never"),
         r.ApprovalExpired(at=61_070, question="1:f:2", step="1"),
@@ -155,7 +155,7 @@ def test_what_is_not_routine_has_its_line():
         r.StepIntended(at=61_100, step="7"),
         r.PlannerAsked(at=61_110, step="0", purpose="compensate"),
         r.PlannerGaveUp(at=61_120, step="0", purpose="compensate", error=error),
-        r.RemedyProposed(at=61_130, step="0", steps=[{"step_id": "m", "name": "voucher"}]),
+        r.CompensationProposed(at=61_130, step="0", steps=[{"step_id": "m", "name": "voucher"}]),
         r.StepIntended(at=61_140, step="m"),
     ]
 
@@ -186,7 +186,7 @@ def test_added_steps_count_and_remedies_do_not():
     """The total grows by added steps and shrinks by those that will not run; what makes up for a step is none of them."""
     progress = progress_of(3)
     told(progress, [*forward(0), r.StepsAdded(at=5, steps=[{"step_id": 8}, {"step_id": 9}], dropped=["2"])])
-    told(progress, [r.RemedyProposed(at=6, step="0", steps=[{"step_id": "m"}], auto=True)])
+    told(progress, [r.CompensationProposed(at=6, step="0", steps=[{"step_id": "m"}], auto=True)])
 
     assert "1 of 4 done, 0 under way" in str(progress._window())
 
@@ -197,8 +197,8 @@ def test_an_agent_without_a_plan_is_followed():
     records = [
         r.CallAdded(at=1000, step="c1", tool="search", params={}),
         r.StepIntended(at=1001, step="c1"),
-        r.StepTakenOver(at=1002, step="0", source="other:1", fingerprint="f"),
-        r.RolledBack(at=1003, steps=["c1"]),
+        r.EffectReused(at=1002, step="0", source="other:1", fingerprint="f"),
+        r.PartialCompensationRequested(at=1003, steps=["c1"]),
         r.SessionClosed(at=1004, reason="cancelled"),
     ]
 

@@ -65,10 +65,10 @@ async def test_a_remedy_is_shown_before_it_runs_and_afterwards() -> None:
     ) as coordinator:
         asked = await coordinator.run(PLAN, saga_id="trip")
         before = whole_lines(asked.body, Settings())
-        done = await coordinator.decide("trip", 1, "approve", by="kim")
+        done = await coordinator.resolve("trip", 1, "approve", by="kim")
         after = whole_lines(done.body, Settings())
 
-    assert asked.body["questions"][0]["kind"] == "remedy"
+    assert asked.body["questions"][0]["kind"] == "compensation"
     proposed = next(line for line in before if "send_voucher" in line)
     assert proposed == '    step v send_voucher: {"why": "no car\\u202e"}', (
         "what a model wrote cannot play with the terminal"
@@ -85,7 +85,7 @@ async def test_a_remedy_is_shown_before_it_runs_and_afterwards() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("shared", "a:1:f:00ff", 1500), "the result of an identical call by saga a, step 1, 1.5 s old"),
+        (("deduplicated", "a:1:f:00ff", 1500), "the result of an identical call by saga a, step 1, 1.5 s old"),
         (("cache", "", 0), "the last good result, 0 ms old"),
         (("fork", "trip/2", None), "taken over from trip/2: what it did belongs to this saga"),
         (("decision", "", None), "happened, as a person says"),

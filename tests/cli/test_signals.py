@@ -35,7 +35,7 @@ def test_a_question_is_shown_with_its_answers_and_the_line_to_type(cli, in_doubt
 
     assert done.code == 3
     assert cli.world == ["book:a", "vanish:b", "unbook:a"]
-    assert "DecisionMade" in cli.look("history", "trip").out
+    assert "QuestionResolved" in cli.look("history", "trip").out
 
 
 def test_happened_takes_an_output_and_goes_on(cli, in_doubt):
@@ -44,7 +44,7 @@ def test_happened_takes_an_output_and_goes_on(cli, in_doubt):
 
     assert (done.code, done.json["status"]) == (0, "COMPLETED")
     assert [step["output"] for step in done.json["steps"]] == [{"ref": "a"}, {"ref": "b"}, {"ref": "c"}]
-    decision = next(r for r in cli.look("history", "trip", "--json").json["records"] if r["k"] == "DecisionMade")
+    decision = next(r for r in cli.look("history", "trip", "--json").json["records"] if r["k"] == "QuestionResolved")
     assert (decision["by"], decision["note"], decision["output"]) == ("ada", "seen", {"ref": "b"})
     assert cli.world == ["book:a", "vanish:b", "book:c"]
 
@@ -126,7 +126,7 @@ def test_an_undo_that_failed_asks_and_can_be_tried_again(cli, book):
 
 
 def test_leave_ends_a_saga_as_abandoned_and_not_clean(cli, book):
-    """What a person leaves in place ends the saga ABANDONED, exit code 3, and the report says not clean."""
+    """What a person leaves in place ends the saga WAIVED, exit code 3, and the report says not clean."""
     (cli.folder / "undo-is-broken").touch()
     cli.plan(
         "trip.json",
@@ -136,10 +136,10 @@ def test_leave_ends_a_saga_as_abandoned_and_not_clean(cli, book):
     )
     cli("submit", "trip.json", *WITH)
 
-    done = cli("resolve", "trip", "1", "leave", *WITH)
+    done = cli("resolve", "trip", "1", "accept", *WITH)
 
     assert done.code == 3
-    assert "ABANDONED" in done.out
+    assert "WAIVED" in done.out
     assert "not clean" in done.out
     assert "left in place: 1" in done.out
 

@@ -36,10 +36,10 @@ if all goes well: COMPLETED after 2 calls
 28 failure points: 24 clean, 4 ask a person, 0 leave something
 
 STEP           WHAT HAPPENS                                                      SAGA       STANDS                       ASKED OF A PERSON                                                                CALLS  VERDICT
-1 book_flight  it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight                step 1: did the call happen? (happened, not-happened, retry, leave)              7      asks
-1 book_flight  step 2 fails, the undo of step 1 fails for good                   ESCALATED  1 book_flight                undo of step 1: its undo failed for good: who undoes it? (undone, retry, leave)  3      asks
-2 book_hotel   it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight, 2 book_hotel  step 2: did the call happen? (happened, not-happened, retry, leave)              8      asks
-2 book_hotel   somebody cancels after step 2, the undo of step 2 fails for good  ESCALATED  1 book_flight, 2 book_hotel  undo of step 2: its undo failed for good: who undoes it? (undone, retry, leave)  3      asks
+1 book_flight  it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight                step 1: did the call happen? (happened, not-happened, retry, accept)              7      asks
+1 book_flight  step 2 fails, the undo of step 1 fails for good                   ESCALATED  1 book_flight                undo of step 1: its undo failed for good: who undoes it? (undone, retry, accept)  3      asks
+2 book_hotel   it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight, 2 book_hotel  step 2: did the call happen? (happened, not-happened, retry, accept)              8      asks
+2 book_hotel   somebody cancels after step 2, the undo of step 2 fails for good  ESCALATED  1 book_flight, 2 book_hotel  undo of step 2: its undo failed for good: who undoes it? (undone, retry, accept)  3      asks
 """
 
 #: Tools that must not be called, and say so in the file ``called`` if they are.
@@ -110,7 +110,7 @@ def test_all_lists_what_is_clean_too(cli, book) -> None:
             "tool": "book",
             "direction": "forward",
             "kind": "step-failed",
-            "options": ["retry", "happened", "leave"],
+            "options": ["retry", "happened", "accept"],
         }
     ]
 

@@ -1,4 +1,4 @@
-"""`saga … --engine` that is told to stop while it waits for a saga."""
+"""`saga … --runtime` that is told to stop while it waits for a saga."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def test_who_waits_is_told_how_to_go_on(tmp_path: Path, book: Callable[..., dict
     cli, log = Cli(tmp_path), tmp_path / "submit.log"
     with TemporalServer() as server:
         cli.env |= {"SAGA_PATIENCE_S": "0.5"}
-        absent = cli("show", "trip", "--engine", server.url, "--json")
+        absent = cli("show", "trip", "--runtime", server.url, "--json")
         assert (absent.code, absent.json["error"]["code"]) == (5, "saga-not-found")
         assert "write the whole id" in absent.json["error"]["hint"]
         plan = cli.plan("trip.json", book("hotel"))
         with log.open("w") as said:
             waiting = cli.start(
-                "submit", plan, "--id", "trip-1", "--tools", str(TOOLS), "--engine", server.url, stderr=said
+                "submit", plan, "--id", "trip-1", "--tools", str(TOOLS), "--runtime", server.url, stderr=said
             )
         until(lambda: "no worker answers" in log.read_text(), "the command to say what it waits for")
         waiting.send_signal(number)
@@ -35,4 +35,4 @@ def test_who_waits_is_told_how_to_go_on(tmp_path: Path, book: Callable[..., dict
         assert "trip-1 goes on without you" in log.read_text()
         _, _, follow_up = log.read_text().partition("follow it with: saga ")
         shown = cli(*shlex.split(follow_up), "--json")
-        assert shown.json["error"]["code"] == "engine-unavailable", "it is understood, and asks a worker in vain"
+        assert shown.json["error"]["code"] == "runtime-unavailable", "it is understood, and asks a worker in vain"

@@ -56,7 +56,7 @@ MUTANTS: dict[str, Patch] = {
         rewrite(compensation, "_send_back", (".dependents\n", ".deps\n")),
         rewrite(compensation, "_let_go", ("[index].deps", "[index].dependents")),
     ),
-    "treat unknown as failed": rewrite(interpret, "judge", ('if spec.effect != "read":', "if False:")),
+    "treat unknown as failed": rewrite(interpret, "interpret", ('if spec.effect != "read":', "if False:")),
     "forget an in-doubt step": lambda monkeypatch: monkeypatch.setattr(
         compensation, "_NOTHING_TO_UNDO", frozenset({*compensation._NOTHING_TO_UNDO, "IN_DOUBT"})
     ),
@@ -72,7 +72,9 @@ MUTANTS: dict[str, Patch] = {
     "compensate twice": rewrite(calls, "intended", ("state.undo_ready.pop(index, None)", "None")),
     "repeat a write without a key": rewrite(decide, "_repeatable", ("if not spec.keyed:", "if False:")),
     "repeat after the key has expired": rewrite(decide, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
-    "a later refusal settles an earlier doubt": rewrite(interpret, "judge", ("if call.doubtful and", "if False and")),
+    "a later refusal settles an earlier doubt": rewrite(
+        interpret, "interpret", ("if call.doubtful and", "if False and")
+    ),
     "start forward calls while turning around": rewrite(
         decide, "_turn_around", ("if any(direction == FORWARD for _, direction in state.in_flight):", "if False:")
     ),
@@ -97,23 +99,25 @@ MUTANTS: dict[str, Patch] = {
         calls, "refused", ('move(step, "undo_failed")', 'move(step, "undo"); move(step, "undone")')
     ),
     "a block settles an earlier doubt": rewrite(calls, "refused", ("if call.doubtful:", "if False:")),
-    "undo what another saga made": rewrite(state.State, "undoing", ('step.via == "shared" or', "")),
+    "undo what another saga made": rewrite(state.State, "undoing", ('step.via == "deduplicated" or', "")),
     "undo a fallback by the step's own undo": both(
         rewrite(state.State, "rollback", ("self.acting(index).rollback", "self.plan.steps[index].rollback")),
     ),
     "a fallback under the step's own key": rewrite(state.State, "key", ("self.seed, step.using)", "self.seed, 0)")),
     "fall back while the step is in doubt": rewrite(
-        interpret, "judge", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
+        interpret, "interpret", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
     ),
-    "run a model's steps without asking": rewrite(interpret, "judge_advice", ("auto = all(", "auto = True or all(")),
+    "run a model's steps without asking": rewrite(
+        interpret, "interpret_advice", ("auto = all(", "auto = True or all(")
+    ),
     "ask the model again": rewrite(decide, "_stuck", ("and not state.steps[index].settled_ask", "")),
     "steps that failed have made up for another": rewrite(
         amendments,
         "remedy_failed",
-        ("step.open_remedies = 0", "step.open_remedies = 1; remedy_happened(state, stuck); return"),
+        ("step.open_compensations = 0", "step.open_compensations = 1; compensation_happened(state, stuck); return"),
     ),
     "the first of several steps makes up for all": rewrite(
-        amendments, "remedy_happened", ("step.open_remedies -= 1", "step.open_remedies = 0")
+        amendments, "compensation_happened", ("step.open_compensations -= 1", "step.open_compensations = 0")
     ),
     "wait for steps that were dropped": rewrite(amendments, "_drop", ("state.remaining -= 1", "None")),
     "added steps are started at once": rewrite(amendments, "_grow", ("if not step.waits:", "if True:")),
@@ -140,7 +144,7 @@ LATER_MUTANTS: dict[str, Patch] = {
         ("state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions", "state.undo_open"),
     ),
     "forget steps that make up for nothing": rewrite(
-        compensation, "ask_about_remedies", ("compiled.remedies == stuck", "False")
+        compensation, "ask_about_compensations", ("compiled.compensates == stuck", "False")
     ),
     "a call that only waited is in doubt": rewrite(evolve, "_resumed", ('if call.phase == "queued":', "if False:")),
     "a call that only waited was an attempt": rewrite(

@@ -12,7 +12,7 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import Means, decide, effects_of
 from saga_engine.core.effects import AskPlanner, CallTool, Done, Outcome, Probe
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.interpret import judge, judge_alert
+from saga_engine.core.interpret import interpret, interpret_alert
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.redaction import Redaction
@@ -102,13 +102,13 @@ class Recording:
         effect = self.in_flight.pop(0)
         if not isinstance(effect, CallTool | Probe):
             assert not isinstance(effect, AskPlanner)
-            self.settle(judge_alert(self.state, effect.question, None, self.now, 0.5))
+            self.settle(interpret_alert(self.state, effect.question, None, self.now, 0.5))
             return
         key = self.state.plan.steps[effect.step].key
         place = (key, "probe" if isinstance(effect, Probe) else effect.direction)
         script = self._script.get(place)
         outcome = script.pop(0) if script else Done(self._output(key))
-        self.settle(judge(self.state, effect, outcome, self.now, 0.5))
+        self.settle(interpret(self.state, effect, outcome, self.now, 0.5))
 
     def crash(self) -> Recording:
         """Another owner takes over; what was in flight is lost."""

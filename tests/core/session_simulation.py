@@ -181,10 +181,10 @@ class SessionSimulation(Simulation):
         settled: list[int] = []
         rolling: set[int] = set()
         for record in self.journalled():
-            if isinstance(record, r.StepSucceeded | r.DecisionMade) and record.direction == "forward":
+            if isinstance(record, r.StepSucceeded | r.QuestionResolved) and record.direction == "forward":
                 if isinstance(record, r.StepSucceeded) or record.decision == "happened":
                     order.append(state.plan.by_key[record.step])
-            elif isinstance(record, r.RolledBack):
+            elif isinstance(record, r.PartialCompensationRequested):
                 rolling, settled = {state.plan.by_key[key] for key in record.steps}, list(order)
             elif isinstance(record, r.CompensationStarted):
                 rolling, settled = set(range(len(state.steps))), list(order)

@@ -68,7 +68,7 @@ class Simulation:
         self.growth = Growth(self.started, self.catalog)
         self.means = deciding.Means(planner=dice.random() < 0.7, semantic=dice.choice(["approve", "auto", "never"]))
         self.spare = iter(range(SPARE))
-        self.allowed_remedies: set[str] = set()
+        self.allowed_compensations: set[str] = set()
         self.cycles = 0
         self.crashes = 0
         self.cancelled = False
@@ -218,7 +218,7 @@ class Simulation:
         values: dict[str, bytes] = {}
         data = [codec.encode(record, values) for record in records]
         for record in records:
-            if isinstance(record, r.StepParked) and record.in_doubt:
+            if isinstance(record, r.StepDeferred) and record.in_doubt:
                 self._check_key(state, record)
         if not self.journal.append(epoch, seq, data):
             raise Violation("an append of the only owner was refused")
@@ -252,7 +252,7 @@ class Simulation:
         if waits and self.dice.random() < 0.2:
             error = ErrorInfo("interrupted", "the engine was closed; nothing was called", retryable=True)
             turned_away = NotDone(error, retryable=True, counted=False)
-            return self._judged(state, judging.judge(state, effect, turned_away, now, 0.5))
+            return self._judged(state, judging.interpret(state, effect, turned_away, now, 0.5))
         if waits:
             self.begun.add(place_of(effect))
             return self._judged(state, r.StepBegun(at=now, step=key, direction=effect.direction))
@@ -264,7 +264,7 @@ class Simulation:
         if isinstance(effect, Alert):
             self._maybe_crash()
             failed = ErrorInfo("down", "no line") if self.dice.random() < 0.2 else None
-            return self._judged(state, judging.judge_alert(state, effect.question, failed, self._tick(state), 0.5))
+            return self._judged(state, judging.interpret_alert(state, effect.question, failed, self._tick(state), 0.5))
         if place_of(effect) not in self.intended:
             raise Violation("an effect without its intent")
         if isinstance(effect, AskPlanner):
@@ -273,11 +273,11 @@ class Simulation:
         serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
         spec = self.catalog.spec(serving.tool)
         assert spec is not None
-        if compiled.remedies is not None and compiled.key not in self.allowed_remedies:
+        if compiled.compensates is not None and compiled.key not in self.allowed_compensations:
             raise Violation(f"{compiled.key} makes up for another step, and nobody allowed it")
         if not isinstance(effect, CallTool):
             outcome = self._probe(compiled.key, effect.direction, spec)
-        elif effect.direction == COMPENSATE and self._folded().steps[effect.step].via == "shared":
+        elif effect.direction == COMPENSATE and self._folded().steps[effect.step].via == "deduplicated":
             raise Violation(f"{compiled.key}: undone although its effect is another saga's")
         elif getattr(serving, "way", "") == "cached":
             outcome = self._last_good()
@@ -287,7 +287,7 @@ class Simulation:
                 compiled.key, effect.direction, spec, state.key(effect.step, effect.direction)
             )
         self._maybe_crash()
-        return self._judged(state, judging.judge(state, effect, outcome, self._tick(state), self.dice.random()))
+        return self._judged(state, judging.interpret(state, effect, outcome, self._tick(state), self.dice.random()))
 
     def _judged(self, state: State, record: r.AnyRecord) -> r.AnyRecord:
         evolving.evolve(state, record)
@@ -302,7 +302,7 @@ class Simulation:
         key = state.plan.steps[effect.step].key
         for data in self.journal.data:
             record = codec.decode(data)
-            if isinstance(record, r.RemedyProposed) and record.step == key:
+            if isinstance(record, r.CompensationProposed) and record.step == key:
                 raise Violation(f"the model was asked again about {key}")
         self._maybe_crash()
         luck = self.dice.random()
@@ -324,10 +324,10 @@ class Simulation:
             advice = judging.Advice(steps, WRITTEN)
             specs = [self.catalog.spec(str(step["tool"])) for step in steps]
             if all(spec is not None and (spec.semantic or self.means.semantic) == "auto" for spec in specs):
-                self.allowed_remedies |= {str(step["step_id"]) for step in steps}
+                self.allowed_compensations |= {str(step["step_id"]) for step in steps}
         self._maybe_crash()
         now = self._tick(state)
-        return self._judged(state, judging.judge_advice(state, effect, advice, self.catalog, self.means, now))
+        return self._judged(state, judging.interpret_advice(state, effect, advice, self.catalog, self.means, now))
 
     def _new_steps(self, number: int) -> list[dict[str, Any]]:
         steps: list[dict[str, Any]] = [{"step_id": f"x{number}", "tool": f"do_x{number}", "params": {"n": number}}]
@@ -358,7 +358,7 @@ class Simulation:
         luck = self.dice.random()
         if direction == FORWARD and spec.remembers and not self.world.times and self.dice.random() < 0.2:
             self.world.elsewhere.add(step)
-            return Done({"ref": f"ref-{step}"}, "shared", "another")
+            return Done({"ref": f"ref-{step}"}, "deduplicated", "another")
         if self.world.remembers(key, spec, self.now) and luck > 0.40 * self.trouble:
             if luck < 0.55 * self.trouble:  # refused at the door, before anybody looked at the key
                 return NotDone(ErrorInfo("unauthorized", "who are you?"), retryable=False, definite=False)
@@ -416,9 +416,9 @@ class Simulation:
         self.world.at_work.pop(step, None)
         options = [option for option in question.options if self._truthful(option, step, question.direction, key, spec)]
         decision = self.dice.choice(options)
-        if decision == "approve" and question.kind == "remedy":
+        if decision == "approve" and question.kind == "compensation":
             steps = state.proposals[question.step].added.addition.steps
-            self.allowed_remedies |= {str(added["step_id"]) for added in steps}
+            self.allowed_compensations |= {str(added["step_id"]) for added in steps}
         elif decision == "approve":
             self.approved[question.call] = question.expires or 0
         if decision in ("undone", "happened") and question.direction == COMPENSATE:
@@ -432,7 +432,7 @@ class Simulation:
         message = Message(
             id="d", kind="decide", step=step, decision=decision, output=output, by="p", question=question.id
         )
-        if not isinstance(answer(state, message, state.at), r.DecisionMade):
+        if not isinstance(answer(state, message, state.at), r.QuestionResolved):
             raise Violation(f"a legal answer was refused: {message}")
         self.inbox.append(message)
 
@@ -460,7 +460,7 @@ class Simulation:
                     raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
                 known |= {step["step_id"] for step in record.steps}
 
-    def _check_key(self, state: State, parked: r.StepParked) -> None:
+    def _check_key(self, state: State, parked: r.StepDeferred) -> None:
         """A call in doubt waits only for a repeat that still arrives while its key is remembered."""
         index = state.plan.by_key[parked.step]
         spec = state.acting(index).spec
@@ -501,20 +501,22 @@ class Simulation:
         if report["failed"] or report["unresolved"]:
             raise Violation(f"ended with open ends: {shown}")
         semantic = {str(step) for step in report.get("semantic", ())}
-        remedies = {key for key in statuses if kinds[key] == "remedy"}
+        compensates = {key for key in statuses if kinds[key] == "compensation"}
         accepted = {
-            said.step for said in self.journalled() if isinstance(said, r.DecisionMade) and said.decision == "leave"
+            said.step
+            for said in self.journalled()
+            if isinstance(said, r.QuestionResolved) and said.decision == "accept"
         }
         for step in state.plan.steps:
-            if step.remedies is None or step.key not in standing - accepted:
+            if step.compensates is None or step.key not in standing - accepted:
                 continue
-            if state.plan.steps[step.remedies].key not in semantic:
+            if state.plan.steps[step.compensates].key not in semantic:
                 raise Violation(f"{step.key} makes up for nothing and stands, and nobody accepted that")
         for step in state.plan.steps:
-            stuck = step.remedies
+            stuck = step.compensates
             if stuck is not None and state.plan.steps[stuck].key in semantic and step.key not in standing:
                 raise Violation(f"{step.key} was to make up for another step, which counts as done, and does not stand")
-        if standing - left - semantic - remedies:
+        if standing - left - semantic - compensates:
             raise Violation(f"{state.status}, but {standing - left} stands and nobody is told: {shown}")
         if state.status == t.COMPENSATED and (left or report["clean"] != (not semantic)):
             raise Violation(f"compensated, but not clean: {shown}")
@@ -538,7 +540,12 @@ class Simulation:
             return
         for other in self._after(state, effect.step):
             compiled, step = state.plan.steps[other], state.steps[other]
-            settled = step.left or step.by_hand or step.remedied or step.status in (t.COMPENSATED, t.FAILED, t.BLOCKED)
+            settled = (
+                step.left
+                or step.by_hand
+                or step.compensated_by_others
+                or step.status in (t.COMPENSATED, t.FAILED, t.BLOCKED)
+            )
             to_undo = state.undoing(other) is not None or compiled.semantic
             if step.forward.doubtful and not settled:
                 raise Violation(f"{state.plan.steps[effect.step].key} is undone, and {compiled.key} is in doubt")

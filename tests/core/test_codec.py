@@ -64,7 +64,7 @@ def test_a_field_added_later_is_passed_over() -> None:
 
 def test_a_field_that_was_not_there_yet_has_its_default() -> None:
     """A newer engine reads what an older one wrote: every field but the first ones has a default."""
-    assert codec.decode(b'{"k":"DecisionMade","question":"q","step":"1","decision":"retry","at":5}').message == ""
+    assert codec.decode(b'{"k":"QuestionResolved","question":"q","step":"1","decision":"retry","at":5}').message == ""
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,9 @@ def test_what_is_stored_beside_the_journal_is_shown_cut(size: int) -> None:
     longest = "s" * 64
     shown = codec.abridge(
         codec.decode(
-            codec.encode(r.StepSucceeded(at=2**45, step=longest, output=output, via="shared", source="i" * 200), values)
+            codec.encode(
+                r.StepSucceeded(at=2**45, step=longest, output=output, via="deduplicated", source="i" * 200), values
+            )
         )
     )
     held = codec.stored_form(output)

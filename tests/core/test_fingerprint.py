@@ -184,7 +184,7 @@ def test_a_step_that_was_taken_over_hands_its_fingerprint_on() -> None:
     steps = [{"step_id": at, "tool": "one", "params": {}} for at in (1, 2)]
     saga = Recording({"steps": steps}, [*tools("one", undo="undo"), *tools("undo")])
     first = fingerprint("one", "digest-of-one", {})
-    saga.settle(r.StepTakenOver(at=saga.now, step="1", source="s/1", fingerprint=first, output={"ref": "x"}))
+    saga.settle(r.EffectReused(at=saga.now, step="1", source="s/1", fingerprint=first, output={"ref": "x"}))
     assert prints(saga.run())["2"] == fingerprint("one", "digest-of-one", {}, [first])
 
 

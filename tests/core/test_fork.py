@@ -22,7 +22,7 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import Means, decide, effects_of
 from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, ErrorInfo, NotDone
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.interpret import judge
+from saga_engine.core.interpret import interpret
 from saga_engine.core.messages import Message, answer, check_fork
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
@@ -213,16 +213,16 @@ class Played:
             if isinstance(outcome, Done):
                 self.did[step.key] = (self.tree(step, way), outcome.output["v"])
                 self.world.standing.add(key)
-            if isinstance(outcome, Done) and outcome.via == "shared":
+            if isinstance(outcome, Done) and outcome.via == "deduplicated":
                 self.lent.add(step.key)
-        self.add(judge(self.state, effect, outcome, self.now, 0.5))
+        self.add(interpret(self.state, effect, outcome, self.now, 0.5))
 
     def _forward(self, step: Step, way: int, fate: str) -> Done | NotDone:
         if fate == "failed" or (fate == "other way" and not way):
             return REFUSED
         output = {"v": self.outputs.get(step.key, 0)}
-        if fate == "shared" and step.tool != READ and not way:
-            return Done(output, via="shared", source="elsewhere:s0:f:")
+        if fate == "deduplicated" and step.tool != READ and not way:
+            return Done(output, via="deduplicated", source="elsewhere:s0:f:")
         return Done(output)
 
     def tree(self, step: Step, way: int) -> str:
@@ -278,7 +278,7 @@ class Case:
         return self.old.state.key(self.old.state.plan.by_key[key], FORWARD) in self.old.world.standing
 
 
-FATES = st.sampled_from(["done", "done", "done", "done", "failed", "shared", "other way", "stuck"])
+FATES = st.sampled_from(["done", "done", "done", "done", "failed", "deduplicated", "other way", "stuck"])
 
 
 @st.composite
@@ -290,9 +290,9 @@ def cases(draw: st.DrawFn) -> Case:
     old = start("old", plan, {}, World(), on_failure=on_failure, fates=fates, outputs=outputs)
     old.play()
     if old.state.questions and draw(st.booleans()):
-        _settle(old, draw(st.sampled_from(["leave", "undone", "not-happened", "retry"])))
+        _settle(old, draw(st.sampled_from(["accept", "undone", "not-happened", "retry"])))
     while not _can_be_forked(old):
-        _settle(old, draw(st.sampled_from(["leave", "undone"])))
+        _settle(old, draw(st.sampled_from(["accept", "undone"])))
     new_plan = draw(mended(plan))
     elsewhere = set(draw(st.lists(st.sampled_from([step.key for step in plan]), max_size=1)))
     run_from = draw(st.one_of(st.none(), st.none(), st.sampled_from([step.key for step in new_plan])))
@@ -318,7 +318,7 @@ def _settle(saga: Played, decision: str) -> None:
         saga.fates = {**saga.fates, step: "done"}
         if decision == "undone":
             saga.world.standing.discard(saga.state.key(question.step, FORWARD))
-        elif decision == "leave" and question.direction == COMPENSATE:
+        elif decision == "accept" and question.direction == COMPENSATE:
             # It stands, and a person has said so: it is no business of the engine's any more.
             saga.lent.add(step)
         saga.add(answer(saga.state, message, saga.now))
@@ -464,7 +464,7 @@ def test_what_made_up_for_another_step_is_not_taken_over() -> None:
     old, new = start("old", plan, {}, World()), start("new", plan, {}, World())
     old.play()
     state, prints = folded(old.journal, old.compiled, Growth(old.started, catalog({})))
-    state.plan.steps[1] = replace(state.plan.steps[1], remedies=0)
+    state.plan.steps[1] = replace(state.plan.steps[1], compensates=0)
 
     chosen = fork.choose(state, prints, new.started, new.compiled, Growth(new.started, catalog({})))
 

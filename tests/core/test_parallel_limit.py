@@ -11,7 +11,7 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import CallTool, Done, ErrorInfo, NotDone, Outcome, Probe, Unknown
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.interpret import judge
+from saga_engine.core.interpret import interpret
 from saga_engine.core.state import MAX_PARALLEL, State
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
@@ -64,7 +64,7 @@ def turn(state: State, now: int) -> list[CallTool | Probe]:
 
 def settle(state: State, effects: Sequence[CallTool | Probe], outcome: Outcome, now: int) -> None:
     for effect in effects:
-        evolve(state, judge(state, effect, outcome, now, 0.5))
+        evolve(state, interpret(state, effect, outcome, now, 0.5))
 
 
 def drive(state: State, outcome: Outcome, *, until: int, forward: bool = True) -> int:

@@ -72,7 +72,7 @@ def test_what_declarations_make_safe_is_clean() -> None:
     failed = found(rehearsal, 1, "refused", COMPENSATE)
     assert (failed.status, failed.standing, failed.reason) == (t.ESCALATED, (1,), "step-failed")
     assert kinds(failed) == [(1, COMPENSATE, "undo-failed")]
-    assert failed.asked[0].options == ("undone", "retry", "leave")
+    assert failed.asked[0].options == ("undone", "retry", "accept")
     assert failed.what == "step 2 fails, the undo of step 1 fails for good"
     # The last step stands only if something else than its own failure turns the saga around.
     last = found(rehearsal, 2, "refused", COMPENSATE)

@@ -118,11 +118,19 @@ def test_every_kind_of_record_has_its_sort() -> None:
     decided = {
         *("StepIntended", "ProbeIntended", "DeadlinePassed", "CallLimitReached", "CompensationStarted"),
         *("CompensationRefused", "ApprovalExpired", "AlertIntended", "PlannerAsked", "CompensationRequested"),
-        *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaAbandoned"),
+        *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaWaived"),
     }
     from saga_engine.analysis.replay_inputs import _MESSAGES, _SETTLING
 
-    both = {"StepsAdded", "PlannerGaveUp", "RemedyProposed", "AlertSent", "AlertFailed", "SagaStarted", "SagaResumed"}
+    both = {
+        "StepsAdded",
+        "PlannerGaveUp",
+        "CompensationProposed",
+        "AlertSent",
+        "AlertFailed",
+        "SagaStarted",
+        "SagaResumed",
+    }
     both |= {"StepQueued", "StepBegun"}  # given by guards
     known = decided | both | {kind.__name__ for kind in (*_MESSAGES, *_SETTLING)}
     assert known == {kind.__name__ for kind in get_args(r.AnyRecord)}

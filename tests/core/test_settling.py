@@ -8,7 +8,7 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone, Probe, Unknown
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.interpret import judge
+from saga_engine.core.interpret import interpret
 from saga_engine.core.report import view
 from saga_engine.core.state import State
 from saga_engine.plan.compiler import compile_plan
@@ -62,7 +62,7 @@ def test_a_probe_that_tells_is_not_counted() -> None:
         (intent,) = decide(state, 3)
         assert names([intent]) == ["ProbeIntended"]
         evolve(state, intent)
-        evolve(state, judge(state, Probe(0, FORWARD, 1), NotDone(ERROR, retryable=True, definite=True), 3, 0.5))
+        evolve(state, interpret(state, Probe(0, FORWARD, 1), NotDone(ERROR, retryable=True, definite=True), 3, 0.5))
     assert state.steps[0].forward.probes == 0
 
 
@@ -73,7 +73,7 @@ def test_a_refusal_that_the_probe_confirms_is_not_tried_again() -> None:
     said = ErrorInfo("value_error", "full", retryable=False)
     evolve(state, r.StepInDoubt(at=2, step="1", error=said))
     evolve(state, r.ProbeIntended(at=3, step="1"))
-    record = judge(state, Probe(0, FORWARD, 1), NotDone(said, retryable=True, definite=True), 3, 0.5)
+    record = interpret(state, Probe(0, FORWARD, 1), NotDone(said, retryable=True, definite=True), 3, 0.5)
     assert names([record]) == ["StepFailed"]
 
 
@@ -83,7 +83,7 @@ def test_a_call_at_work_is_asked_about_at_once() -> None:
 
     spec = ToolSpec("pay", probe="look", keyed=True)
     state = saga(spec, r.StepIntended(at=2, step="1"))
-    evolve(state, judge(state, CallTool(0, FORWARD, 1), Unknown(ERROR, at_work=True), 3, 0.5))
+    evolve(state, interpret(state, CallTool(0, FORWARD, 1), Unknown(ERROR, at_work=True), 3, 0.5))
     assert names(decide(state, 4)) == ["StepEscalated"]
 
 
@@ -97,7 +97,7 @@ def test_time_and_attempts_are_those_of_calls_alone() -> None:
         return step["attempts"], step["took_ms"]
 
     assert told() == (0, None)
-    evolve(state, r.DecisionMade(at=9_000, step="1", question="q", decision="approve"))
+    evolve(state, r.QuestionResolved(at=9_000, step="1", question="q", decision="approve"))
     evolve(state, r.StepIntended(at=9_000, step="1", attempt=2))
     assert told() == (1, None)
     evolve(state, r.StepRetryScheduled(at=9_030, step="1", error=ERROR, delay_ms=5_000))

@@ -98,7 +98,7 @@ def test_what_was_lost_in_a_crash_is_told() -> None:
 def test_a_decision_is_told_with_who_and_why() -> None:
     """Probes, the question, the alert, and the answer."""
     told = bodies(doubtful().lines())
-    (decided,) = [body for body in told if body.get("record") == "DecisionMade"]
+    (decided,) = [body for body in told if body.get("record") == "QuestionResolved"]
     assert (decided["by"], decided["note"], decided["output"]) == ("ada", "I looked", {"ref": "by hand"})
     assert [body["status"] for body in told if body["type"] == "probe"] == ["in_doubt"] * 3
     assert {"StepEscalated", "AlertIntended", "AlertSent"} <= {body.get("record") for body in told}

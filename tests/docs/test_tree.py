@@ -18,7 +18,6 @@ TOO_LONG: Final = {
     "tests/core/cases.py::make_case": 74,
     "tests/http/test_outcomes.py": 619,
     "tests/policy/test_gate.py": 602,
-    "tests/promises/mutations_of_fleets.py": 633,
     "tests/test_api.py": 616,
     "tests/test_growing_sagas.py": 605,
     "tests/tools/test_decorator.py": 653,

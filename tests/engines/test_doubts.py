@@ -277,7 +277,7 @@ async def test_a_person_s_happened_is_remembered_for_others(
     async with opened([pay, refund]) as engine:
         outcome = await engine.run(plan(step), saga_id=name)
         assert outcome.status == t.ESCALATED
-        outcome = await engine.decide(name, 1, "happened", output={"receipt": 7})
+        outcome = await engine.resolve(name, 1, "happened", output={"receipt": 7})
         assert outcome.status == t.COMPLETED
         other = await engine.run(plan(step), saga_id=f"{name}-o")
     assert (other.status, paid) == (t.COMPLETED, ["A1"])
@@ -298,5 +298,5 @@ async def test_a_person_s_not_happened_takes_the_fallback(opened: Opening, name:
     step = {"tool": "first", "fallback": {"tool": "second"}}
     async with opened([first, second, cancel]) as engine:
         assert (await engine.run(plan(step), saga_id=name)).status == t.ESCALATED
-        outcome = await engine.decide(name, 1, "not-happened")
+        outcome = await engine.resolve(name, 1, "not-happened")
     assert (outcome.status, outcome.output(1)) == (t.COMPLETED, {"ref": 2})

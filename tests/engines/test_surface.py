@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, Handle, Outcome, ToolContext, ToolError, tool
+from saga_engine import Coordinator, Handle, SagaResult, ToolContext, ToolError, tool
 from saga_engine.analysis.trace_file import verify
 from saga_engine.api import Engine
 from saga_engine.api.temporal import TemporalCoordinator
@@ -94,7 +94,7 @@ async def test_run_ends_in_an_outcome(opened: Opening, world: World, name: str) 
         done = await engine.run(plan("book", "book"), saga_id=name)
         undone = await engine.run(plan("book", "full"), saga_id=f"{name}-u")
         shown, history = await engine.show(name), await engine.history(name)
-    assert (type(done), done.status, done.output(2)) == (Outcome, t.COMPLETED, {"ref": "w2"})
+    assert (type(done), done.status, done.output(2)) == (SagaResult, t.COMPLETED, {"ref": "w2"})
     assert (undone.status, undone.report["clean"]) == (t.COMPENSATED, True)
     assert shown.to_dict() == done.to_dict()
     assert [record["seq"] for record in history] == list(range(len(history)))
@@ -130,12 +130,12 @@ async def test_a_question_and_its_answer(opened: Opening, world: World, name: st
         assert (await engine.ownership(name)) == (False, 0)
         for step_id, decision in ((2, "undone"), (1, "happened")):
             with pytest.raises(DecisionRefused):
-                await engine.decide(name, step_id, decision)
-        outcome = await engine.decide(name, 2, "happened", output={"ref": "x"}, by="ada")
+                await engine.resolve(name, step_id, decision)
+        outcome = await engine.resolve(name, 2, "happened", output={"ref": "x"}, by="ada")
         assert (outcome.status, outcome.output(2)) == (t.COMPLETED, {"ref": "x"})
-        assert (await engine.decide(name, 2, "happened", output={"ref": "x"}, by="ada")).completed
+        assert (await engine.resolve(name, 2, "happened", output={"ref": "x"}, by="ada")).completed
         with pytest.raises(DecisionRefused):
-            await engine.decide(name, 2, "not-happened")
+            await engine.resolve(name, 2, "not-happened")
 
 
 async def test_cancel_and_amend(opened: Opening, world: World, name: str) -> None:

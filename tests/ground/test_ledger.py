@@ -195,7 +195,7 @@ def test_agreement_is_an_empty_list(ledger: OutsideLedger) -> None:
         ),
         ([(1, "forward", 1)], report("COMPLETED", step(1, "IN_DOUBT"), unresolved=[1]), "said to be completed"),
         ([(1, "forward", 1)], report("ESCALATED", step(1, "ESCALATED")), "the report does not list it"),
-        ([(1, "forward", 1)], report("ABANDONED", step(1, "RESOLVED")), "said to be clean"),
+        ([(1, "forward", 1)], report("WAIVED", step(1, "RESOLVED")), "said to be clean"),
         ([], report("COMPLETED", step(1, "SUCCEEDED")), "does not stand"),
         (
             [(1, "forward", 1), (1, "forward", 2)],
@@ -286,7 +286,7 @@ def test_an_undo_may_not_overtake_one_that_is_still_open(ledger: OutsideLedger) 
     first = step(1, "COMPENSATED", undo="COMPENSATED")
     waiting = report("COMPENSATING", first, step(2, "SUCCEEDED"), compensated=[1], unresolved=[2])
     assert ledger.compare(waiting, _CHAIN) == ["step 1 was undone before step 2, which depends on it"]
-    left = report("ABANDONED", first, step(2, "RESOLVED"), compensated=[1], left_in_place=[2])
+    left = report("WAIVED", first, step(2, "RESOLVED"), compensated=[1], left_in_place=[2])
     assert ledger.compare(left, _CHAIN) == []
 
 

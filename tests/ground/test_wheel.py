@@ -158,7 +158,9 @@ def test_the_wheel_runs_the_articles_plan(embedded: Home) -> None:
 
 def test_the_types_are_found(embedded: Home) -> None:
     """A type checker sees the annotations of the installed package: what is right passes, what is wrong does not."""
-    right = "from saga_engine import Outcome\n\n\ndef done(outcome: Outcome) -> bool:\n    return outcome.completed\n"
+    right = (
+        "from saga_engine import SagaResult\n\n\ndef done(outcome: SagaResult) -> bool:\n    return outcome.completed\n"
+    )
     assert _checked(embedded, right) == 0
     assert _checked(embedded, right.replace("bool", "int | list[str]").replace("completed", "saga_id")) == 1
 

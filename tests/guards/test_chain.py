@@ -30,7 +30,7 @@ class Policy:
     def concerns(self, name):
         return name in self.names
 
-    async def judge(self, it, params, call):
+    async def authorize(self, it, params, call):
         self.judged.append((it.name, dict(params), call.direction))
         if self.error is not None:
             raise self.error
@@ -311,7 +311,7 @@ async def test_statistics_are_summed_over_processes(store):
         "rejected": 1,
         "blocked": 0,
         "asked": 0,
-        "shared": 0,
+        "deduplicated": 0,
     }
 
 

@@ -63,11 +63,11 @@ async def test_an_identical_call_of_another_saga_gets_the_first_result_and_says_
     here, there = guard(store, *desk.tools), guard(store, *desk.tools)
     assert await here.call("act", {"n": 1}, step("s1")) == Done(result(1))
     shared = await there.call("act", {"n": 1}, step("s2", 4))
-    assert shared == Done(result(1), via="shared", source="s1:1:f:seed", age_ms=shared.age_ms)
+    assert shared == Done(result(1), via="deduplicated", source="s1:1:f:seed", age_ms=shared.age_ms)
     assert shared.age_ms >= 0
     assert await there.call("act", {"n": 2}, step("s2", 5)) == Done(result(2))
     assert desk.made == [1, 2]
-    assert (await there.stats())["act"]["shared"] == 1
+    assert (await there.stats())["act"]["deduplicated"] == 1
     await here.close()
     await there.close()
 
@@ -123,7 +123,7 @@ async def test_a_crash_between_leaves_a_claim_that_only_its_owner_may_settle(sto
     await stage.until(2)
     stage.let_out(2)
     assert await again == Done(2)
-    assert (await alive.call("act", {"n": 1}, step("s2", attempt=2))).via == "shared"
+    assert (await alive.call("act", {"n": 1}, step("s2", attempt=2))).via == "deduplicated"
     assert made == [1, 1]
     await dead.close()
     await alive.close()
@@ -221,7 +221,7 @@ async def test_secrets_are_neither_part_of_the_memory_nor_of_a_result(watched):
     (remembered,) = [args[3] for verb, args in watched.asked if verb == "remember"]
     assert json.loads(remembered) == {"order": 1, "echo": "Bearer $secret.TOKEN!"}
     rotated = await tools.call("act", {"n": 1, "secret": "Bearer other!"}, step("s2", masked=masked))
-    assert rotated.via == "shared"
+    assert rotated.via == "deduplicated"
     assert "hunter2" not in repr(watched.asked)
     await tools.close()
 
@@ -241,7 +241,7 @@ async def test_a_probe_looks_into_the_memory_first(store):
     desk.happened = {"order": 9}
     assert await tools.probe("act", {"n": 2}, step("s1", 2, direction="probe")) == Done({"order": 9})
     shared = await tools.call("act", {"n": 2}, step("s2"))
-    assert (shared.output, shared.via) == ({"order": 9}, "shared")
+    assert (shared.output, shared.via) == ({"order": 9}, "deduplicated")
     await tools.close()
 
 
@@ -301,7 +301,7 @@ async def whole_store():
 
 async def saga(store, saga_id, status):
     """A saga of this id in this status; somebody drives it while there is something to be done."""
-    await store.open_session("me", 600_000)
+    await store.open_lease("me", 600_000)
     over = status not in ("RUNNING", "COMPENSATING")
     entry = Entry(saga_id, 0, 0, [b"r"], status, b"{}", over, creation=Creation("d", owned=True))
     assert (await store.append("me", [entry])).acks[0].verdict == "ok"
@@ -320,11 +320,11 @@ async def test_nobody_undoes_what_another_saga_relies_on(whole_store, status):
     assert "s2" in outcome.error.message
     assert outcome.error.suggestion
     assert not desk.undone
-    assert (await tools.call("act", {"n": 1}, step("s3"))).via == "shared"
+    assert (await tools.call("act", {"n": 1}, step("s3"))).via == "deduplicated"
     await tools.close()
 
 
-@pytest.mark.parametrize("status", ["COMPENSATED", "ABANDONED", None])
+@pytest.mark.parametrize("status", ["COMPENSATED", "WAIVED", None])
 async def test_sagas_that_are_over_or_gone_rely_on_nothing(whole_store, status):
     """Law: an undone, given up or purged saga does not stand in the way of an undo."""
     desk = Desk()
@@ -343,7 +343,7 @@ async def test_sagas_that_are_over_or_gone_rely_on_nothing(whole_store, status):
 @pytest.mark.parametrize("how", ["unknown", "fine"])
 @pytest.mark.parametrize(
     ("status", "served"),
-    [("COMPENSATED", True), ("ESCALATED", False), ("COMPLETED", False), ("ABANDONED", False), (None, False)],
+    [("COMPENSATED", True), ("ESCALATED", False), ("COMPLETED", False), ("WAIVED", False), (None, False)],
 )
 async def test_what_an_undone_saga_left_in_the_memory_stands_in_nobodys_way(whole_store, status, served, how):
     """Law: a person said that its call did not happen, or undid it by hand, so the next identical call is made.
@@ -365,7 +365,7 @@ async def test_what_an_undone_saga_left_in_the_memory_stands_in_nobodys_way(whol
     elif how == "unknown":
         assert code(outcome)[0] == "duplicate_in_flight"
     else:
-        assert outcome.via == "shared"
+        assert outcome.via == "deduplicated"
     await tools.close()
 
 

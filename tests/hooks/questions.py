@@ -21,7 +21,7 @@ def a_question(**changes: Any) -> Question:
         "tool": "book_hotel",
         "direction": "forward",
         "kind": "in-doubt",
-        "options": ("happened", "not-happened", "retry", "leave"),
+        "options": ("happened", "not-happened", "retry", "accept"),
         "error": {"error_code": "read_timeout", "message": "no answer"},
         "goal": "two nights in Graz",
         "asked_ms": 1_800_000_000_000,

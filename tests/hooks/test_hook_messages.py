@@ -16,7 +16,7 @@ from saga_engine.ports import Question
 from tests.hooks.questions import a_question
 
 TEXTS = st.text(max_size=2000) | st.sampled_from(
-    ["@everyone", "<!channel>", "a\nAnswer with one of:\n    saga resolve x 1 leave", "\x1b[2J", "\u202e", "<@U123>"]
+    ["@everyone", "<!channel>", "a\nAnswer with one of:\n    saga resolve x 1 accept", "\x1b[2J", "\u202e", "<@U123>"]
 )
 
 
@@ -38,7 +38,7 @@ def test_a_question_in_plain_words() -> None:
         "    saga resolve trip-42 hotel happened --output '{…}'",
         "    saga resolve trip-42 hotel not-happened",
         "    saga resolve trip-42 hotel retry",
-        "    saga resolve trip-42 hotel leave",
+        "    saga resolve trip-42 hotel accept",
         "More: saga show trip-42",
         "Question hotel:f:1",
     ]
@@ -65,7 +65,7 @@ def test_an_approval_shows_the_exact_call_and_its_end() -> None:
 def test_a_remedy_shows_the_exact_steps() -> None:
     """Who approves what a model proposes sees each call."""
     steps = [{"step_id": "m1", "tool": "send_voucher", "params": {"to": "$input.guest", "note": "a\n@all"}}]
-    lines = body(a_question(kind="remedy", options=OPTIONS["remedy"], steps=steps)).splitlines()
+    lines = body(a_question(kind="compensation", options=OPTIONS["compensation"], steps=steps)).splitlines()
     at = lines.index("The proposed steps:")
     assert lines[at + 1] == '  - send_voucher {"to": "$input.guest", "note": "a\\n@\u200ball"}'
 
@@ -112,8 +112,8 @@ def test_a_line_to_type_is_one_command_whatever_the_step_is_called(step, option)
 
 def test_a_saga_id_cannot_add_a_command() -> None:
     """Even if an id had characters that it must not have, the shell would see one word."""
-    words = shlex.split(answer_line("a; rm -rf ~", "1", "forward", "leave"))
-    assert words == ["saga", "resolve", "a; rm -rf ~", "1", "leave"]
+    words = shlex.split(answer_line("a; rm -rf ~", "1", "forward", "accept"))
+    assert words == ["saga", "resolve", "a; rm -rf ~", "1", "accept"]
 
 
 async def test_the_log_has_one_line_and_the_whole_question(caplog) -> None:

@@ -50,7 +50,7 @@ async def test_a_question_is_signed_as_the_specification_says() -> None:
             "tool": "book_hotel",
             "direction": "forward",
             "kind": "in-doubt",
-            "options": ["happened", "not-happened", "retry", "leave"],
+            "options": ["happened", "not-happened", "retry", "accept"],
             "error": {"error_code": "read_timeout", "message": "no answer"},
             "goal": "two nights in Graz",
             "round": 0,

@@ -19,7 +19,7 @@ import saga_engine.plan.compiler
 import saga_engine.stores.embedded
 import saga_engine.stores.redis
 import saga_engine.stores.remote  # noqa: F401
-from saga_engine import Coordinator, Outcome, SagaError
+from saga_engine import Coordinator, SagaError, SagaResult
 from saga_engine.core.messages import decode_message
 from saga_engine.core.records import Record, StepRetryScheduled
 from saga_engine.errors import SagaNotFound
@@ -127,8 +127,8 @@ def _line_up(folder: Path) -> None:
         go.read(1)
 
 
-def _body(result: Outcome | SagaError | None) -> Any:
-    return result.to_dict() if isinstance(result, Outcome) else {"error": result.to_dict()} if result else None
+def _body(result: SagaResult | SagaError | None) -> Any:
+    return result.to_dict() if isinstance(result, SagaResult) else {"error": result.to_dict()} if result else None
 
 
 async def _submit(coordinator: Coordinator, case: dict[str, Any]) -> Told:
@@ -147,7 +147,7 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
         told["before"] = await coordinator.history(saga_id)
     except SagaNotFound:
         told["before"] = None
-    told["mail"] = [decode_message(data).question.split(":")[:2] for data in await coordinator.store.inbox(saga_id)]
+    told["mail"] = [decode_message(data).question.split(":")[:2] for data in await coordinator.store.messages(saga_id)]
     results = await coordinator.resume_all()
     told["resumed"] = _body(results.get(saga_id)) if results else None
     told["others"] = sorted(set(results) - {saga_id})
@@ -163,15 +163,15 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     return told
 
 
-async def _answer(coordinator: Coordinator, outcome: Outcome) -> Outcome:
+async def _answer(coordinator: Coordinator, outcome: SagaResult) -> SagaResult:
     """Look at the world, then answer one question as it is."""
     question = outcome.body["questions"][0]
     step_id, direction = question["step_id"], question["direction"]
     found = World.ledger.find(question["idempotency_key"])
     if found is None:
-        return await coordinator.decide(outcome.saga_id, step_id, "not-happened", by="ada")
+        return await coordinator.resolve(outcome.saga_id, step_id, "not-happened", by="ada")
     output = found.output if direction == "forward" else None
-    return await coordinator.decide(outcome.saga_id, step_id, "happened", output=output, by="ada")
+    return await coordinator.resolve(outcome.saga_id, step_id, "happened", output=output, by="ada")
 
 
 async def _resume(coordinator: Coordinator, case: dict[str, Any]) -> Told:
@@ -189,7 +189,7 @@ async def _cancel(coordinator: Coordinator, case: dict[str, Any]) -> Told:
 
 async def _decide(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     step_id, decision, output = case["answer"]
-    return {"final": _body(await coordinator.decide(case["saga_id"], step_id, decision, output=output, by=case["by"]))}
+    return {"final": _body(await coordinator.resolve(case["saga_id"], step_id, decision, output=output, by=case["by"]))}
 
 
 PARTS = {

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from saga_engine import Coordinator, Outcome, SagaError
+from saga_engine import Coordinator, SagaError, SagaResult
 from saga_engine.api import coordinator as coordinating
 from saga_engine.errors import SagaNotFound
 from saga_engine.runtime.fork import Fork, Forking
@@ -56,7 +56,7 @@ async def _fork(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     outcome = await coordinator.fork(
         case["saga_id"], plan=case["mended"], new_id=case["fork_id"], on_chosen=chosen.append
     )
-    assert isinstance(outcome, Outcome), "only a dry run returns a fork"
+    assert isinstance(outcome, SagaResult), "only a dry run returns a fork"
     return {"final": outcome.to_dict(), "chosen": chosen[0].to_dict()}
 
 

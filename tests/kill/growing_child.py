@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saga_engine import Coordinator, Outcome, RetryPolicy, SagaError, ToolContext, ToolError, tool
+from saga_engine import Coordinator, RetryPolicy, SagaError, SagaResult, ToolContext, ToolError, tool
 from saga_engine.core.interpret import Advice
 from saga_engine.core.messages import decode_message
 from saga_engine.core.records import Written
@@ -108,7 +108,7 @@ def make_hold(*, keyed: bool) -> Any:
             (World.folder / f"begun-{ctx.saga_id}").write_text("begun")
             gate.read_text()
         output = did(ctx, "hold", {"ref": room}, once=keyed)
-        note("room", {"saga": ctx.saga_id, "what": "leave"})
+        note("room", {"saga": ctx.saga_id, "what": "accept"})
         return output
 
     return hold
@@ -207,7 +207,7 @@ def _line_up(folder: Path) -> None:
 
 
 def _body(result: Any) -> Any:
-    return result.to_dict() if isinstance(result, Outcome) else {"error": result.to_dict()}
+    return result.to_dict() if isinstance(result, SagaResult) else {"error": result.to_dict()}
 
 
 async def _submit(coordinator: Coordinator, case: dict[str, Any]) -> Told:
@@ -233,14 +233,14 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     told["resumed"] = _body(results.get(saga_id, final))
     while final.status == "ESCALATED":
         step_id, decision, output = _answer(case, final)
-        final = await coordinator.decide(saga_id, step_id, decision, output=output, by="ada")
+        final = await coordinator.resolve(saga_id, step_id, decision, output=output, by="ada")
     told["final"] = _body(final)
     told["history"] = await coordinator.history(saga_id)
     return told
 
 
 async def _mail(coordinator: Coordinator, saga_id: str) -> list[list[str]]:
-    messages = [decode_message(data) for data in await coordinator.store.inbox(saga_id)]
+    messages = [decode_message(data) for data in await coordinator.store.messages(saga_id)]
     return [[message.kind, message.step, message.question] for message in messages]
 
 
@@ -251,13 +251,13 @@ async def _remembered(saga_id: str) -> list[str]:
     return [step_id for key, step_id in keys.items() if await guards.recollect("buy", key) is not None]
 
 
-def _answer(case: dict[str, Any], outcome: Outcome) -> tuple[Any, str, Any]:
+def _answer(case: dict[str, Any], outcome: SagaResult) -> tuple[Any, str, Any]:
     """What a person says to the first question: the case's word, or how it stands in the world."""
     question = outcome.body["questions"][0]
     step_id, kind = question["step_id"], question["kind"]
     said = case.get("answers", {}).get(kind)
     if kind not in ("in-doubt", "undo-in-doubt"):
-        return step_id, said or {"approval": "approve", "remedy": "approve"}.get(kind, "leave"), None
+        return step_id, said or {"approval": "approve", "compensation": "approve"}.get(kind, "accept"), None
     found = World.ledger.find(question["idempotency_key"])
     if found is None:
         return step_id, said or "not-happened", None
@@ -266,7 +266,7 @@ def _answer(case: dict[str, Any], outcome: Outcome) -> tuple[Any, str, Any]:
 
 async def _decide(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     step_id, decision = case["answer"]
-    return {"final": _body(await coordinator.decide(case["saga_id"], step_id, decision, by=case["by"]))}
+    return {"final": _body(await coordinator.resolve(case["saga_id"], step_id, decision, by=case["by"]))}
 
 
 async def _amend(coordinator: Coordinator, case: dict[str, Any]) -> Told:

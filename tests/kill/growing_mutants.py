@@ -53,10 +53,10 @@ def take_who_is_being_told_for_told() -> None:
 def ask_nobody() -> None:
     """The gate lets every call through."""
 
-    async def judge(*_: Any) -> None:
+    async def authorize(*_: Any) -> None:
         return None
 
-    Gate.judge = judge  # type: ignore[method-assign, assignment]
+    Gate.authorize = authorize  # type: ignore[method-assign, assignment]
 
 
 def ask_the_model_for_a_second_opinion() -> None:
@@ -77,8 +77,8 @@ def forget_what_the_model_answered() -> None:
     def resumed(saga: Any, record: Any) -> None:
         genuine(saga, record)
         for index, step in enumerate(saga.steps):
-            if step.open_remedies:
-                step.open_remedies, step.settled_ask = 0, False
+            if step.open_compensations:
+                step.open_compensations, step.settled_ask = 0, False
                 saga.to_escalate[index, "compensate"] = "undo-missing"
 
     evolve._HANDLERS[r.SagaResumed] = resumed

@@ -16,7 +16,7 @@ from tests.kill.world import ENDS, PLANS
 
 Place = tuple[str, str]
 
-_SETTLES = {"StepSucceeded", "StepFailed", "StepRetryScheduled", "DecisionMade"}
+_SETTLES = {"StepSucceeded", "StepFailed", "StepRetryScheduled", "QuestionResolved"}
 
 
 def in_doubt(history: Sequence[dict[str, Any]]) -> set[Place]:
@@ -90,7 +90,7 @@ def _repeats(variant: str, told: dict[str, Any], lines: Sequence[Line], kills: i
     approved = Counter(
         _place(record)
         for record in told["history"]
-        if record["k"] == "DecisionMade" and record["decision"] in ("retry", "not-happened")
+        if record["k"] == "QuestionResolved" and record["decision"] in ("retry", "not-happened")
     )
     for place, count in sent.items():
         allowed = 1 + (approved[place] if variant == "bare" else kills)
@@ -104,7 +104,7 @@ def _end(plan: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str) -
     everything = {str(step["step_id"]) for step in PLANS[plan]["steps"]}
     # Which forward calls a person said no about can be read from the decisions alone.
     refused = any(
-        record["k"] == "DecisionMade"
+        record["k"] == "QuestionResolved"
         and record["decision"] == "not-happened"
         and record.get("direction") != "compensate"
         for record in told["history"]

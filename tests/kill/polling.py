@@ -33,7 +33,7 @@ async def eventually(condition: Callable[[], Awaitable[Any] | Any], what: str) -
 async def lease_runs_out(url: str, saga_id: str) -> None:
     """The lease of the dead process that drove the saga is over, as if its time had passed."""
     async with opened(url) as store:
-        await store.close_session((await store.head(saga_id)).owner)
+        await store.close_lease((await store.head(saga_id)).owner)
 
 
 async def ticket_runs_out(url: str, resource: str, saga_id: str) -> None:

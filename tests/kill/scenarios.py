@@ -186,9 +186,9 @@ _SETTLES = {
     "StepBlocked",
     "StepQueued",
     "StepRetryScheduled",
-    "StepParked",
+    "StepDeferred",
     "FallbackChosen",
-    "DecisionMade",
+    "QuestionResolved",
 }
 _DOUBTS = {"in-doubt", "undo-in-doubt"}
 
@@ -211,7 +211,9 @@ def in_doubt(history: Sequence[Mapping[str, Any]]) -> dict[laws.Place, int]:
 
 def all_steps(scenario: Scenario, history: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The steps of the plan and those that were added or proposed since, by key."""
-    more = [step for record in history if record["k"] in ("StepsAdded", "RemedyProposed") for step in record["steps"]]
+    more = [
+        step for record in history if record["k"] in ("StepsAdded", "CompensationProposed") for step in record["steps"]
+    ]
     return {str(step["step_id"]): step for step in [*scenario.plan["steps"], *more]}
 
 
@@ -269,7 +271,7 @@ def _repeats(scenario: Scenario, told: Told, lines: Sequence[Line], kills: int) 
     again = Counter(
         laws._place(record)
         for record in told["history"]
-        if record["k"] == "DecisionMade" and record["decision"] in ("retry", "not-happened")
+        if record["k"] == "QuestionResolved" and record["decision"] in ("retry", "not-happened")
     )
     sent = Counter((line.step_id, line.direction, line.tool) for line in lines if line.what == "sent")
     for (step, direction, tool), count in sent.items():
@@ -282,7 +284,7 @@ def _repeats(scenario: Scenario, told: Told, lines: Sequence[Line], kills: int) 
 
 def _end(scenario: Scenario, told: Told) -> Iterator[str]:
     """All or nothing. Only a call that a person says did not happen turns it to the other end."""
-    decided = [record for record in told["history"] if record["k"] == "DecisionMade"]
+    decided = [record for record in told["history"] if record["k"] == "QuestionResolved"]
     refused = any(
         record["decision"] == "not-happened" and record.get("direction") != "compensate" for record in decided
     )
@@ -311,13 +313,13 @@ def _beyond_the_ledger(text: str, final: Mapping[str, Any], dropped: set[str]) -
     """
     step = text.removeprefix("step ").partition(":")[0]
     bodies = {str(body["step_id"]): body for body in final["steps"]}
-    kept = {key for key, body in bodies.items() if "remedies" in body or "remedied" in body}
+    kept = {key for key, body in bodies.items() if "compensates" in body or "compensated_by_others" in body}
     if step in bodies:
         return (
             step in kept
             or ("fallback" in bodies[step] and "different keys" in text)
             or (step in dropped and "said to be completed" in text)
-            or (bodies[step].get("via") == "shared" and "does not stand" in text)
+            or (bodies[step].get("via") == "deduplicated" and "does not stand" in text)
         )
     return any(text.endswith(f"before step {key}, which depends on it") for key in kept)
 
@@ -325,7 +327,11 @@ def _beyond_the_ledger(text: str, final: Mapping[str, Any], dropped: set[str]) -
 def _made_up_for(told: Told, lines: Sequence[Line]) -> Iterator[str]:
     """What makes up for a step happens before the steps are undone that it depends on; that step itself stays."""
     final = told["final"]
-    kept = {str(body["step_id"]): body for body in final["steps"] if "remedies" in body or "remedied" in body}
+    kept = {
+        str(body["step_id"]): body
+        for body in final["steps"]
+        if "compensates" in body or "compensated_by_others" in body
+    }
     applied = {(line.step_id, line.direction): line.seq for line in lines if line.what == "applied"}
     for key, body in kept.items():
         if body["status"] == "SUCCEEDED" and (key, "forward") not in applied:
@@ -336,8 +342,10 @@ def _made_up_for(told: Told, lines: Sequence[Line]) -> Iterator[str]:
     if final["status"] == "COMPENSATED" and standing - kept.keys():
         yield f"compensated, and {sorted(standing - kept.keys())} stand"
     undone = [seq for (_, direction), seq in applied.items() if direction == "compensate"]
-    remedies = [applied[key, "forward"] for key in kept if "remedies" in kept[key] and (key, "forward") in applied]
-    if remedies and undone and max(remedies) > min(undone) and not laws.asked(told["history"]):
+    compensates = [
+        applied[key, "forward"] for key in kept if "compensates" in kept[key] and (key, "forward") in applied
+    ]
+    if compensates and undone and max(compensates) > min(undone) and not laws.asked(told["history"]):
         yield "a step was undone before what depends on it was made up for"
 
 
@@ -351,7 +359,7 @@ def _own_undo(told: Told, lines: Sequence[Line]) -> Iterator[str]:
 
 def _approved(told: Told, lines: Sequence[Line]) -> Iterator[str]:
     """The call that needs an approval is made only after one, and each question is answered once."""
-    answers = Counter(record["question"] for record in told["history"] if record["k"] == "DecisionMade")
+    answers = Counter(record["question"] for record in told["history"] if record["k"] == "QuestionResolved")
     yield from (f"question {name} was answered {count} times" for name, count in answers.items() if count > 1)
     given = {record["step"] for record in told["history"] if record.get("decision") == "approve"}
     for line in lines:
@@ -372,7 +380,7 @@ def _advised(told: Told, place: Place) -> Iterator[str]:
         if record["k"] == "PlannerAsked":
             open_question = f"{record['purpose']} {record['step']}"
             continue
-        answered = record["k"] in ("PlannerGaveUp", "RemedyProposed") or "written" in record
+        answered = record["k"] in ("PlannerGaveUp", "CompensationProposed") or "written" in record
         if answered and asked[open_question] != earlier[open_question]:
             yield f"the model was asked to {open_question} again, and had answered"
 

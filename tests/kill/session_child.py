@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from saga_engine import CallFailed, Coordinator, NeedsPerson, Outcome, SagaError, Session
+from saga_engine import CallFailed, Coordinator, NeedsPerson, SagaError, SagaResult, Session
 from saga_engine.errors import SagaNotFound, SessionEnded
 from saga_engine.runtime.session import Savepoint
 from saga_engine.stores import open_store
@@ -160,14 +160,14 @@ async def _answer(coordinator: Coordinator, saga_id: str) -> None:
     for question in outcome.body["questions"]:
         found = World.ledger.find(question["idempotency_key"])
         if found is None:
-            await coordinator.decide(saga_id, question["step_id"], "retry", by="ada")
+            await coordinator.resolve(saga_id, question["step_id"], "retry", by="ada")
         else:
             output = found.output if question["direction"] == "forward" else None
-            await coordinator.decide(saga_id, question["step_id"], "happened", output=output, by="ada")
+            await coordinator.resolve(saga_id, question["step_id"], "happened", output=output, by="ada")
 
 
 async def _end(coordinator: Coordinator, case: dict[str, Any]) -> Told:
-    outcome: Outcome = await coordinator.show(case["saga_id"])
+    outcome: SagaResult = await coordinator.show(case["saga_id"])
     return {"final": outcome.to_dict(), "history": await coordinator.history(case["saga_id"])}
 
 

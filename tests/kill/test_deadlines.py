@@ -27,7 +27,7 @@ CASES = {
     "before the first call": ("submit", SAGA, "append:1:after"),
     "in the first call": ("submit", SAGA, "call:1:after"),
     "after the second call": ("submit", SAGA, "append:3:before"),
-    "while it rests": ("submit", RESTS, "close_session:1:before"),
+    "while it rests": ("submit", RESTS, "close_lease:1:before"),
     "a session between two calls": ("live", SESSION, "append:3:after"),
     "a session in a call": ("live", SESSION, "call:2:after"),
 }
@@ -39,7 +39,7 @@ async def until_late(place: Place) -> None:
         begun_ms = msgspec.json.decode((await store.read(place.saga_id))[0])["at"]
 
         async def late() -> bool:
-            return await store.open_session("a clock", 1000) > begun_ms + DEADLINE_S * 1000
+            return await store.open_lease("a clock", 1000) > begun_ms + DEADLINE_S * 1000
 
         await eventually(late, "the deadline")
 

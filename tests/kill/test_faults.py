@@ -70,7 +70,7 @@ async def test_a_store_that_raises(when: str, length: int) -> None:
     faults = Faults(f"append:2:{when}:raise")
     store = FaultyStore(open_store("memory://"), faults)
     await store.open()
-    await store.open_session("A", 60_000)
+    await store.open_lease("A", 60_000)
     await store.append("A", [Entry("s", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))])
     with pytest.raises(StoreUnavailable):
         await store.append("A", [Entry("s", 1, 1, [b"r1"])])

@@ -56,7 +56,7 @@ class Contest:
 
     async def begin(self) -> None:
         for name in OWNERS:
-            await self.store.open_session(self._name(name), LONG_MS)
+            await self.store.open_lease(self._name(name), LONG_MS)
         entry = Entry(self.saga_id, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
         await self.store.append(self._name("A"), [entry])
 
@@ -69,7 +69,7 @@ class Contest:
         session = self.sessions[name]
         if what == "over":
             session.alive = False
-            await self.store.close_session(self._name(name))
+            await self.store.close_lease(self._name(name))
         elif what == "gives":
             if self.owner == name and session.granted:
                 await self.store.release(self.saga_id, session.granted[-1][0])

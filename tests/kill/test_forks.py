@@ -85,13 +85,13 @@ class Stage:
         """The laws, read from the ledger and from what both sagas say."""
         old, new = told["sagas"][place.saga_id], told["sagas"][f"{place.saga_id}-f"]
         refused = any(
-            record["k"] == "DecisionMade" and record["decision"] == "not-happened" and "direction" not in record
+            record["k"] == "QuestionResolved" and record["decision"] == "not-happened" and "direction" not in record
             for record in told["history"][new["saga_id"]]
         )
         end = "COMPENSATED" if refused else ENDS[self.plan]
         if new["status"] != end:
             yield f"the fork ended {new['status']}, not {end}"
-        if old["status"] != "COMPENSATED" or (old["error"] or {}).get("code") != "handed-over":
+        if old["status"] != "COMPENSATED" or (old["error"] or {}).get("code") != "transferred":
             yield f"the old saga ended {old['status']} because of {old['error']}"
         yield from self._world(place, new["status"])
         yield from _said(old, new)
@@ -285,7 +285,7 @@ def test_the_same_fork_from_many_processes(
         place = stage.place()
         told = forks_at_once(stage, line, place, [f"{place.saga_id}-f"] * 4, mended=WORSE, lease_s=3.0)
         codes = {one["error"]["code"] for one in told if "error" in one}
-        assert codes <= {"saga-owned", "fork-refused"}
+        assert codes <= {"lease-held", "fork-refused"}
         assert any("final" in one for one in told), told
         assert list(stage.breaches(place, stage.run("settle", place).told)) == []
 

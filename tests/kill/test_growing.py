@@ -64,7 +64,7 @@ def made_up_for(variant: str) -> Scenario:
         points=ADVISED,
         later=("acquire", "post", *ADVISED),
         end="COMPENSATED",
-        refused="ABANDONED",
+        refused="WAIVED",
         more={"advice": {"compensate 2": steps}},
     )
 
@@ -80,7 +80,7 @@ def apologised(variant: str, *, lead: bool) -> Scenario:
         lead="" if lead else None,
         part="resume-all" if lead else "submit",
         end="COMPENSATED",
-        refused="ABANDONED",
+        refused="WAIVED",
         more={"advice": {"compensate 2": steps}},
     )
 

@@ -241,7 +241,7 @@ def test_a_second_saga_while_the_first_is_in_doubt(
         if other["status"] == "COMPENSATED" and other["error"]["error_code"] != "duplicate_in_flight":
             wrong[fault].append(f"the second failed: {other['error']}")
     clean(wrong, list(ABOUT_THE_CALL))
-    assert ends.keys() == {"shared", "duplicate_in_flight", "call"}, ends
+    assert ends.keys() == {"deduplicated", "duplicate_in_flight", "call"}, ends
 
 
 def test_what_another_saga_relies_on_is_not_undone(
@@ -251,11 +251,11 @@ def test_what_another_saga_relies_on_is_not_undone(
     stage = Stage(processes, new_place, embedded.url, FORGOTTEN)
     for _, place in dying(stage, ["guard_remember:1:after", "append:3:after", "call:3:after", "guard_forget:1:before"]):
         other = second(stage, place)["final"]
-        assert (other["status"], other["steps"][0]["via"]) == ("COMPLETED", "shared")
+        assert (other["status"], other["steps"][0]["via"]) == ("COMPLETED", "deduplicated")
         told = stage.run("resume-all", place).told
         (question,) = told["resumed"]["questions"]
         assert (question["kind"], question["error"]["error_code"]) == ("undo-failed", "result_shared")
-        assert told["final"]["status"] == "ABANDONED"  # the person let it stand
+        assert told["final"]["status"] == "WAIVED"  # the person let it stand
         assert [line.tool for line in place.ledger.standing()] == ["buy"]
 
 
@@ -306,7 +306,7 @@ def test_two_people_answer_at_once(
     told = {by: one.told() for by, one in racing.items()}
     after = stage.run("resume-all", place).told  # what came too late is still in the inbox
 
-    (decision,) = [record for record in after["history"] if record["k"] == "DecisionMade"]
+    (decision,) = [record for record in after["history"] if record["k"] == "QuestionResolved"]
     winner, loser = ("ada", "bob") if decision["by"] == "ada" else ("bob", "ada")
     assert decision["decision"] == ("approve" if winner == "ada" else "deny")
     assert after["final"]["status"] == ("COMPLETED" if winner == "ada" else "COMPENSATED")
@@ -376,11 +376,11 @@ async def test_a_killed_holder_gives_the_room_free_and_a_living_one_does_not(
     assert (await asyncio.to_thread(holder.wait)).killed
     await ticket_runs_out(place.url, ROOM, "a")
     assert (await asyncio.to_thread(waiter.told))["final"]["status"] == "COMPLETED"
-    assert in_and_out(place) == [("a", "enter"), ("b", "enter"), ("b", "leave")]
+    assert in_and_out(place) == [("a", "enter"), ("b", "enter"), ("b", "accept")]
     (home / "gate-a").unlink()
     told = (await asyncio.to_thread(processes.run, "resume-all", **{**how, "saga_id": "a"})).told
     assert told["final"]["status"] == "COMPLETED"
-    assert in_and_out(place)[3:] == [("a", "enter"), ("a", "leave")]
+    assert in_and_out(place)[3:] == [("a", "enter"), ("a", "accept")]
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_one_at_a_time_whoever_dies(
     inside = ""
     for saga, what in in_and_out(place):
         # Only the one that was killed never leaves: the first time that it was in.
-        assert inside == (saga if what == "leave" else "") or (inside == "a" and what == "enter"), in_and_out(place)
+        assert inside == (saga if what == "accept" else "") or (inside == "a" and what == "enter"), in_and_out(place)
         inside = saga if what == "enter" else ""
     assert Counter(line.saga_id for line in place.ledger.lines(what="applied")) == dict.fromkeys(sagas, 1)
 

@@ -107,7 +107,7 @@ async def test_a_call_that_is_cancelled_in_flight_is_in_doubt(place: Place, gate
         assert sent(place) == ["1", "2"]  # asked about, not called again
         # The request was out: its thread, which nobody can kill, still makes it happen.
         await eventually(lambda: effects(place), "the effect of the abandoned call")
-        outcome = await other.decide(place.saga_id, 2, "happened", output=effects(place)[0].output)
+        outcome = await other.resolve(place.saga_id, 2, "happened", output=effects(place)[0].output)
     assert outcome.status == "COMPLETED"
     assert place.ledger.compare(outcome, plan) == []
 

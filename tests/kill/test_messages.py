@@ -53,7 +53,7 @@ async def look(place: Place) -> tuple[Any, list[dict[str, Any]]]:
 
 async def unread(place: Place) -> int:
     async with opened(place.url) as store:
-        return len(await store.inbox(place.saga_id))
+        return len(await store.messages(place.saga_id))
 
 
 def begun(processes: Processes, place: Place, plan: dict[str, Any], variant: str = "bare") -> tuple[Running, Gate]:
@@ -128,7 +128,7 @@ def test_an_answer_to_a_saga_that_rests(processes: Processes, new_place: NewPlac
     told = processes.run("decide", answer=[2, "happened", {"ref": "i2"}], by="ada", **how).told
     assert told["final"]["status"] == "COMPLETED"
     _, history = asyncio.run(look(place))
-    assert [record["by"] for record in history if record["k"] == "DecisionMade"] == ["ada"]
+    assert [record["by"] for record in history if record["k"] == "QuestionResolved"] == ["ada"]
     assert place.ledger.compare(told["final"], PLANS["succeeds"]) == []
 
 
@@ -147,7 +147,7 @@ def test_two_people_answer_at_once(processes: Processes, new_place: NewPlace, se
     told = {by: one.told() for by, one in racing.items()}
 
     final, history = asyncio.run(look(place))
-    (decision,) = [record for record in history if record["k"] == "DecisionMade"]
+    (decision,) = [record for record in history if record["k"] == "QuestionResolved"]
     loser = "bob" if decision["by"] == "ada" else "ada"
     assert final.status == ("COMPENSATED" if decision["by"] == "ada" else "COMPLETED")
     assert place.ledger.compare(final, PLANS["succeeds"]) == []

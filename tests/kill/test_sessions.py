@@ -118,7 +118,7 @@ def _asked(variant: str, told: Told, place: Place, kills: int) -> Iterator[str]:
     again = Counter(
         laws._place(record)
         for record in told["history"]
-        if record["k"] == "DecisionMade" and record["decision"] == "retry"
+        if record["k"] == "QuestionResolved" and record["decision"] == "retry"
     )
     sent = Counter((line.step_id, line.direction) for line in place.ledger.lines(place.saga_id, what="sent"))
     for at, count in sent.items():
@@ -229,7 +229,7 @@ def test_two_agents_with_one_id(processes: Processes, new_place: NewPlace, serve
     gate.wait_for_the_call()
     sent = place.ledger.lines(what="sent")
     second = processes.run("live", **how)
-    assert second.told["error"]["code"] == "saga-owned"
+    assert second.told["error"]["code"] == "lease-held"
     assert place.ledger.lines(what="sent") == sent
 
     first.kill()

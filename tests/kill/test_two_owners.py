@@ -36,7 +36,7 @@ def drove(told: dict[str, Any]) -> bool:
 
 def settled(told: dict[str, Any], end: str) -> bool:
     """A process in a race ends with the saga's end, or with the news that another one has it."""
-    return told["error"]["code"] == "saga-owned" if "error" in told else told["final"]["status"] == end
+    return told["error"]["code"] == "lease-held" if "error" in told else told["final"]["status"] == end
 
 
 @pytest.mark.parametrize("state", ["never driven", "owner killed"])
@@ -203,7 +203,7 @@ async def test_a_woken_owner_finds_another_one_at_work(
 
     old.thaw()
     told = await asyncio.to_thread(old.told)
-    assert told["error"]["code"] == "saga-owned"
+    assert told["error"]["code"] == "lease-held"
 
     await asyncio.to_thread((home / "gate").write_text, "open")
     final = (await asyncio.to_thread(new.told))["final"]

@@ -115,24 +115,24 @@ def test_remedies_wait_only_for_each_other_and_are_never_undone() -> None:
         {"step_id": "sorry", "tool": "tweet", "params": {"text": "{$output.step_a.id}"}},
         {"step_id": "refund", "tool": "any"},
     ]
-    made = grow(Addition(steps, remedy="a"), bounds=BOUNDS)
-    assert [step.kind for step in made.steps[2:]] == ["remedy", "remedy"]
+    made = grow(Addition(steps, compensation="a"), bounds=BOUNDS)
+    assert [step.kind for step in made.steps[2:]] == ["compensation", "compensation"]
     assert [step.deps for step in made.steps[2:]] == [(), (2,)]
     assert made.steps[3].rollback is None
-    assert made.steps[2].remedies == 0
+    assert made.steps[2].compensates == 0
 
 
 def test_a_remedy_has_no_rollback() -> None:
-    """A rollback of a remedy is refused: nothing would ever call it."""
+    """A rollback of a compensation is refused: nothing would ever call it."""
     step = {"step_id": "x", "tool": "any", "rollback": {"tool": "any"}}
-    assert ("kind-contradiction", "$.steps[0].kind") in faults(Addition([step], remedy="a"))
+    assert ("kind-contradiction", "$.steps[0].kind") in faults(Addition([step], compensation="a"))
 
 
 def test_a_remedy_that_only_reads_is_refused() -> None:
     """A compensation has at least one write: reads change nothing, and the saga would count as compensated."""
     look = {"step_id": "x", "tool": "search"}
-    assert faults(Addition([look], remedy="a")) == [("rollback-reads", "$.steps[0]")]
-    grow(Addition([look, {"step_id": "y", "tool": "any"}], remedy="a"))
+    assert faults(Addition([look], compensation="a")) == [("rollback-reads", "$.steps[0]")]
+    grow(Addition([look, {"step_id": "y", "tool": "any"}], compensation="a"))
     grow(Addition([look]))
 
 

@@ -51,7 +51,7 @@ class Check:
         return found
 
 
-async def remedy(
+async def compensation(
     planner: Any, check: Check | None = None, tools: Sequence[ToolSpec] = (REFUND,), **options: Any
 ) -> Advice:
     request = CompensationRequest("tell the world", STUCK, [STUCK], tools)
@@ -79,7 +79,7 @@ def codes(planner: ScriptedPlanner) -> list[list[str]]:
 
 async def test_steps_that_pass_come_back_with_who_wrote_them() -> None:
     """One round: the steps as they were written, and what asking used."""
-    advice = await remedy(ScriptedPlanner({"steps": [FIX]}, usage=PlannerUsage(100, 20, 1, 0.01, 0.5)))
+    advice = await compensation(ScriptedPlanner({"steps": [FIX]}, usage=PlannerUsage(100, 20, 1, 0.01, 0.5)))
     assert advice.steps == [FIX]
     written = advice.written
     assert (written.model, written.prompt) == ("scripted:planner", "compensate@script")
@@ -89,7 +89,7 @@ async def test_steps_that_pass_come_back_with_who_wrote_them() -> None:
 async def test_problems_go_back_and_all_rounds_are_counted() -> None:
     """What the saga's check finds goes back with the answer; the usage is that of both rounds."""
     planner = ScriptedPlanner([FIX], [FIX], usage=PlannerUsage(100, 20, 1))
-    advice = await remedy(planner, Check(faults=1))
+    advice = await compensation(planner, Check(faults=1))
     assert codes(planner) == [[], ["params-invalid"]]
     assert planner.asked[1].repair.answer
     assert (advice.written.requests, advice.written.tokens_in) == (2, 200)
@@ -111,15 +111,15 @@ async def test_problems_go_back_and_all_rounds_are_counted() -> None:
 async def test_what_is_no_list_of_steps_is_never_shown_to_the_check(said: Any, code: str) -> None:
     """The check gets a list of objects, whatever a model says."""
     planner, check = ScriptedPlanner(said, [FIX]), Check()
-    assert (await remedy(planner, check)).steps == [FIX]
+    assert (await compensation(planner, check)).steps == [FIX]
     assert codes(planner)[1] == [code]
     assert check.shown == [[FIX]]
 
 
 async def test_what_needs_no_thought_is_mended() -> None:
-    """Nulls, a plan around the steps, a rollback of a remedy: no round is spent on them."""
+    """Nulls, a plan around the steps, a rollback of a compensation: no round is spent on them."""
     planner = ScriptedPlanner({"plan": {"steps": [{**FIX, "name": None, "rollback": {"tool": "wire"}}]}})
-    assert (await remedy(planner)).steps == [FIX]
+    assert (await compensation(planner)).steps == [FIX]
 
 
 async def test_a_registered_undo_may_undo() -> None:
@@ -135,7 +135,7 @@ async def test_a_registered_undo_may_undo() -> None:
 async def test_a_taken_id_gets_an_ending() -> None:
     """A model that numbers its steps from 1 costs no round where nothing else is meant by the number."""
     steps = [{**FIX, "step_id": 1}, {**FIX, "step_id": 2}]
-    advice = await remedy(ScriptedPlanner(steps), Check("1", "1_2"))
+    advice = await compensation(ScriptedPlanner(steps), Check("1", "1_2"))
     assert [step["step_id"] for step in advice.steps] == ["1_3", 2]
 
 
@@ -152,7 +152,7 @@ async def test_a_taken_id_gets_an_ending() -> None:
 async def test_an_id_that_is_named_is_not_guessed(more: dict[str, Any]) -> None:
     """Two steps could be meant: the model is asked which."""
     planner = ScriptedPlanner([{**FIX, "step_id": 1}, {**FIX, **more}], [FIX])
-    assert (await remedy(planner, Check("1"))).steps == [FIX]
+    assert (await compensation(planner, Check("1"))).steps == [FIX]
     assert codes(planner)[1] == ["step-duplicate"]
 
 
@@ -164,7 +164,7 @@ def test_ids_are_free_or_the_model_is_asked(ids: list[int | str], taken: set[str
     """For all ids: what comes back has ids that are free, each once, and otherwise it is what the model wrote."""
     steps = [{**FIX, "step_id": each} for each in ids]
     try:
-        advice = asyncio.run(remedy(ScriptedPlanner(steps), Check(*taken), rounds=1))
+        advice = asyncio.run(compensation(ScriptedPlanner(steps), Check(*taken), rounds=1))
     except PlannerFailed:
         return
     found = [str(step["step_id"]) for step in advice.steps]
@@ -181,7 +181,7 @@ async def test_without_tools_nobody_is_asked() -> None:
     """If no tool may make up for anything, a question would only cost."""
     planner = ScriptedPlanner([FIX])
     with pytest.raises(PlannerUnavailable, match="no tool"):
-        await remedy(planner, tools=())
+        await compensation(planner, tools=())
     assert planner.asked == []
 
 
@@ -257,7 +257,7 @@ async def test_a_tools_words_widen_nothing(text: str) -> None:
 
 async def test_the_models_no_is_the_end() -> None:
     """Its reason is told, fit to print; it is not asked again."""
-    for ask, words in ((remedy, "makes up"), (other_way, "no other way")):
+    for ask, words in ((compensation, "makes up"), (other_way, "no other way")):
         planner = ScriptedPlanner({"impossible": "\x1b[2Jno way"}, [FIX])
         with pytest.raises(GoalImpossible, match=words) as refused:
             await ask(planner)
@@ -278,7 +278,7 @@ async def test_a_budget_covers_all_rounds(allowance: Allowance, usage: PlannerUs
     """Two answers use up what there is; the second question said what was left."""
     planner = ScriptedPlanner([FIX], [FIX], [FIX], usage=usage)
     with pytest.raises(PlannerFailed, match=word):
-        await remedy(planner, Check(faults=9), allowance=allowance)
+        await compensation(planner, Check(faults=9), allowance=allowance)
     assert len(planner.asked) == 2
     assert planner.asked[0].allowance != planner.asked[1].allowance
 
@@ -291,13 +291,13 @@ async def test_time_covers_all_rounds() -> None:
             return await super().compensate(request) if self.answers else await asyncio.Future()
 
     with pytest.raises(ModelUnreachable, match="within"):
-        await remedy(Silent([FIX]), Check(faults=1), allowance=Allowance(seconds=0.05))
+        await compensation(Silent([FIX]), Check(faults=1), allowance=Allowance(seconds=0.05))
 
 
 @pytest.mark.parametrize("defect", [ValueError("a bug"), TimeoutError("of its own"), KeyError("x")])
 async def test_a_planners_defect_ends_the_question_and_not_the_saga(defect: Exception) -> None:
     """A planner is somebody else's code: its exceptions become an error that can be journalled."""
-    for ask in (remedy, other_way):
+    for ask in (compensation, other_way):
         with pytest.raises(ModelUnreachable, match=type(defect).__name__):
             await ask(ScriptedPlanner(defect))
 
@@ -306,7 +306,7 @@ async def test_an_error_of_the_planner_passes_through() -> None:
     """Without a key or an answer, the error that says so is the one that is journalled."""
     for error in (PlannerUnavailable("no key"), ModelUnreachable("503")):
         with pytest.raises(type(error), match=error.message):
-            await remedy(ScriptedPlanner(error))
+            await compensation(ScriptedPlanner(error))
 
 
 async def test_a_wait_that_is_cancelled_stays_cancelled() -> None:
@@ -318,7 +318,7 @@ async def test_a_wait_that_is_cancelled_stays_cancelled() -> None:
             return await asyncio.Future()
 
     entered = asyncio.Event()
-    task = asyncio.create_task(remedy(Silent()))
+    task = asyncio.create_task(compensation(Silent()))
     await entered.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, Outcome
+from saga_engine import Coordinator, SagaResult
 from saga_engine.errors import (
     GoalImpossible,
     PlannerUnavailable,
@@ -86,7 +86,7 @@ async def records(engine: Coordinator, saga_id: str, kind: str) -> list[dict[str
     return [record for record in await engine.history(saga_id) if record["k"] == kind]
 
 
-def question(outcome: Outcome) -> str:
+def question(outcome: SagaResult) -> str:
     (found,) = outcome.body["questions"]
     return found["kind"]
 
@@ -105,12 +105,12 @@ async def test_a_valid_answer_is_approved_and_carried_out(model: str, world: Pat
     """A tweet cannot be taken back: the model's apology waits for a person, runs once, and is in the journal."""
     async with asking(call(STEPS), model=model) as (engine, server):
         outcome = await engine.run(TWEETED)
-        assert (outcome.status, question(outcome)) == ("ESCALATED", "remedy")
+        assert (outcome.status, question(outcome)) == ("ESCALATED", "compensation")
         assert outcome.body["questions"][0]["steps"] == [SORRY]
-        ended = await engine.decide(outcome.saga_id, 1, "approve", by="ada")
+        ended = await engine.resolve(outcome.saga_id, 1, "approve", by="ada")
         assert ended.status == "COMPENSATED"
         assert done(world) == ["tweet we go!", "apologise all"]
-        (proposed,) = await records(engine, outcome.saga_id, "RemedyProposed")
+        (proposed,) = await records(engine, outcome.saga_id, "CompensationProposed")
         written = proposed["written"]
         assert (written["model"], written["prompt"]) == (model, "compensate@1")
         assert (written["requests"], written["tokens_in"], written["tokens_out"]) == (1, 100, 20)
@@ -125,7 +125,7 @@ async def test_a_faulty_answer_is_repaired(world: Path) -> None:
     async with asking(call({"steps": [WRONG]}), call(STEPS), semantic="auto") as (engine, server):
         outcome = await engine.run(TWEETED)
         assert outcome.status == "COMPENSATED"
-        (proposed,) = await records(engine, outcome.saga_id, "RemedyProposed")
+        (proposed,) = await records(engine, outcome.saga_id, "CompensationProposed")
         assert proposed["written"]["prompt"] == "compensate@1 repair@1"
         assert (proposed["written"]["requests"], proposed["written"]["tokens_in"]) == (2, 200)
     assert done(world) == ["tweet we go!", "apologise all"]
@@ -231,7 +231,7 @@ async def test_a_busy_server_is_asked_again(world: Path) -> None:
         async with Coordinator.open("memory://", TOOLS, planner=planner, semantic="auto") as engine:
             outcome = await engine.run(TWEETED)
             assert outcome.status == "COMPENSATED"
-            (proposed,) = await records(engine, outcome.saga_id, "RemedyProposed")
+            (proposed,) = await records(engine, outcome.saga_id, "CompensationProposed")
     assert proposed["written"]["requests"] == 3
 
 
@@ -273,7 +273,7 @@ class LosesTheAnswer(FaultyStore):
         self.kept = kept
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
-        mine = any(b'"RemedyProposed"' in record for entry in entries for record in entry.records)
+        mine = any(b'"CompensationProposed"' in record for entry in entries for record in entry.records)
         if mine and not self.kept:
             raise StoreUnavailable("lost before", url="")
         reply = await super().append(owner, entries)
@@ -295,10 +295,10 @@ async def test_only_an_answer_that_was_not_journalled_is_asked_for_again(kept: b
         assert len(server.requests) == 1
         async with Coordinator.open(url, TOOLS, planner=planner) as engine:
             outcome = await engine.resume("s")
-            assert question(outcome) == "remedy"
+            assert question(outcome) == "compensation"
             assert len(server.requests) == (1 if kept else 2)
-            assert (await engine.decide("s", 1, "approve")).status == "COMPENSATED"
-            assert len(await records(engine, "s", "RemedyProposed")) == 1
+            assert (await engine.resolve("s", 1, "approve")).status == "COMPENSATED"
+            assert len(await records(engine, "s", "CompensationProposed")) == 1
     assert done(world) == ["tweet we go!", "apologise all"]
 
 
@@ -308,7 +308,7 @@ async def test_a_proposal_survives_without_any_planner(world: Path) -> None:
         outcome = await engine.run(TWEETED)
         assert len(server.requests) == 1
     async with Coordinator.open("memory://proposal", TOOLS) as other:
-        assert (await other.decide(outcome.saga_id, 1, "approve")).status == "COMPENSATED"
+        assert (await other.resolve(outcome.saga_id, 1, "approve")).status == "COMPENSATED"
     assert done(world) == ["tweet we go!", "apologise all"]
 
 
@@ -373,7 +373,7 @@ async def test_the_command_line_asks_the_model_of_saga_toml(
     assert len(server.requests) == asked
     assert ("apologise all" in done(world)) == (semantic == "auto")
     if semantic is None:
-        assert json.loads(out)["questions"][0]["kind"] == "remedy"
+        assert json.loads(out)["questions"][0]["kind"] == "compensation"
 
 
 # --- from a goal ---------------------------------------------------------------------------------------------------

@@ -134,18 +134,18 @@ async def test_an_approval_has_to_be_good_for_both_policies():
     """Each rule that asks is answered; the second question is asked when the first is approved."""
     policy = Policy([rule("a", "ask")]).tightened(Policy([rule("b", "ask")]))
     gate = Gate(policy, None)
-    first = await gate.judge(pay, {}, a_key_call())
-    second = await gate.judge(pay, {}, a_key_call(approved=first.digest))
+    first = await gate.authorize(pay, {}, a_key_call())
+    second = await gate.authorize(pay, {}, a_key_call(approved=first.digest))
     assert (first.rule, second.rule) == ("a", "b")
-    assert await gate.judge(pay, {}, a_key_call(approved=second.digest)) is None
+    assert await gate.authorize(pay, {}, a_key_call(approved=second.digest)) is None
 
 
 async def test_a_denial_behind_an_approval_of_the_other_policy_still_denies():
     """The operator asks and the project denies: an approval does not lead past the denial."""
     policy = Policy([rule("a", "ask")]).tightened(Policy([rule("b", "deny")]))
     gate = Gate(policy, None)
-    first = await gate.judge(pay, {}, a_key_call())
-    assert word(await gate.judge(pay, {}, a_key_call(approved=first.digest))) == "deny"
+    first = await gate.authorize(pay, {}, a_key_call())
+    assert word(await gate.authorize(pay, {}, a_key_call(approved=first.digest))) == "deny"
 
 
 def test_private_addresses_are_those_that_both_policies_allow():
@@ -179,7 +179,7 @@ def test_what_a_policy_concerns(store):
 async def test_a_denial_says_which_rule_and_why(store):
     """The record names the rule, the call, what could not be judged, and the rule's own message."""
     policy = Policy([rule("large payments", when=when(("amount", ">", 10)), message="ask the treasurer")])
-    verdict = await Gate(policy, store).judge(pay, {"amount": "1e9"}, a_key_call())
+    verdict = await Gate(policy, store).authorize(pay, {"amount": "1e9"}, a_key_call())
     assert isinstance(verdict, Blocked)
     assert verdict.rule == "large payments"
     assert verdict.error.error_code == "policy_denied"
@@ -192,11 +192,11 @@ async def test_a_denial_says_which_rule_and_why(store):
 async def test_a_question_says_what_is_asked(store):
     """It stands as long as the rule says, and carries the digest of the exact call."""
     policy = Policy([rule("pay", "ask", expires_s=60), rule("other", "ask")])
-    verdict = await Gate(policy, store).judge(pay, {"amount": 5}, a_key_call())
+    verdict = await Gate(policy, store).authorize(pay, {"amount": 5}, a_key_call())
     assert isinstance(verdict, Ask)
     assert (verdict.error.error_code, verdict.rule, verdict.expires_s) == ("approval_required", "pay", 60)
     assert len(verdict.digest) == 64
-    default = await Gate(Policy(default="ask"), store).judge(pay, {}, a_key_call())
+    default = await Gate(Policy(default="ask"), store).authorize(pay, {}, a_key_call())
     assert (default.rule, default.expires_s) == ("default", EXPIRES_S)
 
 
@@ -207,17 +207,17 @@ async def test_secrets_are_judged_but_not_shown(store, verdict):
     masked = {"token": "$secret.TOKEN", "amount": 5}
     conditions = when(("token", "not-host", "example.com"))
     gate = Gate(Policy([rule("r", verdict, when=conditions)]), store)
-    said = await gate.judge(pay, params, a_key_call(masked=masked))
+    said = await gate.authorize(pay, params, a_key_call(masked=masked))
     assert word(said) == verdict
     assert "hunter2" not in repr(said)
     assert "$secret.TOKEN" in said.error.message
     by_value = policy_of(("token", "==", secret))
-    assert word(await Gate(by_value, store).judge(pay, params, a_key_call(masked=masked))) == "deny"
+    assert word(await Gate(by_value, store).authorize(pay, params, a_key_call(masked=masked))) == "deny"
 
 
 async def test_messages_are_bounded_and_printable(store):
     """Params come from a model: they cannot flood a record or drive a terminal."""
-    said = await Gate(Policy(default="deny"), store).judge(pay, {"x": "\x1b[2J" + "y" * 100_000}, a_key_call())
+    said = await Gate(Policy(default="deny"), store).authorize(pay, {"x": "\x1b[2J" + "y" * 100_000}, a_key_call())
     assert len(said.error.message) < 1000
     assert said.error.message.isprintable()
 
@@ -228,7 +228,7 @@ async def test_messages_are_bounded_and_printable(store):
 async def approved(gate, params, call, made=pay):
     """The digests that a person has to approve, one after the other, until the call passes."""
     digests = []
-    while isinstance(verdict := await gate.judge(made, params, call), Ask):
+    while isinstance(verdict := await gate.authorize(made, params, call), Ask):
         assert verdict.digest not in digests, "the same question is asked twice"
         digests.append(verdict.digest)
         call = call._replace(approved=verdict.digest)
@@ -242,8 +242,8 @@ async def test_an_approval_is_for_the_exact_call(store):
     params, call = {"to": "bob", "amount": 10}, a_key_call()
     [digest] = await approved(gate, params, call)
     good = call._replace(approved=digest, attempt=2, epoch=9)
-    assert await gate.judge(pay, params, good) is None
-    assert await gate.judge(pay, {"amount": 10, "to": "bob"}, good) is None
+    assert await gate.authorize(pay, params, good) is None
+    assert await gate.authorize(pay, {"amount": 10, "to": "bob"}, good) is None
     changed = [
         (pay, {"to": "bob", "amount": 1_000_000}, good),
         (pay, {"to": "bob", "amount": "10"}, good),
@@ -257,16 +257,16 @@ async def test_an_approval_is_for_the_exact_call(store):
         (pay, params, good._replace(approved=digest.upper())),
     ]
     for made, other, its_call in changed:
-        assert isinstance(await gate.judge(made, other, its_call), Ask)
-    assert isinstance(await Gate(Policy([rule("r", "ask")]), store).judge(pay, params, good), Ask)
+        assert isinstance(await gate.authorize(made, other, its_call), Ask)
+    assert isinstance(await Gate(Policy([rule("r", "ask")]), store).authorize(pay, params, good), Ask)
 
 
 async def test_an_approval_opens_one_rule_and_not_the_next(store):
     """Rules behind the one that was approved are still asked: a denial stays one."""
     gate = Gate(Policy([rule("a", "ask"), rule("b", "deny", when=when(("amount", ">", 10)))]), store)
     [_] = await approved(gate, {"amount": 5}, a_key_call())
-    question = await gate.judge(pay, {"amount": 50}, a_key_call())
-    verdict = await gate.judge(pay, {"amount": 50}, a_key_call(approved=question.digest))
+    question = await gate.authorize(pay, {"amount": 50}, a_key_call())
+    verdict = await gate.authorize(pay, {"amount": 50}, a_key_call(approved=question.digest))
     assert (word(verdict), verdict.rule) == ("deny", "b")
 
 
@@ -277,11 +277,12 @@ async def test_each_rule_that_asks_is_answered_once(store):
     assert len(await approved(gate, {"amount": 5}, a_key_call())) == 4
     [last] = [digest for digest in await approved(Gate(Policy([rule("b", "ask")]), store), {}, a_key_call())]
     short = Gate(Policy([rule("a", "ask", expires_s=60), rule("b", "ask")]), store)
-    first = await short.judge(pay, {}, a_key_call())
-    second = await short.judge(pay, {}, a_key_call(approved=first.digest))
+    first = await short.authorize(pay, {}, a_key_call())
+    second = await short.authorize(pay, {}, a_key_call(approved=first.digest))
     assert (second.rule, second.expires_s) == ("b", 60)
     # Who approved 'b' alone has not been asked about 'a'.
-    verdict = await Gate(Policy([rule("a", "ask"), rule("b", "ask")]), store).judge(pay, {}, a_key_call(approved=last))
+    both = Gate(Policy([rule("a", "ask"), rule("b", "ask")]), store)
+    verdict = await both.authorize(pay, {}, a_key_call(approved=last))
     assert (word(verdict), verdict.rule) == ("ask", "a")
 
 
@@ -289,9 +290,8 @@ async def test_an_approval_does_not_outlive_a_change_of_the_secret_s_name(store)
     """Where there are secrets the digest is of their markers: it never depends on a value that must not be kept."""
     gate = Gate(Policy(default="ask"), store)
     call = a_key_call(masked={"token": "$secret.A"})
-    one = await gate.judge(pay, {"token": "first"}, call)
-    two = await gate.judge(pay, {"token": "second"}, call)
-    three = await gate.judge(pay, {"token": "first"}, call._replace(masked={"token": "$secret.B"}))
+    one, two = [await gate.authorize(pay, {"token": token}, call) for token in ("first", "second")]
+    three = await gate.authorize(pay, {"token": "first"}, call._replace(masked={"token": "$secret.B"}))
     assert one.digest == two.digest != three.digest
 
 
@@ -335,11 +335,11 @@ async def test_a_check_that_fails_denies(store, caplog):
         raise ValueError(f"cannot read {request.params['token']}")
 
     gate = Gate(Policy(check=fails), store)
-    said = await gate.judge(pay, {"token": "hunter2"}, a_key_call(masked={"token": "$secret.T"}))
+    said = await gate.authorize(pay, {"token": "hunter2"}, a_key_call(masked={"token": "$secret.T"}))
     assert (word(said), said.rule) == ("deny", "check")
     assert "hunter2" not in repr(said) + caplog.text
     assert "ValueError" in caplog.text
-    await gate.judge(pay, {"token": "known"}, a_key_call())
+    await gate.authorize(pay, {"token": "known"}, a_key_call())
     assert "cannot read known" in caplog.text
 
 
@@ -349,7 +349,7 @@ async def test_a_check_that_fails_denies(store, caplog):
 async def made(gate, step, params=None, outcome=None, saga="saga", **changes):
     """Judge a call and, if it passes, tell what came of it."""
     call = a_key_call(str(step), saga, **changes)
-    verdict = await gate.judge(pay, params or {}, call)
+    verdict = await gate.authorize(pay, params or {}, call)
     if verdict is None:
         await gate.settled(pay, call, Done({}) if outcome is None else outcome)
     return word(verdict)
@@ -399,9 +399,9 @@ async def test_an_amount_that_nobody_can_tell_passes_no_sum(store, amount):
     gate = Gate(Policy([rule("r", "ask", max_sum={"param": "amount", "limit": 5000})]), store)
     if amount == amount:  # a digest cannot be made of what is no JSON, so nobody can approve it
         call = a_key_call()
-        question = await gate.judge(pay, {"amount": amount}, call)
+        question = await gate.authorize(pay, {"amount": amount}, call)
         assert isinstance(question, Ask)
-        assert await gate.judge(pay, {"amount": amount}, call._replace(approved=question.digest)) is None
+        assert await gate.authorize(pay, {"amount": amount}, call._replace(approved=question.digest)) is None
         assert await made(gate, 2, {"amount": 1}) == "ask"
     else:
         assert await made(gate, 1, {"amount": amount}) == "deny"
@@ -420,7 +420,7 @@ async def test_retries_and_resumes_count_once(store):
 async def test_intent_first(store):
     """What a call uses is written before it is made: dying in the call does not forget it."""
     gate = Gate(Policy([rule(max_calls=1)]), store)
-    assert await gate.judge(pay, {}, a_key_call("1")) is None  # and never settled
+    assert await gate.authorize(pay, {}, a_key_call("1")) is None  # and never settled
     assert await made(Gate(Policy([rule(max_calls=1)]), store), 2) == "deny"
 
 
@@ -460,7 +460,7 @@ async def test_an_approved_call_beyond_a_limit_is_counted(store):
     """A person may let the fourth call through; the fifth is asked about again."""
     gate = Gate(Policy([rule("r", "ask", max_calls=1)]), store)
     assert await made(gate, 1) == "allow"
-    question = await gate.judge(pay, {}, a_key_call("2"))
+    question = await gate.authorize(pay, {}, a_key_call("2"))
     assert await made(gate, 2, approved=question.digest) == "allow"
     assert await made(gate, 3, approved=question.digest) == "ask"
     assert len(await store.tally("r\nsaga", "saga")) == 2
@@ -520,17 +520,17 @@ async def test_a_limit_that_cannot_be_looked_up_lets_nothing_through(store, verb
     """The error reaches the caller, who makes no call; a rule without a limit needs no store."""
     gate = Gate(Policy([rule(max_calls=3)]), Broken(store, verb))
     with pytest.raises(StoreUnavailable):
-        await gate.judge(pay, {}, a_key_call())
+        await gate.authorize(pay, {}, a_key_call())
     assert not gate.lock("saga").locked()
     free = Gate(Policy([rule(when=when(("amount", ">", 10)))]), Broken(store, "tally", "tally_set"))
-    assert await free.judge(pay, {"amount": 1}, a_key_call()) is None
+    assert await free.authorize(pay, {"amount": 1}, a_key_call()) is None
 
 
 async def test_what_cannot_be_taken_back_stays_counted(store):
     """An outage after the call errs on the safe side."""
     broken = Broken(store)
     gate = Gate(Policy([rule(max_calls=1)]), broken)
-    assert await gate.judge(pay, {}, a_key_call("1")) is None
+    assert await gate.authorize(pay, {}, a_key_call("1")) is None
     broken._verbs = ("tally_set",)
     with pytest.raises(StoreUnavailable):
         await gate.settled(pay, a_key_call("1"), NotDone(FAILED))
@@ -568,7 +568,7 @@ async def test_a_limit_against_a_model(calls):
         own = max(amount, held.get(step, Decimal(0)))
         fits = len(others) < 3 and sum(others) + own <= 100
         call = a_key_call(str(step))
-        verdict = await gate.judge(pay, {"amount": str(amount)}, call)
+        verdict = await gate.authorize(pay, {"amount": str(amount)}, call)
         assert (verdict is None) is fits
         if verdict is not None:
             continue
@@ -598,5 +598,5 @@ async def test_undos_probes_and_plain_functions(store):
 
     gate = Gate(policy_of(("amount", ">", 10)), store)
     for one in ToolRegistry(plain_function, given):
-        assert word(await gate.judge(one, {}, a_key_call())) == "deny"
-        assert word(await gate.judge(one, {"amount": 5}, a_key_call())) == "allow"
+        assert word(await gate.authorize(one, {}, a_key_call())) == "deny"
+        assert word(await gate.authorize(one, {"amount": 5}, a_key_call())) == "allow"

@@ -75,7 +75,7 @@ async def says(policy: Policy, params: dict[str, Any], *, made: Any = pay, store
     """The verdict on one call."""
     gate, call = Gate(policy, store), a_key_call(**changes)
     waved = store is None and gate.waves_through(made, params, call)
-    verdict = word(await gate.judge(made, params, call))
+    verdict = word(await gate.authorize(made, params, call))
     assert not waved or verdict == "allow", "what is waved through must be allowed"
     return verdict
 

@@ -191,8 +191,8 @@ OF_CALLS = [
         _CHAIN,
         (
             (
-                "verdict = await self._gate.judge(self._tool, params, call)",
-                "verdict = None if call.backward or call.direction == 'compensate' else await self._gate.judge(self._tool, params, call)",
+                "verdict = await self._gate.authorize(self._tool, params, call)",
+                "verdict = None if call.backward or call.direction == 'compensate' else await self._gate.authorize(self._tool, params, call)",
             ),
         ),
         quick=True,

@@ -1,9 +1,9 @@
-"""Mutations of guards that sagas share, sessions, forks, traces, fail-over, workers, and Temporal."""
+"""Mutations of guards that sagas share, sessions, forks, traces and fail-over."""
 
 from __future__ import annotations
 
 from tests.promises.breaking import Mutation
-from tests.promises.mutations_of_stores import DEAF, PERFORMER, PERMIT, UNWRITTEN
+from tests.promises.mutations_of_stores import UNWRITTEN
 
 _DRIVER = "saga_engine/runtime/driver.py"
 _MEMORY = "saga_engine/guards/dedupe.py"
@@ -15,9 +15,6 @@ _SESSION = "saga_engine/runtime/session.py"
 _TRACE = "saga_engine/analysis/trace_file.py"
 _TAKE = "saga_engine/stores/lua/take.lua"
 _RELEASE = "saga_engine/stores/lua/release.lua"
-_WORKER = "saga_engine/runtime/worker.py"
-_PERFORMING = "saga_engine/temporal/activity_calls.py"
-_ACTIVITIES = "saga_engine/temporal/activities.py"
 _WIRE = "saga_engine/stores/connection.py"
 #: A call in doubt is taken for one that was not made.
 _DOUBT_LOST = (
@@ -33,7 +30,6 @@ _DOUBT_LOST = (
 #: Whoever stops writes nothing any more.
 _ABANDONED = (("if records or consumed:\n", "if (records or consumed) and not self.stopping:\n"),)
 _UNCONFIRMED = (("if here < 1 or there < replicas:", "if here < 1:"),)
-_FORGETS_NONCE = (("self._nonce = self._nonce or secrets.token_hex(8)", "self._nonce = secrets.token_hex(8)"),)
 
 OF_FLEETS = [
     # 26
@@ -394,38 +390,6 @@ OF_FLEETS = [
     ),
     # workers
     Mutation(
-        "tests/kill/test_workers.py::test_a_worker_killed_anywhere",
-        "nobody looks after the dead",
-        _WORKER,
-        (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
-        only="embedded",
-        hangs=True,
-    ),
-    Mutation(
-        "tests/kill/test_workers.py::test_a_worker_killed_while_it_looks_after_the_dead",
-        "nobody looks after the dead",
-        _WORKER,
-        (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
-        only="reclaim and before",
-        hangs=True,
-    ),
-    Mutation(
-        "tests/kill/test_workers.py::test_a_worker_killed_while_it_hands_over",
-        "nobody looks after the dead",
-        _WORKER,
-        (("            if ttl_ms == 0 or dead:\n", "            if False:\n"),),
-        only="embedded and before",
-        hangs=True,
-    ),
-    Mutation(
-        "tests/kill/test_workers.py::test_two_workers_race_for_two_hundred_sagas",
-        "what was taken is offered to others",
-        _TAKE,
-        (("      call('ZREM', due, id)\n", ""), (" and ttl_of(tag, found[1]) == 0 then", " then")),
-        only="embedded",
-        hangs=True,
-    ),
-    Mutation(
         "saga_engine/testing/queue_conformance.py::test_many_ask_at_once",
         "what was taken is offered to others",
         _TAKE,
@@ -439,92 +403,16 @@ OF_FLEETS = [
         (("call('HINCRBY', head, 'epoch', 1)", "call('HINCRBY', head, 'epoch', 0)"),),
     ),
     Mutation(
-        "tests/kill/test_workers.py::test_a_lost_answer_is_asked_for_again",
-        "each request is another one",
-        _WORKER,
-        _FORGETS_NONCE,
-        only="embedded",
-        hangs=True,
-    ),
-    Mutation(
-        "tests/runtime/test_worker.py::test_a_worker_that_stops_before_it_got_its_answer_leaves_nothing_behind",
-        "what an unanswered request took is not asked for",
-        _WORKER,
-        (("                if self._nonce:\n", "                if False:\n"),),
-    ),
-    Mutation(
-        "tests/runtime/test_worker.py::test_a_worker_that_is_cancelled_while_it_asks",
-        "a cancelled worker does not wait for its answer",
-        _WORKER,
-        (
-            (
-                "            self._room.set()\n            await turns\n            raise",
-                "            self._room.set()\n            turns.cancel()\n            raise",
-            ),
-            ("                if self._nonce:\n", "                if False:\n"),
-        ),
-    ),
-    Mutation(
-        "tests/runtime/test_worker.py::test_a_lost_answer_to_an_acquire_leaves_the_saga_to_workers",
-        "nothing is owed after a lost answer",
-        "saga_engine/runtime/takeover.py",
-        (("            self._debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost\n", ""),),
-    ),
-    Mutation(
-        "tests/kill/test_workers.py::test_a_frozen_worker_is_overtaken",
-        "a call is made after the lease is lost",
-        PERFORMER,
-        PERMIT,
-        also=DEAF,
-        only="embedded and between",
-    ),
-    Mutation(
-        "tests/kill/test_workers.py::test_sigterm_in_the_middle_of_a_call",
-        "what comes of a call while its worker stops is lost",
-        _DRIVER,
-        _ABANDONED,
-        only="embedded",
-        hangs=True,
-    ),
-    Mutation(
         "tests/cli/test_worker.py::test_sigterm_hands_over_and_leaves_nothing_behind",
         "what comes of a call while its worker stops is lost",
         _DRIVER,
         _ABANDONED,
-    ),
-    *(
-        Mutation(
-            test,
-            "timers are not written into the queue",
-            "saga_engine/stores/lua/append.lua",
-            (("  if released and chosen.due_ms then\n", "  if false then\n"),),
-            hangs=True,
-        )
-        for test in (
-            "tests/kill/test_workers.py::test_a_timer_outlives_its_worker",
-            "tests/runtime/test_worker.py::test_an_approval_expires_with_nobody_but_a_worker",
-            "tests/runtime/test_worker.py::test_people_are_reminded_with_nobody_but_a_worker",
-            "tests/runtime/test_worker.py::test_people_are_told_at_last",
-        )
-    ),
-    Mutation(
-        "tests/kill/test_workers.py::test_an_answer_whose_sender_dies_is_read_by_a_worker",
-        "mail brings no worker",
-        "saga_engine/stores/lua/post.lua",
-        (("    redis.call('ZADD', tag .. 'due', soon, id)\n", ""),),
-        hangs=True,
     ),
     Mutation(
         "saga_engine/testing/queue_conformance.py::test_mail_that_the_owner_did_not_read_brings_a_worker",
         "mail brings no worker",
         _RELEASE,
         (("    due_ms = due_ms == 0 and now or math.min(due_ms, now + SOON_MS)\n", ""),),
-    ),
-    Mutation(
-        "tests/runtime/test_worker.py::test_a_saga_whose_tool_is_missing_is_left_for_another_worker",
-        "a saga is taken before its tools are looked for",
-        "saga_engine/runtime/journal.py",
-        (("    if missing:\n", "    if False:\n"),),
     ),
     Mutation(
         "saga_engine/testing/queue_conformance.py::test_a_full_queue_takes_no_more",
@@ -539,100 +427,4 @@ OF_FLEETS = [
         quick=True,
     ),
     # Temporal
-    Mutation(
-        "tests/temporal/test_sagas.py::test_the_same_journal_as_in_process",
-        "a record is left out",
-        "saga_engine/temporal/workflow.py",
-        (
-            (
-                "self._records.append(encode(started, self._values))",
-                "self._records.append(encode(msgspec.structs.replace(started, engine='x', digest='y'), self._values))",
-            ),
-        ),
-    ),
-    Mutation(
-        "tests/temporal/test_histories.py::test_a_recorded_history_plays_as_it_went",
-        "calls go by another name",
-        "saga_engine/temporal/payloads.py",
-        (('CALL: Final = "saga_call"', 'CALL: Final = "saga_calls"'),),
-    ),
-    *(
-        Mutation(
-            test,
-            "a call whose worker died was not made",
-            _PERFORMING,
-            (
-                (
-                    '            return Unknown(ErrorInfo("worker_lost"',
-                    '            return NotDone(retryable=True, error=ErrorInfo("worker_lost"',
-                ),
-            ),
-            only=only,
-        )
-        for test, only in (("tests/temporal/test_kills.py::test_killed_anywhere", "bare"),)
-    ),
-    Mutation(
-        "tests/temporal/test_kills.py::test_killed_and_restarted_as_another_process",
-        "each attempt has a key of its own",
-        "saga_engine/ports/orders.py",
-        (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
-    ),
-    Mutation(
-        "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
-        "a worker does not ask whether a call is still its own",
-        _ACTIVITIES,
-        (("            await require_ours()\n", ""),),
-    ),
-    Mutation(
-        "tests/temporal/test_kills.py::test_a_worker_that_slept_may_begin_nothing",
-        "a worker that slept may begin a call",
-        "saga_engine/temporal/pulse.py",
-        (
-            (
-                "if activity.is_cancelled() or (self._limit_s and silent_s >= self._limit_s):",
-                "if activity.is_cancelled():",
-            ),
-        ),
-    ),
-    Mutation(
-        "tests/temporal/test_kills.py::test_what_a_lost_activity_tells",
-        "a call whose worker died was not made",
-        _PERFORMING,
-        (('            return Unknown(ErrorInfo("worker_lost"', '            return NotDone(ErrorInfo("worker_lost"'),),
-    ),
-    Mutation(
-        "tests/temporal/test_guarded.py::test_a_call_that_no_worker_began_in_time_was_not_made",
-        "a call that nobody began is in doubt",
-        _PERFORMING,
-        (
-            (
-                "            return NotDone(info, retryable=True, counted=False)\n        if cause.type == TimeoutType.HEARTBEAT:",
-                "            return Unknown(info)\n        if cause.type == TimeoutType.HEARTBEAT:",
-            ),
-        ),
-    ),
-    Mutation(
-        "tests/temporal/test_guarded.py::test_a_long_saga_is_continued_in_other_runs",
-        "a saga is continued without its last record",
-        "saga_engine/temporal/workflow.py",
-        (("payloads.pack_journal(self._records)", "payloads.pack_journal(self._records[:-1])"),),
-        hangs=True,
-    ),
-    Mutation(
-        "tests/temporal/test_guarded.py::test_a_secret_is_in_no_history",
-        "what a tool answers is not scrubbed",
-        _ACTIVITIES,
-        (
-            (
-                "outcome = scrub(await self._made(order, params, call), secrets)",
-                "outcome = await self._made(order, params, call)",
-            ),
-        ),
-    ),
-    Mutation(
-        "tests/temporal/test_guarded.py::test_only_marks_become_secrets",
-        "marks can be guessed",
-        "saga_engine/temporal/secrets.py",
-        (("    while nonce in text:\n", "    while False:\n"),),
-    ),
 ]

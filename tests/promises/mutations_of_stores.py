@@ -26,7 +26,7 @@ _NO_AOF = (('"appendonly": "yes"', '"appendonly": "no"'),)
 _UNPROVEN = (("saga_engine/stores/redis.py", "demand(await self.promise())", "await self.promise()"),)
 #: A process that has lost its lease does not hear of it, and does not look before a call either.
 PERMIT = (("self._permit = lease.check", "self._permit = lambda: None"),)
-DEAF = (("saga_engine/runtime/lease.py", "            callback()\n", "            pass\n"),)
+DEAF = (("saga_engine/runtime/lease.py", "            callback(frozenset(lost))\n", "            pass\n"),)
 
 OF_STORES = [
     Mutation(

@@ -14,7 +14,7 @@ from saga_engine.core.codec import encode
 from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import Creation, Entry, Store
 from saga_engine.runtime.journal import look
-from saga_engine.runtime.result import Outcome
+from saga_engine.runtime.result import SagaResult
 from saga_engine.stores import open_store
 
 ROWS = 100_000
@@ -200,7 +200,7 @@ async def test_the_output_of_an_undo_and_of_a_decision_are_cut_too(store: Store)
     async with Coordinator.open(store, [make, unmake, lose, fail]) as coordinator:
         asked = await coordinator.run(plan)
         assert asked.status == "ESCALATED"
-        outcome = await coordinator.decide("undone", 2, "happened", output={"text": "w" * 50_000})
+        outcome = await coordinator.resolve("undone", 2, "happened", output={"text": "w" * 50_000})
         shown = await coordinator.show("undone")
 
     assert outcome.status == "COMPENSATED"
@@ -263,8 +263,8 @@ async def test_who_is_asked_to_approve_sees_what_comes_from_a_big_output(store: 
     creation = Creation(digest="d", owned=False)
     await store.append("", [Entry("pay", 0, 0, data, "ESCALATED", values=values, creation=creation)])
 
-    asked = Outcome(await look(store, "pay"), full=False).body
-    lost = Outcome(await look(Forgetful(store), "pay"), full=False).body  # type: ignore[arg-type]
+    asked = SagaResult(await look(store, "pay"), full=False).body
+    lost = SagaResult(await look(Forgetful(store), "pay"), full=False).body  # type: ignore[arg-type]
 
     assert asked["questions"][0]["params"] == {"bound": seen, "to": ["bank"]}
     assert asked["steps"][0]["output_ref"]["bytes"] > 40_000

@@ -68,7 +68,7 @@ async def test_a_question_about_a_lost_call_says_why() -> None:
         handle = await coordinator.submit(plan("hangs"), saga_id="s1")
         await begun.wait()
         lease = coordinator._fleet._lease
-        await coordinator.store.close_session(lease.owner)
+        await coordinator.store.close_lease(lease.owner)
         lease.why = "the event loop was blocked for 99.0 s by tool 'x'"
         lease.lose()
         outcome = await handle.wait()

@@ -109,7 +109,7 @@ async def test_who_lives_is_left_alone(server, raw):
     """An owner whose session lives keeps its mail and its sagas."""
     store = open_store(server.url)
     await store.open()
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     await store.append("A", [Entry("theirs", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))])
     await store.post("theirs", b"m")
     async with Coordinator.open(server.url, TOOLS) as coordinator:

@@ -9,7 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.errors import NeedsPerson, SessionEnded
-from saga_engine.runtime.result import Outcome
+from saga_engine.runtime.result import SagaResult
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []
@@ -45,7 +45,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Coordinator]:
             await asyncio.wait([work])
 
 
-async def reached(engine: Coordinator, saga_id: str) -> Outcome:
+async def reached(engine: Coordinator, saga_id: str) -> SagaResult:
     """The saga, once its deadline is journalled and all that follows from that at once."""
     while True:
         kinds = [record["k"] for record in await engine.history(saga_id)]
@@ -64,7 +64,7 @@ async def test_a_saga_that_rests_is_undone_at_its_deadline(engine: Coordinator) 
     assert outcome.status == "ESCALATED"
     outcome = await reached(engine, "s")
     assert (outcome.status, outcome.report["compensated"]) == ("ESCALATED", [1])
-    outcome = await engine.decide("s", 2, "not-happened")
+    outcome = await engine.resolve("s", 2, "not-happened")
     assert (outcome.status, outcome.body["error"]["code"]) == ("COMPENSATED", "deadline")
 
 

@@ -60,7 +60,7 @@ async def test_a_saga_rests_and_is_answered(coordinator: Coordinator) -> None:
     in_doubt = {"step_id": "x", "tool": "doubt", "params": {"x": 1}}
     async with asyncio.timeout(30):
         assert (await coordinator.run(side_by_side(3, in_doubt), saga_id="d")).status == "ESCALATED"
-        assert (await coordinator.decide("d", "x", "not-happened")).status == "COMPENSATED"
+        assert (await coordinator.resolve("d", "x", "not-happened")).status == "COMPENSATED"
 
 
 async def test_sessions_end(coordinator: Coordinator) -> None:

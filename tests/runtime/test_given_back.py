@@ -142,9 +142,9 @@ async def test_a_worker_finds_what_nobody_owns_and_nobody_queued() -> None:
     async with Coordinator.open("memory://orphaned", TOOLS) as coordinator:
         await coordinator.submit(plan("take"), saga_id="s1", detach=True)
         store = coordinator.store
-        await store.open_session("gone", 60_000)
+        await store.open_lease("gone", 60_000)
         await store.acquire("s1", "gone")  # out of the queue
-        await store.close_session("gone", clean=True)
+        await store.close_lease("gone", clean=True)
         assert (await coordinator.overview()).queued == 0
         working = asyncio.create_task(coordinator.work())
         async with asyncio.timeout(30):

@@ -17,7 +17,7 @@ from saga_engine.core import records as r
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import CallTool, Done
 from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.interpret import judge
+from saga_engine.core.interpret import interpret
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
@@ -325,7 +325,7 @@ def work_per_step(length: int, *, wide: bool) -> float:
                 continue
             if not queue:
                 return
-            evolve(state, judge(state, queue.pop(), Done({"ref": 1}), 1, 0.5))
+            evolve(state, interpret(state, queue.pop(), Done({"ref": 1}), 1, 0.5))
             if state.remaining == 1 and state.failing is None:
                 evolve(state, r.CancelRequested(at=1))
 

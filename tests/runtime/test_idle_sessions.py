@@ -57,9 +57,9 @@ async def test_an_idle_session_of_an_owner_that_is_gone_is_freed_without_a_recor
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         await leave_open(coordinator)
         store = coordinator.store
-        await store.open_session("gone", 60_000)
+        await store.open_lease("gone", 60_000)
         await store.acquire("s1", "gone")
-        await store.close_session("gone", clean=True)
+        await store.close_lease("gone", clean=True)
         before = (await store.head("s1")).length
         assert not (await coordinator.resume("s1")).ended
         head = await store.head("s1")
@@ -74,7 +74,7 @@ async def test_a_worker_gives_an_idle_session_back_without_a_record(deadline_s) 
         await leave_open(coordinator, deadline_s=deadline_s)
         store = coordinator.store
         before = (await store.head("s1")).length
-        await store.open_session("gone", 60_000)
+        await store.open_lease("gone", 60_000)
         epoch = (await store.acquire("s1", "gone")).epoch
         await store.release("s1", epoch, 1)
         working = asyncio.create_task(coordinator.work())

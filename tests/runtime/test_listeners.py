@@ -76,7 +76,7 @@ async def test_a_hook_that_never_returns_keeps_no_answer_waiting(kind: str, gate
     async with Coordinator.open("memory://", TOOLS, on_escalation=hook) as engine:
         await engine.submit(plan("a", "in doubt"), saga_id="s")
         await until(engine, "AlertIntended")
-        assert (await engine.decide("s", 2, "not-happened")).status == "COMPENSATED"
+        assert (await engine.resolve("s", 2, "not-happened")).status == "COMPENSATED"
 
 
 @pytest.mark.parametrize("kind", ["hangs", "blocks"])
@@ -88,7 +88,7 @@ async def test_a_hook_that_never_returns_keeps_no_cancel_waiting(kind: str, gate
         await until(engine, "AlertIntended")
         cancelled = asyncio.create_task(engine.cancel("s"))
         await until(engine, "CancelRequested")
-        await engine.decide("s", 2, "not-happened")
+        await engine.resolve("s", 2, "not-happened")
         assert (await cancelled).status == "COMPENSATED"
 
 
@@ -158,7 +158,7 @@ async def test_without_a_hook_a_question_is_a_warning_with_the_command_that_answ
         await engine.run(plan("in doubt"), saga_id="trip-42")
     [line] = [record for record in caplog.records if record.name == "saga_engine.escalation"]
     assert line.levelno == logging.WARNING
-    assert "saga resolve trip-42 1 ANSWER (ANSWER: happened, not-happened, retry, leave)" in line.getMessage()
+    assert "saga resolve trip-42 1 ANSWER (ANSWER: happened, not-happened, retry, accept)" in line.getMessage()
     caplog.clear()
     async with Coordinator.open("memory://", TOOLS, on_escalation=()) as engine:
         await engine.run(plan("in doubt"), saga_id="trip-42")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from saga_engine import Coordinator
-from saga_engine.errors import QueueFull, SagaNotFound, SagaOwned
+from saga_engine.errors import LeaseHeld, QueueFull, SagaNotFound
 from saga_engine.ports import Ack, AppendReply
 from tests.kill.polling import eventually
 from tests.runtime.taking import ONE, give_back, take
@@ -49,7 +49,7 @@ async def test_one_agent_a_session_from_its_first_moment() -> None:
                 return "done"
 
         results = await asyncio.gather(agent(), agent(), return_exceptions=True)
-    assert sorted(type(result).__name__ for result in results) == [SagaOwned.__name__, "str"]
+    assert sorted(type(result).__name__ for result in results) == [LeaseHeld.__name__, "str"]
 
 
 async def test_who_runs_what_somebody_else_is_just_detaching_gets_its_end() -> None:

@@ -60,7 +60,7 @@ async def test_a_lease_that_is_lost_wakes_it() -> None:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
         before = await coordinator.store.head("s1")
-        await coordinator.store.close_session(before.owner)
+        await coordinator.store.close_lease(before.owner)
 
         async def taken_up() -> bool:
             return (await coordinator.store.head("s1")).epoch == before.epoch + 1
@@ -99,7 +99,7 @@ async def test_a_lease_that_is_lost_while_it_wakes_loses_nobody() -> None:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
         lease = coordinator._fleet._lease
-        await coordinator.store.close_session(lease.owner)
+        await coordinator.store.close_lease(lease.owner)
         coordinator._fleet._rouse("s1")
         lease.lose()
         await coordinator.cancel("s1")

@@ -117,8 +117,8 @@ async def test_leases_end_in_time_although_the_clock_stepped_back() -> None:
     """A server whose clock went back by an hour would keep the lease of one that died for an hour more."""
     store = open_store("memory://stepped-back")
     await store.open()
-    await store.open_session("dead", 5_000)
-    await store.open_session("me", 5_000)
+    await store.open_lease("dead", 5_000)
+    await store.open_lease("me", 5_000)
     async with fakeredis.FakeAsyncRedis(server=_SHARED["stepped-back"]) as raw:
         now_ms = (await raw.time())[0] * 1000
         for number in range(16):

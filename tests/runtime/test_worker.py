@@ -438,7 +438,7 @@ async def test_an_answer_and_a_worker_at_the_same_time(store) -> None:
         async with Coordinator.open(store, TOOLS) as other:
             for number in range(5):
                 person = other if number % 2 else coordinator
-                outcome = await person.decide(f"s{number}", 1, "happened", output={"ref": "x"}, by="ada")
+                outcome = await person.resolve(f"s{number}", 1, "happened", output={"ref": "x"}, by="ada")
                 assert outcome.status == "COMPLETED"
     assert Counter(LOG) == {"lose lose0": 5, "book book1": 5}
 
@@ -471,7 +471,7 @@ async def test_a_lease_that_was_lost_is_opened_again(store) -> None:
     async with worker(store) as coordinator:
         await begun("block0")
         owner = (await store.head("s1")).owner
-        await store.close_session(owner)
+        await store.close_lease(owner)
         await eventually(lambda: _overtaken(store), "the second owner")
         assert (await store.head("s1")).owner != owner
         questions = (await coordinator.wait("s1")).body["questions"]
@@ -535,7 +535,7 @@ async def test_a_dead_process_whose_lease_is_renewed_keeps_its_sagas(store, capl
     code = "from saga_engine.runtime.owner import this_process; print(this_process())"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     owner = (await process.communicate())[0].decode().strip()
-    await store.open_session(owner, AN_HOUR_MS)
+    await store.open_lease(owner, AN_HOUR_MS)
     await store.acquire("s1", owner)
 
     async def renew() -> None:

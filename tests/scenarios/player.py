@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
-from saga_engine import Coordinator, Outcome, PlanInvalid, Question, SagaError, Session
+from saga_engine import Coordinator, PlanInvalid, Question, SagaError, SagaResult, Session
 from saga_engine.errors import CallFailed, StoreUnavailable
 from saga_engine.ports import AppendReply, Entry
 from saga_engine.stores import open_store
@@ -56,9 +56,9 @@ class MortalStore(FaultyStore):
         self.owner = ""
         self.dies: tuple[str, str, str, str] | None = None  # before or after, kind, step, direction
 
-    async def open_session(self, owner: str, ttl_ms: int) -> int:
+    async def open_lease(self, owner: str, ttl_ms: int) -> int:
         self.owner = owner
-        return await super().open_session(owner, ttl_ms)
+        return await super().open_lease(owner, ttl_ms)
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         when = self.dies[0] if self.dies is not None and any(map(self._is_it, entries)) else ""
@@ -80,7 +80,7 @@ class MortalStore(FaultyStore):
 
     async def end_lease(self) -> None:
         """Let the store believe what it would find out later: this process is gone, or was frozen for too long."""
-        await self.inner.close_session(self.owner)
+        await self.inner.close_lease(self.owner)
 
 
 class Process:
@@ -247,7 +247,7 @@ class Player:
 
     async def _do_resolve(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         saga_id, step, decision = given
-        await self._shown(process, process.coordinator.decide(saga_id, step, decision, **read.pairs))
+        await self._shown(process, process.coordinator.resolve(saga_id, step, decision, **read.pairs))
 
     async def _do_cancel(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         """``cancel SAGA [post]``: with ``post`` the saga is not waited for."""
@@ -265,7 +265,7 @@ class Player:
         old, new = given
         plan = {**self._plans[old], "steps": notation.steps(body)}
         outcome = await process.coordinator.fork(old, plan=plan, new_id=new)
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, SagaResult)
         await self._show(process, outcome)
 
     async def _do_open(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
@@ -331,10 +331,10 @@ class Player:
 
     # --- output ------------------------------------------------------------------------------------------------------
 
-    async def _shown(self, process: Process, doing: Awaitable[Outcome]) -> None:
+    async def _shown(self, process: Process, doing: Awaitable[SagaResult]) -> None:
         await self._show(process, await doing)
 
-    async def _show(self, process: Process, outcome: Outcome) -> None:
+    async def _show(self, process: Process, outcome: SagaResult) -> None:
         self._page.extend(self._calls())
         for record in (await process.coordinator.history(outcome.saga_id))[self._seen.get(outcome.saga_id, 0) :]:
             self._show_record(outcome.saga_id, record)

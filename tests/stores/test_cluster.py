@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_engine import Coordinator, tool
-from saga_engine.errors import StoreRefused, StoreTooWeak, StoreUnavailable
+from saga_engine.errors import DurabilityInsufficient, StoreRefused, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.stores.cluster import ClusterConnector, ClusterLine, slot_of
@@ -80,7 +80,7 @@ def test_slots_are_those_of_the_specification(key):
 
 
 async def begin(store, *names, owner="A"):
-    await store.open_session(owner, LONG_MS)
+    await store.open_lease(owner, LONG_MS)
     entries = [Entry(name, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True)) for name in names]
     assert (await store.append(owner, entries)).acks == [Ack("ok")] * len(names)
 
@@ -124,13 +124,13 @@ async def test_a_single_server_is_no_cluster():
 
 async def test_a_node_of_a_cluster_is_no_single_server(valkeys):
     """``redis://`` to a node of a cluster is refused with the address to write."""
-    with pytest.raises(StoreTooWeak, match="one node of a cluster") as caught:
+    with pytest.raises(DurabilityInsufficient, match="one node of a cluster") as caught:
         await opened(valkeys.first[0].url)
     assert "redis+cluster://" in caught.value.hint
     store = open_store(valkeys.first[0].url, durability="relaxed")
     with pytest.raises(StoreRefused, match=r"MOVED|CROSSSLOT") as refused:
         for number in range(50):
-            await store.post(f"s{number}", b"m") if number else await store.open_session("A", LONG_MS)
+            await store.post(f"s{number}", b"m") if number else await store.open_lease("A", LONG_MS)
     assert "redis+cluster://" in refused.value.hint
     await store.close()
 
@@ -156,7 +156,7 @@ async def test_every_primary_is_asked_what_it_keeps(valkeys):
     weak = valkeys.primaries()[1]
     weak.ask("CONFIG", "SET", "appendfsync", "everysec")
     try:
-        with pytest.raises(StoreTooWeak, match=f":{weak.port}: appendfsync is everysec"):
+        with pytest.raises(DurabilityInsufficient, match=f":{weak.port}: appendfsync is everysec"):
             await opened(valkeys.url)
     finally:
         weak.ask("CONFIG", "SET", "appendfsync", "always")
@@ -194,7 +194,7 @@ async def test_the_documented_user_of_a_cluster(valkeys):
     await store.renew("A", LONG_MS)
     await store.guard_store().claim("pay", "digest", "s1", LONG_MS)
     assert len(await store.list()) == 20
-    await store.close_session("A")
+    await store.close_lease("A")
     await store.close()
 
 
@@ -235,7 +235,7 @@ async def test_a_slot_that_has_moved_is_followed(valkeys, mover):
     valkeys.begin_move(number, target)
     valkeys.end_move(number, source, target)
     assert (await store.append("A", [Entry(name, 1, 1, [b"r1"]) for name in names])).acks[1:] == [Ack("ok")] * 4
-    assert list(await store.inbox(names[0])) == [b"m1"]
+    assert list(await store.messages(names[0])) == [b"m1"]
     assert (await store.renew("A", LONG_MS)).alive
     assert len(await store.list("RUNNING")) == 5
     await store.close()
@@ -249,7 +249,7 @@ async def test_nothing_runs_on_half_of_a_slot(valkeys, mover, share):
     hasty = await opened(valkeys.url, namespace, patience_s=0.1)
     (name,) = names_in(store, 3, 1)
     await begin(store, name)
-    await store.open_session("B", LONG_MS)
+    await store.open_lease("B", LONG_MS)
     await store.post(name, b"m1")
     valkeys.begin_move(number, target)
     valkeys.move_keys(number, source, target, share) if share else None
@@ -272,7 +272,7 @@ async def test_nothing_runs_on_half_of_a_slot(valkeys, mover, share):
         valkeys.end_move(number, source, target)
     assert (await waiting).acks == [Ack("ok", inbox=1)]
     assert list(await store.read(name)) == [b"r0", b"r1"]
-    assert list(await store.inbox(name)) == [b"m1"]
+    assert list(await store.messages(name)) == [b"m1"]
     head = await store.head(name)
     assert (head.status, head.epoch, head.owner, head.summary) == ("COMPENSATING", 1, "A", b"sum")
     assert [found.saga_id for found in await store.list()] == [name]
@@ -285,7 +285,7 @@ async def test_a_lease_that_ended_on_the_way_stays_ended(valkeys, mover):
     """The plain renewal of a slot on its way brings no lease back either."""
     namespace, number, source, target = mover
     store = await opened(valkeys.url, namespace)
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     valkeys.begin_move(number, target)
     valkeys.move_keys(number, source, target)
     try:

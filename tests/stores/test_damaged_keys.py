@@ -32,7 +32,7 @@ def raw(server):
 async def begun(server):
     store = open_store(server.url, patience_s=30)
     await store.open()
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     entries = [Entry(name, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True)) for name in (BAD, *GOOD)]
     assert (await store.append("A", entries)).acks == [Ack("ok")] * 4
     return store
@@ -69,10 +69,10 @@ async def test_the_queue_serves_the_others(server, raw, kind):
     work = store.work()
     everywhere = range(work.count)
     overwrite(raw, store._key(kind, BAD))
-    await store.close_session("A")
+    await store.close_lease("A")
     await work.reclaim("A", everywhere)
     raw.zadd(store._key("head", BAD).partition("head:")[0] + "due", {BAD: 1})
-    await store.open_session("B", LONG_MS)
+    await store.open_lease("B", LONG_MS)
     taken = [saga.saga_id for saga in (await work.take("B", "n", 10, everywhere)).sagas]
     assert sorted(taken) == sorted(GOOD)
     assert {head.saga_id for head in await store.list()} == set(GOOD)

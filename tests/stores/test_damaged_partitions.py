@@ -37,7 +37,7 @@ def raw(server):
 async def opened(server, owner="A"):
     store = open_store(server.url, patience_s=30)
     await store.open()
-    await store.open_session(owner, LONG_MS)
+    await store.open_lease(owner, LONG_MS)
     return store
 
 
@@ -96,8 +96,8 @@ async def test_every_verb_mends_what_it_meets(server, raw, kind):
         elif verb == "owners":
             assert set(await work.owners(everywhere)) == {"A"}
         elif verb == "close":
-            await store.close_session("A")
-            await store.open_session("B", LONG_MS)
+            await store.close_lease("A")
+            await store.open_lease("B", LONG_MS)
             await work.reclaim("A", everywhere)
         else:
             taken = [saga.saga_id for saga in (await work.take("B", "n", 10, everywhere)).sagas]
@@ -167,10 +167,10 @@ async def test_garbage_in_a_head_is_one_sagas(server, raw, garbage):
     _, damaged = await swept(store, "A")
     fatal = not {"created_ms", "digest"} & set(garbage)
     assert damaged == ([BAD] if fatal else [])
-    await store.close_session("A")
+    await store.close_lease("A")
     await work.reclaim("A", range(work.count))
     raw.zadd(tag(store) + "due", {BAD: 1})
-    await store.open_session("B", LONG_MS)
+    await store.open_lease("B", LONG_MS)
     if fatal:
         with pytest.raises(JournalUnreadable, match="damaged"):
             await store.acquire(BAD, "B")

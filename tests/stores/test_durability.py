@@ -2,9 +2,9 @@
 
 import pytest
 
-from saga_engine.errors import JournalUnreadable, SettingInvalid, StoreRefused, StoreTooWeak
+from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, SettingInvalid, StoreRefused
 from saga_engine.stores import open_store
-from saga_engine.stores.durability import ServerFacts, judge
+from saga_engine.stores.durability import ServerFacts, verify
 from tests.servers import DebianRedis
 
 pytestmark = pytest.mark.debian_redis
@@ -36,14 +36,14 @@ async def test_a_weak_server_is_refused(server, settings, hint):
             client.config_set(name, value)
         try:
             strict = open_store(server.url)
-            with pytest.raises(StoreTooWeak) as caught:
+            with pytest.raises(DurabilityInsufficient) as caught:
                 await strict.open()
             assert hint in caught.value.hint
             assert (await strict.promise()).level == "relaxed"
             await strict.close()
             relaxed = open_store(server.url, durability="relaxed")
             await relaxed.open()
-            assert await relaxed.open_session("A", 1000) > 0
+            assert await relaxed.open_lease("A", 1000) > 0
             await relaxed.close()
         finally:
             for name, value in before.items():
@@ -67,7 +67,7 @@ async def test_a_strong_server_is_accepted(server):
 async def test_a_replica_is_refused():
     """Journals are written to the primary; a relaxed store is told by the server itself."""
     with DebianRedis(replicaof="127.0.0.1 1", replica_serve_stale_data="yes") as replica:
-        with pytest.raises(StoreTooWeak, match="replica"):
+        with pytest.raises(DurabilityInsufficient, match="replica"):
             await open_store(replica.url).open()
         with pytest.raises(StoreRefused) as caught:
             await open_store(replica.url, durability="relaxed").open()
@@ -81,7 +81,7 @@ async def test_a_server_that_cannot_be_asked(rename):
         if not rename:
             with server.client() as client:
                 client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-config"])
-        with pytest.raises(StoreTooWeak, match="cannot be verified") as caught:
+        with pytest.raises(DurabilityInsufficient, match="cannot be verified") as caught:
             await open_store(server.url).open()
         assert 'durability = "relaxed"' in caught.value.hint
         store = open_store(server.url, durability="relaxed")
@@ -112,7 +112,7 @@ async def test_a_newer_format_is_not_touched(server):
         client.hset("small:meta", mapping={"format": 1, "partitions": 3})
         store = open_store(f"{server.url}?namespace=small")
         await store.open()
-        await store.open_session("A", 60_000)
+        await store.open_lease("A", 60_000)
         assert sorted(client.keys("small:*:session:A")) == [b"small:{p%02d}:session:A" % n for n in range(3)]
         await store.close()
 
@@ -134,14 +134,14 @@ def test_an_unknown_level_is_no_level():
 )
 def test_versions_and_the_last_write(info, level, severity):
     """Too old is refused, untested is said, and a server whose last write failed keeps nothing."""
-    promise = judge("redis://h", [ServerFacts(info, GOOD)])
+    promise = verify("redis://h", [ServerFacts(info, GOOD)])
     assert promise.level == level
     assert severity in {found for found, _, _ in promise.findings}
 
 
 def test_a_door_without_a_lock_is_mentioned():
     """No password beyond this machine is a warning, and no reason to refuse."""
-    promise = judge("redis://h", [ServerFacts({}, GOOD, open_door=True)])
+    promise = verify("redis://h", [ServerFacts({}, GOOD, open_door=True)])
     assert promise.level == "fsync"
     assert [severity for severity, _, _ in promise.findings] == ["ok", "warning"]
     assert open_store("redis://far.example")._open_door is True
@@ -152,5 +152,5 @@ def test_a_door_without_a_lock_is_mentioned():
 def test_nearly_full_is_mentioned():
     """A server that refuses writes when full says so before it is."""
     limited = GOOD | {"maxmemory": "1000", "maxmemory-policy": "noeviction"}
-    promise = judge("redis://h", [ServerFacts({"used_memory": "900"}, limited)])
+    promise = verify("redis://h", [ServerFacts({"used_memory": "900"}, limited)])
     assert [severity for severity, _, _ in promise.findings] == ["ok", "warning"]

@@ -29,7 +29,7 @@ from saga_engine.stores import open_store
 async def main(url):
     store = open_store(url, patience_s=30)
     await store.open()
-    await store.open_session("C", 600_000)
+    await store.open_lease("C", 600_000)
     print("open", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     await store.close()
@@ -57,7 +57,7 @@ async def opened(folder, **options):
 
 async def begun(folder):
     store = await opened(folder)
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     assert (await store.append("A", [entry])).acks == [Ack("ok")]
     return store

@@ -27,7 +27,7 @@ async def opened(folder, patience_s=30):
 
 
 async def begin(store, saga_id):
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     entry = Entry(saga_id, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     assert (await store.append("A", [entry])).acks == [Ack("ok")]
 

@@ -22,7 +22,7 @@ def namespace():
 async def store(debian_redis, namespace):
     store = open_store(f"{debian_redis.url}?namespace={namespace}")
     await store.open()
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     yield store
     await store.close()
 
@@ -86,7 +86,7 @@ async def test_index_entries_of_what_has_gone_are_purged(store, raw, namespace):
     raw.delete(*of(raw, namespace, "s0"))
     raw.zadd(f"{tag}expiry", {"s0": 1})
     assert raw.zscore(f"{tag}index:COMPLETED", "s0")
-    await store.append("A", [Entry(neighbour, 1, 1, [b"end"], "ABANDONED", keep_ms=LONG_MS)])
+    await store.append("A", [Entry(neighbour, 1, 1, [b"end"], "WAIVED", keep_ms=LONG_MS)])
     assert raw.zscore(f"{tag}index:COMPLETED", "s0") is None
     assert raw.zrange(f"{tag}expiry", 0, -1) == [neighbour]
 
@@ -122,7 +122,7 @@ async def test_namespaces_do_not_meet(debian_redis, store):
 async def test_an_id_is_in_one_index_only(store, raw, namespace):
     """The index moves with the status in the same script, so no look is needed to put it right."""
     await begin(store, "s1")
-    for seq, status in enumerate(["COMPENSATING", "ESCALATED", "ABANDONED"], start=1):
+    for seq, status in enumerate(["COMPENSATING", "ESCALATED", "WAIVED"], start=1):
         await store.append("A", [Entry("s1", seq, 1, [b"r"], status)])
         assert [key.split(":")[-1] for key in raw.keys(f"{namespace}:*:index:*")] == [status]
 
@@ -134,7 +134,7 @@ async def test_leftovers_are_no_part_of_a_new_saga(store, raw, namespace):
     entry = Entry("s1", 0, 0, [b"new"], "RUNNING", creation=Creation("d", owned=True))
     assert (await store.append("A", [entry])).acks == [Ack("ok")]
     assert list(await store.read("s1")) == [b"new"]
-    assert list(await store.inbox("s1")) == []
+    assert list(await store.messages("s1")) == []
     assert [key.split(":")[2] for key in of(raw, namespace, "s1")] == ["head", "journal"]
 
 

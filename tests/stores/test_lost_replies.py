@@ -28,7 +28,7 @@ async def proxy(request, debian_redis):
 async def store(proxy):
     store = open_store(f"{proxy.url}?namespace={uuid.uuid4().hex}", patience_s=20)
     await store.open()
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     assert (await store.append("A", [entry])).acks == [Ack("ok")]
     yield store
@@ -47,7 +47,7 @@ async def test_a_lost_append_is_applied_once(store, proxy, when, times):
     assert (await store.append("A", [entry])).acks == [Ack("ok", released=True)]
     assert proxy.made == times
     assert list(await store.read("s1")) == [b"r0", b"r1", b"r2"]
-    assert list(await store.inbox("s1")) == []
+    assert list(await store.messages("s1")) == []
     assert (await store.head("s1")).owner == ""
 
 
@@ -67,7 +67,7 @@ async def test_a_lost_post_waits_once(store, proxy, when):
     await store.post("s1", b"m1")
     proxy.cut(when)
     assert (await store.post("s1", b"m2")).inbox == 2
-    assert list(await store.inbox("s1")) == [b"m1", b"m2"]
+    assert list(await store.messages("s1")) == [b"m1", b"m2"]
     assert proxy.made == 1
 
 
@@ -95,7 +95,7 @@ async def test_a_cancelled_call_does_not_mix_up_answers(store, debian_redis):
             await given_up
     finally:
         debian_redis.thaw()
-    assert list(await store.inbox("s1")) == []
+    assert list(await store.messages("s1")) == []
     assert (await store.head("s1")).saga_id == "s1"
 
 
@@ -112,7 +112,7 @@ async def test_an_outage_within_patience_is_not_seen(debian_redis):
         store = open_store(f"{proxy.url}?namespace={uuid.uuid4().hex}", patience_s=30)
         await store.open()
         proxy.outage()
-        call = asyncio.create_task(store.open_session("A", LONG_MS))
+        call = asyncio.create_task(store.open_lease("A", LONG_MS))
         while proxy.refused == 0:
             await asyncio.sleep(0)
         proxy.restore()
@@ -127,11 +127,11 @@ async def test_an_outage_beyond_patience(debian_redis):
         await store.open()
         proxy.outage()
         with pytest.raises(StoreUnavailable) as caught:
-            await store.open_session("A", LONG_MS)
+            await store.open_lease("A", LONG_MS)
         assert caught.value.hint
         assert proxy.url in str(caught.value)
         proxy.restore()
-        assert await store.open_session("A", LONG_MS) > 0
+        assert await store.open_lease("A", LONG_MS) > 0
         await store.close()
 
 
@@ -142,7 +142,7 @@ async def test_a_server_that_hangs(debian_redis):
     debian_redis.freeze()
     try:
         with pytest.raises(StoreUnavailable):
-            await store.open_session("A", LONG_MS)
+            await store.open_lease("A", LONG_MS)
     finally:
         debian_redis.thaw()
     await store.close()
@@ -153,7 +153,7 @@ async def test_a_server_that_restarts_keeps_what_it_acknowledged():
     with DebianRedis() as server:
         store = open_store(server.url)
         await store.open()
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         await store.append("A", [Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))])
         server.kill()
         server.start()
@@ -167,7 +167,7 @@ async def test_refusals_of_the_server_change_nothing():
     with DebianRedis() as server:
         store = open_store(server.url)
         await store.open()
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         await store.append("A", [Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))])
         with server.client() as client:
             client.config_set("maxmemory", "1")

@@ -20,7 +20,7 @@ events = st.one_of(
         st.sampled_from(["", "", *OWNERS]),
         st.integers(0, 3),
         st.booleans(),
-        st.sampled_from(["", "RUNNING", "ABANDONED"]),
+        st.sampled_from(["", "RUNNING", "WAIVED"]),
     ),
     st.tuples(st.just("acquire"), owners, st.sampled_from(["", *OWNERS])),
     st.tuples(st.just("release"), st.sampled_from([0, 1])),
@@ -43,7 +43,7 @@ class World:
     async def begin(self):
         await self.store.open()
         for owner in OWNERS:
-            await self.store.open_session(owner, LONG_MS)
+            await self.store.open_lease(owner, LONG_MS)
         await self.store.append("A", [Entry("s", 0, 0, [b"r"], "RUNNING", creation=Creation("d", owned=True))])
 
     async def happens(self, event):
@@ -57,22 +57,22 @@ class World:
         elif kind == "append":
             owner, consumed, release, status = args
             entry = Entry(
-                "s", head.length, head.epoch, [b"r"], status or None, None, release, min(consumed, head.inbox)
+                "s", head.length, head.epoch, [b"r"], status or None, None, release, min(consumed, head.messages)
             )
             (ack,) = (await store.append(owner or head.owner or "A", [entry])).acks
             after = await store.head("s")
-            assert ack.inbox == after.inbox
+            assert ack.messages == after.inbox
             assert ack.verdict == "fenced" or ack.released == (after.owner == "")
         elif kind == "acquire":
             reply = await store.acquire("s", *args) if (await self.lives(args[0])) else None
-            assert not isinstance(reply, Acquired) or len(reply.inbox) == head.inbox
+            assert not isinstance(reply, Acquired) or len(reply.inbox) == head.messages
         elif kind == "release":
             await store.release("s", head.epoch, args[0])
         elif kind == "take":
             for taken in (await work.take(args[0], f"n{head.epoch}", 9, range(work.count))).sagas:
-                assert taken.inbox == head.inbox
+                assert taken.messages == head.messages
         elif kind == "close":
-            await store.close_session(args[0])
+            await store.close_lease(args[0])
         else:
             await work.reclaim(args[0], range(work.count), dead=args[1])
 
@@ -83,10 +83,10 @@ class World:
         """What is true at any time."""
         store = self.store
         head = await store.head("s")
-        if head.inbox:
+        if head.messages:
             assert await store._plain("HGET", self.key("head:s"), "mail") == b"1"
         due = await store._plain("ZSCORE", self.key("due"), "s")
-        if head.inbox and not head.owner and head.status not in SAGA_FINAL:
+        if head.messages and not head.owner and head.status not in SAGA_FINAL:
             assert due is not None
         assert due is None or not head.owner_ttl_ms
 

@@ -150,7 +150,7 @@ async def test_memory_is_shared_by_name(url):
     one, two = open_store(url), open_store(url)
     await one.open()
     await two.open()
-    await one.open_session("A", 60_000)
+    await one.open_lease("A", 60_000)
     entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     await one.append("A", [entry])
     assert [head.saga_id for head in await two.list()] == (["s1"] if url != "memory://" else [])

@@ -18,19 +18,19 @@ async def test_the_documented_user_can_do_everything():
         store = open_store(f"redis://engine:geheim@127.0.0.1:{server.port}")
         await store.open()
         assert (await store.promise()).level == "fsync"
-        await store.open_session("A", 60_000)
+        await store.open_lease("A", 60_000)
         entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", values={"v": b"1"}, creation=Creation("d", owned=True))
         assert (await store.append("A", [entry])).acks[0].verdict == "ok"
         await store.post("s1", b"m")
         await store.renew("A", 60_000)
         await store.acquire("s1", "A")
         await store.values("s1", ["v"])
-        await store.inbox("s1")
+        await store.messages("s1")
         await store.read("s1")
         await store.release("s1", 2)
         await store.acquire("s1", "A")
         final = Entry("s1", 1, 3, [b"end"], "COMPLETED", b"{}", release=True, consumed=1, keep_ms=60_000)
         assert (await store.append("A", [final])).acks[0].verdict == "ok"
         assert len(await store.list()) == 1
-        await store.close_session("A")
+        await store.close_lease("A")
         await store.close()

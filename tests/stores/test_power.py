@@ -74,7 +74,7 @@ async def orders(url, pid, folder):
     """For each of some records that were appended and acknowledged, the order of what was done."""
     store = open_store(f"{url}?namespace={uuid.uuid4().hex}", durability="relaxed")
     await store.open()
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     await store.append("A", [Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))])
     records = [f"record-{number}-{uuid.uuid4().hex}" for number in range(1, 6)]
     with Traced(pid, folder / "trace") as traced:

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from saga_engine.errors import SettingInvalid, StoreTooWeak, StoreUnavailable
+from saga_engine.errors import DurabilityInsufficient, SettingInvalid, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.stores.connection import beside, key_of
@@ -59,7 +59,7 @@ async def world(pair):
 async def store(world):
     store = world.store(GIVE_UP_S)
     await store.open()
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     assert (await store.append("A", [CREATION])).acks == [Ack("ok")]
     return store
 
@@ -69,7 +69,7 @@ VERBS = {
     "create": lambda store: store.append("A", [CREATION._replace(saga_id="s2")]),
     "acquire": lambda store: store.acquire("s1", "A"),
     "release": lambda store: store.release("s1", 1),
-    "open a session": lambda store: store.open_session("B", LONG_MS),
+    "open a session": lambda store: store.open_lease("B", LONG_MS),
     "renew": lambda store: store.renew("A", LONG_MS),
     "post": lambda store: store.post("s1", b"m1"),
     "claim": lambda store: store.guard_store().claim("pay", "digest", "s1", LONG_MS),
@@ -104,7 +104,7 @@ async def test_nothing_that_others_rely_on_counts_without_the_replica(store, wor
         await other.head("s1")
     assert await unconfirmed(warm) == {}
     replica.thaw()
-    assert list(await store.inbox("s1")) == [b"m1"]
+    assert list(await store.messages("s1")) == [b"m1"]
     assert (await store.append("A", [Entry("s1", 1, 3, [b"r1"])])).acks[0].verdict == "fenced"
 
 
@@ -154,7 +154,7 @@ async def test_a_failed_over_replica_has_all_of_it(pair, store):
     with Replicated(1) as doomed:
         owner = open_store(doomed.url, durability="replicated:1")
         await owner.open()
-        await owner.open_session("A", LONG_MS)
+        await owner.open_lease("A", LONG_MS)
         await owner.append("A", [CREATION])
         for seq in range(1, 21):
             await owner.append("A", [Entry("s1", seq, 1, [b"r%d" % seq])])
@@ -189,7 +189,7 @@ async def test_a_server_without_replicas():
     """Nobody to wait for: refused when it is opened, with the number."""
     with Node() as alone:
         store = open_store(alone.url, durability="replicated:1", patience_s=1.0)
-        with pytest.raises(StoreTooWeak, match="0 of 1 replicas are attached") as caught:
+        with pytest.raises(DurabilityInsufficient, match="0 of 1 replicas are attached") as caught:
             await store.open()
         assert caught.value.hint
         assert (await store.promise()).level == "relaxed"
@@ -199,7 +199,7 @@ async def test_a_server_without_replicas():
 async def test_more_replicas_than_there_are(pair):
     """Two are asked for and one is there."""
     store = open_store(pair.url, durability="replicated:2", patience_s=1.0)
-    with pytest.raises(StoreTooWeak, match="1 of 2 replicas are attached"):
+    with pytest.raises(DurabilityInsufficient, match="1 of 2 replicas are attached"):
         await store.open()
     await store.close()
 
@@ -209,7 +209,7 @@ async def test_a_replica_that_writes_no_file():
     with Replicated(1, appendonly="no") as pair:
         until(lambda: pair.primary.ask("INFO", "replication")["connected_slaves"] == 1, "the replica to attach")
         store = open_store(pair.url, durability="replicated:1", patience_s=1.0)
-        with pytest.raises(StoreTooWeak, match="do not confirm") as caught:
+        with pytest.raises(DurabilityInsufficient, match="do not confirm") as caught:
             await store.open()
         assert "on every replica: CONFIG SET appendonly yes" in caught.value.hint
         await store.close()
@@ -221,7 +221,7 @@ async def test_a_replica_that_syncs_every_second():
     with Replicated(1, appendfsync="everysec") as pair:
         store = open_store(pair.url, durability="replicated:1", patience_s=GIVE_UP_S)
         await store.open()
-        await store.open_session("A", LONG_MS)
+        await store.open_lease("A", LONG_MS)
         assert (await store.append("A", [CREATION])).acks == [Ack("ok")]
         await store.close()
 
@@ -231,7 +231,7 @@ async def test_a_server_that_cannot_say():
     """Redis 7.0 has no WAITAOF: memory of replicas is not taken for their disk."""
     with DebianRedis() as server:
         store = open_store(server.url, durability="replicated:1", patience_s=1.0)
-        with pytest.raises(StoreTooWeak, match="no WAITAOF") as caught:
+        with pytest.raises(DurabilityInsufficient, match="no WAITAOF") as caught:
             await store.open()
         assert "7.2" in caught.value.hint
         await store.close()

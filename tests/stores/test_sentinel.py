@@ -46,7 +46,7 @@ class TestGuards(GuardConformance):
 
 
 async def begin(store, *names):
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     entries = [Entry(name, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True)) for name in names]
     assert (await store.append("A", entries)).acks == [Ack("ok")] * len(names)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from saga_engine import Coordinator, tool
-from saga_engine.errors import StoreTooWeak
+from saga_engine.errors import DurabilityInsufficient
 from saga_engine.ports import Ack, Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
@@ -25,7 +25,7 @@ def server():
 async def begun(server, **options):
     store = open_store(server.url, patience_s=30, **options)
     await store.open()
-    await store.open_session("A", LONG_MS)
+    await store.open_lease("A", LONG_MS)
     entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     assert (await store.append("A", [entry])).acks == [Ack("ok")]
     return store
@@ -48,7 +48,7 @@ async def test_a_server_that_comes_back_weaker_is_refused(server, weak, found):
     server.settings |= weak
     server.start()
     for _ in range(2):
-        with pytest.raises(StoreTooWeak, match=found):
+        with pytest.raises(DurabilityInsufficient, match=found):
             await store.append("A", [Entry("s1", 1, 1, [b"r1"])])
     with server.client() as raw:
         assert raw.llen(store._key("journal", "s1")) == (0 if "appendonly" in weak else 1)
@@ -67,7 +67,7 @@ async def test_a_connection_that_is_made_anew_asks(server):
         raw.config_set("appendfsync", "everysec")
         assert (await store.append("A", [Entry("s1", 1, 1, [b"r1"])])).acks == [Ack("ok")]
         raw.client_kill_filter(_type="normal", skipme=True)
-        with pytest.raises(StoreTooWeak):
+        with pytest.raises(DurabilityInsufficient):
             await store.append("A", [Entry("s1", 2, 1, [b"r2"])])
     await store.close()
 
@@ -77,9 +77,9 @@ async def test_what_was_found_weak_gets_nothing_more(server):
     store = await begun(server)
     with server.client() as raw:
         raw.config_set("appendfsync", "everysec")
-        with pytest.raises(StoreTooWeak):
+        with pytest.raises(DurabilityInsufficient):
             await store.verify()
-        with pytest.raises(StoreTooWeak):
+        with pytest.raises(DurabilityInsufficient):
             await store.append("A", [Entry("s1", 1, 1, [b"r1"])])
         assert raw.llen(store._key("journal", "s1")) == 1
         raw.config_set("appendfsync", "always")

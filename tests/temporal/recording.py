@@ -37,7 +37,7 @@ async def _eventful(place: Place, outside: Outside, name: str) -> Any:
     async with place.both(outside.tools, on_escalation=lambda _: None, events=40) as coordinator:
         outcome = await coordinator.run(plan, saga_id=name)
         assert outcome.status == "ESCALATED"
-        outcome = await coordinator.decide(name, 3, "happened", output={"ref": "i3"}, by="ada")
+        outcome = await coordinator.resolve(name, 3, "happened", output={"ref": "i3"}, by="ada")
         assert outcome.status == "COMPENSATED"
         return await place.histories(coordinator, name)
 

@@ -1,4 +1,4 @@
-"""`saga … --engine`: the real command line, a worker process, the real server."""
+"""`saga … --runtime`: the real command line, a worker process, the real server."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_who_waits_may_leave(tmp_path: Path, place: Place, book: Callable[..., d
     assert waiting.wait(30) == 130
     assert f"saga show {place.saga_id('w')}" in log.read_text()
     away = cli("show", place.saga_id("w"), "--json")
-    assert (away.code, away.json["error"]["code"]) == (1, "engine-unavailable")
+    assert (away.code, away.json["error"]["code"]) == (1, "runtime-unavailable")
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, book: Callable[..., dict[str, Any]]) -> None:
@@ -145,12 +145,14 @@ def test_what_is_wrong_is_said(tmp_path: Path, book: Callable[..., dict[str, Any
     plan = cli.plan("trip.json", book("hotel"))
     nowhere = "temporal://127.0.0.1:1/default"
     env = {"SAGA_TOOLS": str(TOOLS), "SAGA_PATIENCE_S": "0.5"}
-    away = cli("submit", plan, "--engine", nowhere, "--json", env=env)
-    assert (away.code, away.json["error"]["code"]) == (1, "engine-unavailable")
-    wrong = cli("show", "x", "--engine", "http://x", "--json")
+    away = cli("submit", plan, "--runtime", nowhere, "--json", env=env)
+    assert (away.code, away.json["error"]["code"]) == (1, "runtime-unavailable")
+    wrong = cli("show", "x", "--runtime", "http://x", "--json")
     assert (wrong.code, wrong.json["error"]["code"]) == (1, "setting-invalid")
     (tmp_path / "temporalio.py").write_text("raise ImportError('not installed')\n")
-    without = cli("show", "x", "--engine", nowhere, "--json", env={"PYTHONPATH": f"{tmp_path}:{cli.env['PYTHONPATH']}"})
+    without = cli(
+        "show", "x", "--runtime", nowhere, "--json", env={"PYTHONPATH": f"{tmp_path}:{cli.env['PYTHONPATH']}"}
+    )
     assert without.code == 1
     assert "saga-engine[temporal]" in without.json["error"]["hint"]
 

@@ -85,7 +85,7 @@ async def test_an_approval_lets_the_exact_call_pass(place: Place) -> None:
         shown = await coordinator.show(outcome.saga_id)
         assert shown.body["questions"][0]["params"] == {"amount": 700.0}
         assert MADE == []
-        outcome = await coordinator.decide(outcome.saga_id, 1, "approve", by="ada")
+        outcome = await coordinator.resolve(outcome.saga_id, 1, "approve", by="ada")
     assert outcome.completed
     assert MADE == [("wire", 700.0)]
 
@@ -225,11 +225,11 @@ async def test_a_tool_that_changed_becomes_a_question(place: Place) -> None:
             outcome = await coordinator.run(wired(5.0), saga_id=place.saga_id("t"))
             assert outcome.status == "ESCALATED"
             assert outcome.body["questions"][0]["kind"] == "tool-changed"
-            outcome = await coordinator.decide(outcome.saga_id, 1, "retry")
+            outcome = await coordinator.resolve(outcome.saga_id, 1, "retry")
             assert outcome.body["questions"][0]["kind"] == "tool-changed"
             assert MADE == []
         async with place.worker(TOOLS):
-            outcome = await coordinator.decide(outcome.saga_id, 1, "retry")
+            outcome = await coordinator.resolve(outcome.saga_id, 1, "retry")
             await place.replayed(coordinator, outcome.saga_id)
     assert outcome.completed
     assert MADE == [("wire", 5.0)]
@@ -398,8 +398,8 @@ async def test_a_model_makes_up_for_what_cannot_be_undone(
     ]
     async with place.both(stuck_world.TOOLS, advisor=Model()) as coordinator:
         outcome = await coordinator.run({"goal": "fame", "steps": steps}, saga_id=place.saga_id("c"))
-        assert outcome.body["questions"][0]["kind"] == "remedy"
-        outcome = await coordinator.decide(outcome.saga_id, 1, "approve", by="ada")
+        assert outcome.body["questions"][0]["kind"] == "compensation"
+        outcome = await coordinator.resolve(outcome.saga_id, 1, "approve", by="ada")
         await place.replayed(coordinator, outcome.saga_id)
     assert outcome.status == "COMPENSATED"
     assert (tmp_path / "world").read_text() == "tweet hello\napologise ada\n"

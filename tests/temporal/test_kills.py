@@ -168,7 +168,7 @@ class Person:
             self.denied |= not lines
         else:
             said = ("happened", None) if lines else ("retry", None)
-        return await coordinator.decide(outcome.saga_id, step_id, said[0], output=said[1], by="ada")
+        return await coordinator.resolve(outcome.saga_id, step_id, said[0], output=said[1], by="ada")
 
 
 async def _all(scene: Scene, new_place: Callable[[], Place], variant: str, cases: list[Case]) -> list[str]:
@@ -254,7 +254,7 @@ async def test_a_worker_frozen_before_it_began_begins_nothing(scene: Scene, plac
 async def test_a_call_that_only_waited_when_its_worker_died_is_not_in_doubt(scene: Scene, place: Place) -> None:
     """Nobody is asked about it, and it is made once by the next worker; the call that it waited for is in doubt."""
 
-    @tool(undo="leave", resource="room:{room}", timeout_s=600)
+    @tool(undo="accept", resource="room:{room}", timeout_s=600)
     async def hold(room: str, ctx: ToolContext) -> dict:
         scene.ledger.sent(ctx, "hold", {"room": room})
         return {}

@@ -15,8 +15,8 @@ from saga_engine.errors import (
     AmendRefused,
     CancelRefused,
     DecisionRefused,
-    EngineUnavailable,
     PlanInvalid,
+    RuntimeUnavailable,
     SagaExists,
     SagaNotFound,
 )
@@ -99,15 +99,15 @@ async def test_a_person_answers(place: Place, outside: Outside) -> None:
         assert outcome.status == "ESCALATED"
         assert [(each.kind, each.step_id) for each in told] == [("in-doubt", "2")]
         with pytest.raises(DecisionRefused, match="undone"):
-            await coordinator.decide(outcome.saga_id, 2, "undone")
+            await coordinator.resolve(outcome.saga_id, 2, "undone")
         with pytest.raises(DecisionRefused, match="nothing is asked"):
-            await coordinator.decide(outcome.saga_id, 1, "happened")
+            await coordinator.resolve(outcome.saga_id, 1, "happened")
         with pytest.raises(DecisionRefused, match="needs an output"):
-            await coordinator.decide(outcome.saga_id, 2, "happened")
-        outcome = await coordinator.decide(outcome.saga_id, 2, "happened", output={"ref": "i2"}, by="ada")
+            await coordinator.resolve(outcome.saga_id, 2, "happened")
+        outcome = await coordinator.resolve(outcome.saga_id, 2, "happened", output={"ref": "i2"}, by="ada")
         assert outcome.completed
         with pytest.raises(DecisionRefused):
-            await coordinator.decide(outcome.saga_id, 2, "not-happened")
+            await coordinator.resolve(outcome.saga_id, 2, "not-happened")
         await place.replayed(coordinator, outcome.saga_id)
     assert outside.ledger.compare(outcome, plan) == []
 
@@ -125,12 +125,12 @@ async def test_the_saga_itself_refuses(place: Place, outside: Outside) -> None:
             await coordinator.sagas.send(outcome.saga_id, wrong, wait_s=5)
         assert await coordinator.history(outcome.saga_id) == before
         # The same message twice is one message.
-        right = Message(id="y", kind="decide", step="1", decision="leave", by="ada")
+        right = Message(id="y", kind="decide", step="1", decision="accept", by="ada")
         await coordinator.sagas.send(outcome.saga_id, right, wait_s=5)
         outcome = await coordinator.wait(outcome.saga_id)
-        assert outcome.status == "ABANDONED"
+        assert outcome.status == "WAIVED"
         kinds = [record["k"] for record in await coordinator.history(outcome.saga_id)]
-        assert kinds.count("DecisionMade") == 1
+        assert kinds.count("QuestionResolved") == 1
 
 
 async def test_cancel(place: Place, outside: Outside) -> None:
@@ -229,10 +229,10 @@ async def test_what_ended_needs_no_worker(place: Place, outside: Outside) -> Non
             asked = await coordinator.run(plan, saga_id=place.saga_id("u"))
         assert (await coordinator.show(ended.saga_id)).to_dict() == ended.to_dict()
         assert len(await coordinator.trace(ended.saga_id)) > 3
-        with pytest.raises(EngineUnavailable, match="no worker"):
+        with pytest.raises(RuntimeUnavailable, match="no worker"):
             await hasty.show(asked.saga_id)
         async with place.worker(outside.tools):
-            outcome = await coordinator.decide(asked.saga_id, 2, "happened", output={"ref": "i2"})
+            outcome = await coordinator.resolve(asked.saga_id, 2, "happened", output={"ref": "i2"})
     assert outcome.completed
 
 
@@ -260,7 +260,7 @@ async def test_a_message_that_no_worker_takes_is_an_error_with_a_hint(place: Pla
     async with place.client(outside.tools) as coordinator:
         await coordinator.submit(plan, saga_id=saga_id)
         message = Message(id="m1", kind="cancel")
-        with pytest.raises(EngineUnavailable, match="no worker"):
+        with pytest.raises(RuntimeUnavailable, match="no worker"):
             await coordinator.sagas.send(saga_id, message, wait_s=0.5)
         sending = asyncio.create_task(coordinator.sagas.send(saga_id, message, wait_s=60))
         await asyncio.sleep(0)
@@ -276,7 +276,7 @@ async def test_a_cancel_that_comes_before_the_first_turn_is_heard(place: Place, 
     async with place.client(outside.tools) as coordinator:
         await coordinator.submit(plan, saga_id=saga_id)
         message = Message(id="m1", kind="cancel")
-        with pytest.raises(EngineUnavailable):
+        with pytest.raises(RuntimeUnavailable):
             await coordinator.sagas.send(saga_id, message, wait_s=0.5)
         async with place.worker(outside.tools):
             await coordinator.sagas.send(saga_id, message, wait_s=60)

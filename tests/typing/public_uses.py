@@ -21,7 +21,6 @@ from saga_engine import (
     Failure,
     Handle,
     NeedsPerson,
-    Outcome,
     OutcomeUnknown,
     Plan,
     PlanInvalid,
@@ -30,6 +29,7 @@ from saga_engine import (
     RetryPolicy,
     Rule,
     SagaError,
+    SagaResult,
     Savepoint,
     Sensitive,
     Session,
@@ -118,11 +118,11 @@ async def a_coordinator() -> None:
         outcome = await coordinator.run(PLAN, saga_id="trip-1", input={"guest": "Ada"})
         handle = await coordinator.submit(PLAN, detach=True)
         assert_type(handle, Handle)
-        assert_type(await handle.wait(), Outcome)
-        assert_type(await coordinator.cancel("trip-1", by="kim"), Outcome)
-        assert_type(await coordinator.amend("trip-1", [{"step_id": 2, "tool": "book"}]), Outcome)
+        assert_type(await handle.wait(), SagaResult)
+        assert_type(await coordinator.cancel("trip-1", by="kim"), SagaResult)
+        assert_type(await coordinator.amend("trip-1", [{"step_id": 2, "tool": "book"}]), SagaResult)
         assert_type(await coordinator.history("trip-1"), list[dict[str, Any]])
-        await coordinator.decide("trip-1", 1, "happened", output={"ref": "flight"}, by="kim")
+        await coordinator.resolve("trip-1", 1, "happened", output={"ref": "flight"}, by="kim")
         async for record in coordinator.follow("trip-1"):
             assert_type(record, dict[str, Any])
         look_at(outcome)
@@ -131,12 +131,12 @@ async def a_coordinator() -> None:
         coordinator.run(PLAN).status  # type: ignore[attr-defined]  # noqa: B018
         await coordinator.run(PLAN, "trip-1")  # type: ignore[call-arg]
         await coordinator.run(7)  # type: ignore[arg-type]
-        await coordinator.decide("trip-1", "happened")  # type: ignore[call-arg]
+        await coordinator.resolve("trip-1", "happened")  # type: ignore[call-arg]
         async with Coordinator.open(on_escalation=[tell], tool_options={"book": {"timeout_s": 5}}):
             pass
 
 
-def look_at(outcome: Outcome) -> None:
+def look_at(outcome: SagaResult) -> None:
     assert_type(outcome.completed, bool)
     assert_type(outcome.status, str)
     assert_type(outcome.error, Failure | None)

@@ -71,7 +71,7 @@ def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
     for compiled in new:
         step = state.steps[compiled.index]
         step.waits = sum(1 for other in compiled.deps if state.steps[other].status != t.SUCCEEDED)
-        if compiled.remedies is None:
+        if compiled.compensates is None:
             state.remaining += 1
         if not step.waits:
             state.ready[compiled.index] = None
@@ -120,7 +120,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
             state.failing = "step-failed"
 
 
-def remedy_proposed(state: State, record: r.RemedyProposed) -> None:
+def remedy_proposed(state: State, record: r.CompensationProposed) -> None:
     """Steps are proposed: they are added, or an operator is asked first."""
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
@@ -134,12 +134,12 @@ def remedy_proposed(state: State, record: r.RemedyProposed) -> None:
     if record.auto:
         _take_up(state, index)
     else:
-        state.to_escalate[index, COMPENSATE] = "remedy"
+        state.to_escalate[index, COMPENSATE] = "compensation"
 
 
 def _take_up(state: State, index: int) -> None:
     proposal = state.proposals.pop(index)
-    state.steps[index].open_remedies = _grow(state, proposal.added, proposal.tools)
+    state.steps[index].open_compensations = _grow(state, proposal.added, proposal.tools)
 
 
 def remedy_judged(state: State, index: int, *, approved: bool) -> None:
@@ -151,31 +151,31 @@ def remedy_judged(state: State, index: int, *, approved: bool) -> None:
         state.to_escalate[index, COMPENSATE] = state.proposals.pop(index).kind
 
 
-def remedy_happened(state: State, stuck: int) -> None:
+def compensation_happened(state: State, stuck: int) -> None:
     """A step of the semantic compensation of ``stuck`` has happened.
 
     With the last of them, ``stuck`` is compensated.
     """
     step = state.steps[stuck]
-    if not step.open_remedies:  # another of its steps has failed, and an operator is or was asked about it
+    if not step.open_compensations:  # another of its steps has failed, and an operator is or was asked about it
         if not step.returning:
-            compensation.ask_about_remedies(state, stuck)
+            compensation.ask_about_compensations(state, stuck)
         return
-    step.open_remedies -= 1
-    if not step.open_remedies:
-        move(step, "remedied")
-        step.remedied = True
+    step.open_compensations -= 1
+    if not step.open_compensations:
+        move(step, "compensated_by_others")
+        step.compensated_by_others = True
         compensation.end_undo(state, stuck)
 
 
 def remedy_failed(state: State, stuck: int) -> None:
     """A step of a semantic compensation failed. No model is asked again: an operator is."""
     step = state.steps[stuck]
-    if not step.open_remedies:
+    if not step.open_compensations:
         return
-    step.open_remedies = 0
+    step.open_compensations = 0
     for compiled in state.plan.steps:
-        if compiled.remedies != stuck:
+        if compiled.compensates != stuck:
             continue
         compensation.close_call(state, compiled.index)
         if state.steps[compiled.index].status == t.PENDING:

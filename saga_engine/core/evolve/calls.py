@@ -102,9 +102,9 @@ def happened(state: State, index: int, step: StepState, output: Any, via: str) -
     state.happened += 1
     step.happened_nth = state.happened
     compiled = state.plan.steps[index]
-    if compiled.remedies is not None:
+    if compiled.compensates is not None:
         _release_dependents(state, compiled)
-        amendments.remedy_happened(state, compiled.remedies)
+        amendments.compensation_happened(state, compiled.compensates)
         return
     state.remaining -= 1
     if state.backward:
@@ -122,7 +122,7 @@ def _release_dependents(state: State, compiled: CompiledStep) -> None:
             state.ready[dependent] = None
 
 
-def taken_over(state: State, record: r.StepTakenOver) -> None:
+def taken_over(state: State, record: r.EffectReused) -> None:
     """The step happened in another saga, which has transferred its effect."""
     index = index_of(state, record)
     step = state.steps[index]
@@ -218,7 +218,7 @@ def fallback_chosen(state: State, record: r.FallbackChosen) -> None:
     step.using = record.fallback
 
 
-def parked(state: State, record: r.StepParked) -> None:
+def parked(state: State, record: r.StepDeferred) -> None:
     """The step is deferred; operators are notified the first time."""
     index = index_of(state, record)
     step = state.steps[index]
@@ -252,7 +252,7 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
 
 def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
     """A forward step did not happen and is not retried: turn around, or ask."""
-    stuck = state.plan.steps[index].remedies
+    stuck = state.plan.steps[index].compensates
     if stuck is not None:
         amendments.remedy_failed(state, stuck)
         return

@@ -37,7 +37,7 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
     _send_back(state, started)
 
 
-def rolled_back(state: State, record: r.RolledBack) -> None:
+def rolled_back(state: State, record: r.PartialCompensationRequested) -> None:
     """A part of a session is undone, last things first, and the session continues."""
     _send_back(state, [state.plan.by_key[key] for key in record.steps])
 
@@ -92,7 +92,7 @@ def close_call(state: State, index: int) -> None:
         step.forward.phase = "idle"
     if waits or asked:
         move(step, "fail")
-    if waits and state.plan.steps[index].remedies is None:
+    if waits and state.plan.steps[index].compensates is None:
         state.failed.append(index)
 
 
@@ -119,7 +119,7 @@ def _has_undo(state: State, index: int) -> bool:
     if state.undoing(index) is not None:
         return True
     step = state.steps[index]
-    return state.plan.steps[index].semantic and step.via != "shared" and not step.handed_to
+    return state.plan.steps[index].semantic and step.via != "deduplicated" and not step.handed_to
 
 
 def _begin_undo(state: State, index: int) -> None:
@@ -148,8 +148,8 @@ def end_undo(state: State, index: int) -> None:
         state.undo_open -= 1
         if state.backward and state.plan.steps[at].kind == "retriable" and step.status == t.SUCCEEDED:
             state.left_any = True  # an agent's irreversible call, made deliberately
-        if step.settled_ask and not step.remedied:
-            ask_about_remedies(state, at)
+        if step.settled_ask and not step.compensated_by_others:
+            ask_about_compensations(state, at)
         for other in _let_go(state, at):
             earlier = state.steps[other]
             if earlier.status == t.SUCCEEDED and _has_undo(state, other):
@@ -175,11 +175,11 @@ def _let_go(state: State, index: int) -> list[int]:
     return free
 
 
-def ask_about_remedies(state: State, stuck: int) -> None:
+def ask_about_compensations(state: State, stuck: int) -> None:
     """Steps of a semantic compensation whose step was settled without them are useless: each becomes a question."""
     for compiled in state.plan.steps:
         step = state.steps[compiled.index]
-        if compiled.remedies == stuck and step.status == t.SUCCEEDED and compiled.key not in state.plan.reads:
+        if compiled.compensates == stuck and step.status == t.SUCCEEDED and compiled.key not in state.plan.reads:
             step.call(COMPENSATE).error = ErrorInfo(
                 "not_needed", f"it was to make up for step {state.plan.steps[stuck].key}, which was settled without it"
             )

@@ -46,12 +46,12 @@ def escalated(state: State, record: r.StepEscalated) -> None:
     state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
 
 
-def decided(state: State, record: r.DecisionMade) -> None:
+def decided(state: State, record: r.QuestionResolved) -> None:
     """An operator answered."""
     question = _close_question(state, record.question)
     step = state.steps[question.step]
     call = step.call(question.direction)
-    if question.kind == "remedy" and record.decision in ("approve", "deny"):
+    if question.kind == "compensation" and record.decision in ("approve", "deny"):
         amendments.remedy_judged(state, question.step, approved=record.decision == "approve")
         return
     if record.decision == "approve":
@@ -78,15 +78,15 @@ def decided(state: State, record: r.DecisionMade) -> None:
         return
     call.doubtful = False
     call.ended_at = record.at
-    if record.decision == "leave":
+    if record.decision == "accept":
         move(step, "resolve")
         step.left = state.left_any = True
-    stuck = state.plan.steps[question.step].remedies
-    if stuck is not None and record.decision == "leave":
+    stuck = state.plan.steps[question.step].compensates
+    if stuck is not None and record.decision == "accept":
         amendments.remedy_failed(state, stuck)
         return
     if question.direction == COMPENSATE:
-        if record.decision != "leave":
+        if record.decision != "accept":
             move(step, "resolve")
             step.by_hand = True
         compensation.end_undo(state, question.step)
@@ -102,7 +102,7 @@ def decided(state: State, record: r.DecisionMade) -> None:
     elif state.backward:
         compensation.undo_turn(state, question.step)
     elif not state.past_pivot and state.failing is None:
-        state.failing = "left"
+        state.failing = "accepted"
 
 
 def _has_another_way(state: State, question: OpenQuestion) -> bool:
@@ -124,20 +124,20 @@ def _close_question(state: State, name: str) -> OpenQuestion:
 def approval_expired(state: State, record: r.ApprovalExpired) -> None:
     """No answer in time, which denies the call or the steps."""
     question = _close_question(state, record.question)
-    if question.kind == "remedy":
+    if question.kind == "compensation":
         amendments.remedy_judged(state, question.step, approved=False)
         return
     error = ErrorInfo("approval_expired", "nobody approved the call in time")
     calls.refused(state, question.step, question.direction, error)
 
 
-def handed_over(state: State, record: r.HandedOver) -> None:
+def handed_over(state: State, record: r.EffectTransferred) -> None:
     """A fork owns the effects of these steps now; the rest of the saga is not wanted any more."""
     for key in record.steps:
         state.steps[state.plan.by_key[key]].handed_to = record.to
     state.to_replan = None
     if state.failing is None:
-        state.failing = "handed-over"
+        state.failing = "transferred"
     if state.status == t.ESCALATED:
         turn_saga(state, "answer_backward" if state.backward else "answer_forward")
 

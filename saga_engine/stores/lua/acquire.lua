@@ -31,7 +31,7 @@ redis.call('HSET', head, 'owner', owner)
 redis.call('HDEL', head, 'idle')
 redis.call('ZREM', tag .. 'due', id)
 local reply = {1, redis.call('HINCRBY', head, 'epoch', 1), redis.call('LLEN', journal)}
-for _, message in ipairs(redis.call('LRANGE', tag .. 'inbox:' .. id, 0, -1)) do
+for _, message in ipairs(redis.call('LRANGE', tag .. 'messages:' .. id, 0, -1)) do
   reply[#reply + 1] = message
 end
 return reply

@@ -33,7 +33,7 @@
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
 local NO_HEAD = {'DAMAGED the head of the saga lacks fields'}
-local KINDS = {'journal:', 'head:', 'values:', 'inbox:', 'tally:'}
+local KINDS = {'journal:', 'head:', 'values:', 'messages:', 'tally:'}
 local ALWAYS_THERE = 2
 local NOTHING = {}
 local PURGE_AT_ONCE = 64
@@ -219,7 +219,7 @@ local function create(journal, head, n, first, last, chosen)
   local found = call('HMGET', head, 'digest', 'owner')
   if found[1] then
     if same(journal, 0, first, last) then
-      return (found[2] == '' and RELEASED or OK) + 8 * call('LLEN', tag .. 'inbox:' .. id)
+      return (found[2] == '' and RELEASED or OK) + 8 * call('LLEN', tag .. 'messages:' .. id)
     end
     return found[1]
   end
@@ -229,9 +229,9 @@ local function create(journal, head, n, first, last, chosen)
   if chosen.room and (shared('ZCOUNT', tag .. 'due', '-inf', now) or 0) >= chosen.room then
     return FULL
   end
-  if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id, tag .. 'tally:' .. id) > 0 then
+  if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id) > 0 then
     -- Leftovers of an earlier saga of this name would otherwise become part of this one.
-    call('DEL', journal, tag .. 'values:' .. id, tag .. 'inbox:' .. id, tag .. 'tally:' .. id)
+    call('DEL', journal, tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id)
   end
   local status = chosen.status or 'PENDING'
   -- A saga may have ended by the time it is first written: its first step could not even be called.
@@ -265,7 +265,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     return NO_HEAD
   end
   local tag, id = parts(head)
-  local inbox = tag .. 'inbox:' .. id
+  local inbox = tag .. 'messages:' .. id
   local waiting = found[4] and call('LLEN', inbox) or 0
   if found[1] ~= epoch then
     return FENCED + 8 * waiting

@@ -90,7 +90,7 @@ end
 
 local function rebuild(tag, cursor, count)
   local now = now_ms()
-  local heads, sessions = tag .. 'head:', tag .. 'session:'
+  local heads, sessions = tag .. 'head:', tag .. 'lease:'
   local found = call('SCAN', cursor, 'MATCH', tag .. '*', 'COUNT', count)
   for _, key in ipairs(found[2]) do
     if string.sub(key, 1, #heads) == heads then

@@ -20,7 +20,7 @@ if not owner then
   return false
 end
 local tag, id = parts(head)
-local inbox = tag .. 'inbox:' .. id
+local inbox = tag .. 'messages:' .. id
 local waiting = false
 local mail = redis.call('LRANGE', inbox, 0, -1)
 for _, other in ipairs(mail) do

@@ -17,7 +17,7 @@ local function ttl_of(tag, owner)
   if owner == '' then
     return 0
   end
-  return math.max(redis.call('PTTL', tag .. 'session:' .. owner), 0)
+  return math.max(redis.call('PTTL', tag .. 'lease:' .. owner), 0)
 end
 
 -- The latest time that was seen in a partition: what stands for later than now was written by a clock that was wrong
@@ -55,7 +55,7 @@ local function describe(head)
   local tag, id = parts(head)
   return {
     found[1], found[2], found[3], ttl_of(tag, found[3] or ''), found[4], found[5], found[6],
-    redis.call('LLEN', tag .. 'journal:' .. id), redis.call('LLEN', tag .. 'inbox:' .. id), found[7] or ''
+    redis.call('LLEN', tag .. 'journal:' .. id), redis.call('LLEN', tag .. 'messages:' .. id), found[7] or ''
   }
 end
 
@@ -69,4 +69,4 @@ do
 end
 
 -- Where a saga has ended: nobody need look after it any more.
-local FINAL = {COMPLETED = true, COMPENSATED = true, ABANDONED = true}
+local FINAL = {COMPLETED = true, COMPENSATED = true, WAIVED = true}

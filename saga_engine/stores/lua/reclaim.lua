@@ -24,11 +24,11 @@ end
 local tag = string.sub(owners, 1, -7)
 local left = ttl_of(tag, owner)
 if left > 0 then
-  local passed = (tonumber(redis.call('GET', tag .. 'session:' .. owner)) or 0) - left
+  local passed = (tonumber(redis.call('GET', tag .. 'lease:' .. owner)) or 0) - left
   if silent_ms < 0 or (silent_ms > 0 and passed < silent_ms) then
     return {-1}
   end
-  redis.call('DEL', tag .. 'session:' .. owner)
+  redis.call('DEL', tag .. 'lease:' .. owner)
 end
 if status == '' then
   redis.call('SREM', owners, owner)

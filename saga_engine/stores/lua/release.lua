@@ -12,7 +12,7 @@ local found = redis.call('HMGET', KEYS[1], 'epoch', 'owner', 'status')
 if found[1] == ARGV[1] and found[2] ~= '' then
   local tag, id = parts(KEYS[1])
   local now, due_ms = now_ms(), tonumber(ARGV[2])
-  if not FINAL[found[3]] and redis.call('LLEN', tag .. 'inbox:' .. id) > 0 then
+  if not FINAL[found[3]] and redis.call('LLEN', tag .. 'messages:' .. id) > 0 then
     due_ms = due_ms == 0 and now or math.min(due_ms, now + SOON_MS)
   end
   redis.call('SREM', tag .. 'wake:' .. found[2], id)

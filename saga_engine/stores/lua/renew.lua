@@ -22,9 +22,9 @@ local function step_back(tag, seen)
     call('ZADD', due, later[i + 1] - by, later[i])
   end
   for _, owner in ipairs(call('SMEMBERS', tag .. 'owners')) do
-    local left = call('PTTL', tag .. 'session:' .. owner)
+    local left = call('PTTL', tag .. 'lease:' .. owner)
     if left > by then
-      call('PEXPIRE', tag .. 'session:' .. owner, left - by)
+      call('PEXPIRE', tag .. 'lease:' .. owner, left - by)
     end
   end
 end

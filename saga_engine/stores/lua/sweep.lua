@@ -42,7 +42,7 @@ end
 
 -- (Looked at only before it is queued, because it costs.)
 local function can_be_driven(tag, id)
-  local journal, inbox = redis.pcall('LLEN', tag .. 'journal:' .. id), redis.pcall('LLEN', tag .. 'inbox:' .. id)
+  local journal, inbox = redis.pcall('LLEN', tag .. 'journal:' .. id), redis.pcall('LLEN', tag .. 'messages:' .. id)
   return type(journal) == 'number' and type(inbox) == 'number'
 end
 

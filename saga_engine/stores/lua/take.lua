@@ -37,14 +37,14 @@ local function add(tag, id, epoch)
   end
   local at = #reply
   reply[at + 1], reply[at + 2], reply[at + 3] = id, epoch, length
-  reply[at + 4], reply[at + 5] = call('LLEN', tag .. 'inbox:' .. id), records
+  reply[at + 4], reply[at + 5] = call('LLEN', tag .. 'messages:' .. id), records
 end
 
 -- Owner and status of a saga; false for one that is gone or cannot be read (`sweep` tells of it).
 local function readable(tag, id)
   local went, found = pcall(function()
     call('LLEN', tag .. 'journal:' .. id)
-    call('LLEN', tag .. 'inbox:' .. id)
+    call('LLEN', tag .. 'messages:' .. id)
     return call('HMGET', tag .. 'head:' .. id, 'owner', 'status', 'epoch')
   end)
   return went and found[1] and found[2] and is_number(found[3]) and found
