@@ -40,7 +40,7 @@ async def test_a_process_without_the_tools_posts_an_answer() -> None:
     async with Coordinator.open("memory://console", []) as console:
         assert (await console.resolve("s", 1, "not-happened", by="ada", wait=False)).status == "ESCALATED"
         await console.resolve("s", 1, "not-happened", by="bob", wait=False)
-        assert (await console.store.head("s")).inbox == 1
+        assert (await console.store.head("s")).messages == 1
         with pytest.raises(DecisionRefused, match="answered already by ada: 'not-happened'"):
             await console.resolve("s", 1, "accept", wait=False)
         with pytest.raises(ToolMissing, match="the message is recorded"):
@@ -73,17 +73,17 @@ async def test_two_who_answer_at_the_same_time(other: str, monkeypatch: pytest.M
     """Both have found the question open. Who was later hears where the saga stands, or that it was answered otherwise."""
     await resting("memory://together-" + other)
     async with Coordinator.open("memory://together-" + other, [lost, unbook], on_escalation=()) as engine:
-        inbox, both, looks = engine.store.inbox, asyncio.Barrier(2), []
+        messages, both, looks = engine.store.messages, asyncio.Barrier(2), []
 
         async def looked(saga_id: str) -> list[bytes]:
-            found = await inbox(saga_id)
+            found = await messages(saga_id)
             looks.append(found)
             if len(looks) <= 2:
                 async with asyncio.timeout(30):
                     await both.wait()
             return found
 
-        monkeypatch.setattr(engine.store, "inbox", looked)
+        monkeypatch.setattr(engine.store, "messages", looked)
         answers = [engine.resolve("s", 1, "not-happened"), engine.resolve("s", 1, other)]
         found = await asyncio.gather(*answers, return_exceptions=True)
         assert looks[:2] == [[], []]

@@ -263,7 +263,7 @@ async def test_a_saga_that_may_have_passed_its_pivot_is_not_forked() -> None:
         assert rests.status == "ESCALATED"
         with pytest.raises(ForkRefused, match="may have passed"):
             await engine.fork(rests.saga_id)
-        assert not await engine.store.inbox(rests.saga_id)
+        assert not await engine.store.messages(rests.saga_id)
 
 
 async def test_an_id_that_is_taken_is_refused_before_anything_changes_hands() -> None:

@@ -121,7 +121,7 @@ async def test_an_added_step_runs_after_the_others_and_is_undone_with_them() -> 
                 handle.saga_id, [{"step_id": "car", **booking("car")}, {"step_id": 9, **booking("show")}], by="ada"
             )
         )
-        while not (await engine.store.head(handle.saga_id)).inbox:  # noqa: ASYNC110
+        while not (await engine.store.head(handle.saga_id)).messages:  # noqa: ASYNC110
             await asyncio.sleep(0)
         GATE["hotel"].set()
         outcome = await amended
@@ -140,7 +140,7 @@ async def test_a_saga_whose_plan_grew_is_resumed_from_its_journal() -> None:
         while "book flight" not in LOG:  # noqa: ASYNC110
             await asyncio.sleep(0)
         amended = asyncio.create_task(engine.amend(handle.saga_id, [{"step_id": "car", **booking("car")}]))
-        while not (await engine.store.head(handle.saga_id)).inbox:  # noqa: ASYNC110
+        while not (await engine.store.head(handle.saga_id)).messages:  # noqa: ASYNC110
             await asyncio.sleep(0)
         GATE["hotel"].set()
         assert (await amended).status == "ESCALATED"
@@ -185,7 +185,7 @@ async def test_large_amendments_are_stored_apart_and_read_again() -> None:
         while "StepIntended" not in await kinds(engine, handle.saga_id):  # noqa: ASYNC110
             await asyncio.sleep(0)
         amended = asyncio.create_task(engine.amend(handle.saga_id, [{"step_id": "big", **booking(big)}]))
-        while not (await engine.store.head(handle.saga_id)).inbox:  # noqa: ASYNC110
+        while not (await engine.store.head(handle.saga_id)).messages:  # noqa: ASYNC110
             await asyncio.sleep(0)
         GATE["hotel"].set()
         assert (await amended).status == "ESCALATED"

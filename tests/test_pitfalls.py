@@ -432,7 +432,7 @@ async def test_29_after_a_cancel_the_undo_still_runs() -> None:
         handle = await coordinator.submit(steps("a", "slow", "b"), saga_id="c")
         await started.wait()
         cancelling = asyncio.create_task(coordinator.cancel("c", by="ada"))
-        while not (await coordinator.store.head("c")).inbox:  # noqa: ASYNC110 - until the message lies there
+        while not (await coordinator.store.head("c")).messages:  # noqa: ASYNC110 - until the message lies there
             await asyncio.sleep(0)
         go_on.set()
         outcome = await handle.wait()

@@ -26,7 +26,7 @@ ONCE = Policy([Rule(name="once", tools=["pay"], verdict="deny", max_calls=1, dir
 def months_go_by(raw):
     """All that expires has expired, but for the leases that live processes renew."""
     for key in raw.keys("*"):
-        if raw.pttl(key) > 0 and b":session:" not in key:
+        if raw.pttl(key) > 0 and b":lease:" not in key:
             raw.delete(key)
 
 

@@ -72,13 +72,13 @@ def raw(server, tmp_path):
     )
     assert done.returncode == -9
     with server.client() as client:
-        until(lambda: not client.keys("saga:*}:session:*"), "the lease of the dead one to end")
+        until(lambda: not client.keys("saga:*}:lease:*"), "the lease of the dead one to end")
         yield client
 
 
 def left(raw):
     """The keys that an owner leaves, other than those of live sessions."""
-    alive = {key.partition(b"session:")[2] for key in raw.keys("saga:*}:session:*")}
+    alive = {key.partition(b"lease:")[2] for key in raw.keys("saga:*}:lease:*")}
     known = {name for key in raw.keys("saga:*}:owners") for name in raw.smembers(key)}
     keys = raw.keys("saga:*}:wake:*") + raw.keys("saga:*}:taken:*")
     named = {key.decode().split("}:")[1].split(":", 1)[1].encode() for key in keys}

@@ -123,7 +123,7 @@ async def test_leases_end_in_time_although_the_clock_stepped_back() -> None:
         now_ms = (await raw.time())[0] * 1000
         for number in range(16):
             await raw.set(f"saga:{{p{number:02}}}:clock", now_ms + 3_600_000)
-            await raw.pexpire(f"saga:{{p{number:02}}}:session:dead", 3_600_000 + 10)
+            await raw.pexpire(f"saga:{{p{number:02}}}:lease:dead", 3_600_000 + 10)
             await raw.zadd(f"saga:{{p{number:02}}}:due", {"later": now_ms + 3_600_000 + 7_000, "soon": now_ms + 500})
     assert (await store.renew("me", 5_000)).alive
     work = store.work()

@@ -270,7 +270,7 @@ async def test_nothing_runs_on_half_of_a_slot(valkeys, mover, share):
         assert not waiting.done()
     finally:
         valkeys.end_move(number, source, target)
-    assert (await waiting).acks == [Ack("ok", inbox=1)]
+    assert (await waiting).acks == [Ack("ok", messages=1)]
     assert list(await store.read(name)) == [b"r0", b"r1"]
     assert list(await store.messages(name)) == [b"m1"]
     head = await store.head(name)
@@ -291,7 +291,7 @@ async def test_a_lease_that_ended_on_the_way_stays_ended(valkeys, mover):
     try:
         with target.client(single_connection_client=True) as client:
             client.execute_command("ASKING")
-            client.delete(f"{namespace}:{{p03}}:session:A")
+            client.delete(f"{namespace}:{{p03}}:lease:A")
         assert not (await store.renew("A", LONG_MS)).alive
     finally:
         valkeys.end_move(number, source, target)

@@ -113,7 +113,7 @@ async def test_a_newer_format_is_not_touched(server):
         store = open_store(f"{server.url}?namespace=small")
         await store.open()
         await store.open_lease("A", 60_000)
-        assert sorted(client.keys("small:*:session:A")) == [b"small:{p%02d}:session:A" % n for n in range(3)]
+        assert sorted(client.keys("small:*:lease:A")) == [b"small:{p%02d}:lease:A" % n for n in range(3)]
         await store.close()
 
 

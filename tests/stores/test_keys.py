@@ -49,9 +49,9 @@ async def test_live_sagas_never_expire_and_finished_ones_do(store, raw, namespac
     """Not one key of a live saga has a TTL; every key of a finished one has the same; a session always has one."""
     await begin(store, "s1")
     keys = of(raw, namespace, "s1")
-    assert [key.split(":")[2] for key in keys] == ["head", "inbox", "journal", "values"]
+    assert [key.split(":")[2] for key in keys] == ["head", "journal", "messages", "values"]
     assert [raw.ttl(key) for key in keys] == [-1] * 4
-    assert all(raw.ttl(key) > 0 for key in raw.keys(f"{namespace}:*:session:A"))
+    assert all(raw.ttl(key) > 0 for key in raw.keys(f"{namespace}:*:lease:A"))
     await store.append("A", [Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, keep_ms=LONG_MS)])
     assert len({raw.pexpiretime(key) for key in keys}) == 1
     assert all(0 < raw.pttl(key) <= LONG_MS for key in keys)
@@ -140,7 +140,7 @@ async def test_leftovers_are_no_part_of_a_new_saga(store, raw, namespace):
 
 async def test_a_lease_that_ended_somewhere_has_ended(store, raw, namespace):
     """One partition without the session is enough, and then no other partition is extended."""
-    sessions = sorted(raw.keys(f"{namespace}:*:session:A"))
+    sessions = sorted(raw.keys(f"{namespace}:*:lease:A"))
     raw.delete(sessions[-1])
     assert (await store.renew("A", 2 * LONG_MS)).alive is False
     assert all(raw.pttl(session) <= LONG_MS for session in sessions)
@@ -189,7 +189,7 @@ async def test_a_dead_owner_is_fenced_before_its_sagas_are_looked_for(store, raw
     await begin(store, "s1")
     for tag in store._tags:
         await store._run("reclaim", [f"{tag}owners"], ["A", 0, "PENDING", 0, 500])
-    assert raw.keys(f"{namespace}:*:session:A") == []
+    assert raw.keys(f"{namespace}:*:lease:A") == []
     late = Entry("s2", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     acks = (await store.append("A", [Entry("s1", 1, 1, [b"late"], "PENDING"), late])).acks
     assert [ack.verdict for ack in acks] == ["fenced", "fenced"]

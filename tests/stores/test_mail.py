@@ -61,11 +61,11 @@ class World:
             )
             (ack,) = (await store.append(owner or head.owner or "A", [entry])).acks
             after = await store.head("s")
-            assert ack.messages == after.inbox
+            assert ack.messages == after.messages
             assert ack.verdict == "fenced" or ack.released == (after.owner == "")
         elif kind == "acquire":
             reply = await store.acquire("s", *args) if (await self.lives(args[0])) else None
-            assert not isinstance(reply, Acquired) or len(reply.inbox) == head.messages
+            assert not isinstance(reply, Acquired) or len(reply.messages) == head.messages
         elif kind == "release":
             await store.release("s", head.epoch, args[0])
         elif kind == "take":

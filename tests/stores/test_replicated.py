@@ -131,7 +131,7 @@ async def test_reads_do_not_wait(store, world, replica):
     assert (await hasty.head("s1")).length == 1
     assert list(await hasty.read("s1")) == [b"r0"]
     assert [head.saga_id for head in await hasty.list()] == ["s1"]
-    assert list(await hasty.inbox("s1")) == []
+    assert list(await hasty.messages("s1")) == []
     assert await hasty.guard_store().counters(["pay"]) == {"pay": {}}
     lower = world.store(durability="fsync")
     await lower.open()
