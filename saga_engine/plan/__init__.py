@@ -1,4 +1,4 @@
-"""What should happen: the plan, its checks and its bindings. Pure: no clock, no dice, no network.
+"""The plan, its checks and its bindings. Pure: no clock, no randomness, no network.
 
-Nothing is imported here, so that who needs only :mod:`saga_engine.plan.tool_spec` does not pay for pydantic.
+This package imports nothing, so that an importer of :mod:`saga_engine.plan.tool_spec` alone does not pay for pydantic.
 """

@@ -1,8 +1,8 @@
-"""Plans that grow while their saga runs: what was added, and what the whole is then.
+"""Plans that grow while their saga runs: the added steps, and the whole plan after each addition.
 
-Steps are only ever added at the end, so what is known by a step's index stays true. Added steps are checked like a
-plan, against the plan as it stands; those that a language model wrote are checked against what it may use as well,
-because a check can be relied on and goodwill cannot.
+Steps are only added at the end, so indexes of existing steps stay valid. Added steps are checked like a plan, against
+the current plan. Steps that a language model wrote are also checked against the bounds that the operator gave it: the
+engine relies on a check and never on the model's instructions.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _STEP_PATH = re.compile(r"^\$\.steps\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Steps that a saga got while it ran.
+    """Steps that were added to a saga while it ran.
 
-    ``dropped`` are the keys of steps that will not run any more: list order passes over them. ``compensation`` is the
-    key of the step that these steps make up for; it is empty for steps that go forward.
+    ``dropped`` are the keys of steps that will not run any more: list order ignores them. ``compensation`` is the key
+    of the step that these steps compensate for; it is empty for steps that go forward.
     """
 
     steps: Sequence[Mapping[str, Any]]
@@ -43,7 +43,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What steps written by a language model may use: names of tools, names of secrets, and how many steps."""
+    """The limits on steps that a language model writes: tool names, names of secrets, and the number of steps."""
 
     tools: frozenset[str]
     secrets: frozenset[str]
@@ -61,10 +61,10 @@ def compile_grown(
     fresh: bool = False,
     bounds: Bounds | None = None,
 ) -> CompiledPlan:
-    """Make a grown plan ready to run; ``undos`` and ``reads`` are what was journalled, as for ``compile_plan``.
+    """Compile a grown plan; ``undos`` and ``reads`` are the journalled ones, as for ``compile_plan``.
 
-    ``fresh``: the last addition has not been accepted yet, so its steps are judged, by ``bounds`` as well if they are
-    given. Raises ``PlanInvalid``; the paths count the added steps from 0.
+    ``fresh``: the last addition has not been accepted yet, so its steps are checked, and also against ``bounds`` if
+    they are given. Raises ``PlanInvalid``; its paths count the added steps from 0.
     """
     body = plan.model_dump(exclude_unset=True)
     source = {**body, "steps": [*body["steps"], *(dict(step) for addition in additions for step in addition.steps)]}
@@ -118,7 +118,7 @@ def _drafted(  # noqa: PLR0917
 
 
 def _counted_from(problems: Sequence[Problem], first: int) -> list[Problem]:
-    """The problems with their paths as the author of the addition knows its steps."""
+    """The problems, with paths that count the steps as the author of the addition does."""
 
     def path(text: str) -> str:
         found = _STEP_PATH.match(text)
@@ -151,7 +151,7 @@ def _check_bounds(made: Draft, new: Sequence[DraftStep], additions: Sequence[Add
 
 
 def _check_remedy(made: Draft, new: Sequence[DraftStep]) -> None:
-    """A compensation without a single write changes nothing, and would be reported as one."""
+    """A compensation without a single write changes nothing, but the report would list it as a compensation."""
     compensates = [step for step in new if step.compensates is not None]
     if compensates and all(step.spec is not None and step.spec.effect == "read" for step in compensates):
         message = "every step of this compensation only reads, so it compensates for nothing"

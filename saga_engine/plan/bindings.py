@@ -1,9 +1,9 @@
 """Bindings: the values in params that are known only when the call is made.
 
-A text that is wholly a binding is replaced by the value, type and all; inside a longer text a binding stands in braces
-and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind; one more dollar in front makes
-a literal. Keys of objects are never bindings. What a binding brings in is data: it is never looked into for bindings or
-secrets, so a tool that returns ``$secret.TOKEN`` gets nothing for it.
+If a whole text is a binding, the value replaces it and keeps its type. Inside a longer text a binding stands in braces
+and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind; an additional dollar in front
+makes a literal. Keys of objects are never bindings. A bound value is data: the engine never searches it for bindings or
+secrets, so a tool that returns ``$secret.TOKEN`` gets no secret.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Place(NamedTuple):
-    """Where a binding stands in the params, and what it names (``step`` is a step's key)."""
+    """The place of a binding in the params, and what it names (``step`` is a step's key)."""
 
     path: Path
     source: Source
@@ -57,19 +57,19 @@ class Place(NamedTuple):
 
 
 class _Node(Protocol):
-    """A part of a template that has a binding at or below it."""
+    """A part of a template with a binding at or below it."""
 
     def get(self, scope: Scope) -> Any:
         """The value for one call."""
         ...
 
     def sample(self, inputs: Mapping[str, Any]) -> Any:
-        """The value as far as the plan's input alone tells it; the other bindings stay as they are written."""
+        """The value as far as the plan's input alone determines it; the other bindings stay as they are written."""
         ...
 
 
 class _Within:
-    """A value, or a part of it, that stands for a binding."""
+    """A value, or a part of it, that replaces a binding."""
 
     __slots__ = ("_path", "_step", "_tail", "_text")
 
@@ -77,7 +77,7 @@ class _Within:
         self._text = place.text
         self._step = place.step
         self._tail = place.tail
-        # The common case is a mere chain, also when there is no tail at all.
+        # The common case is a plain chain, with or without a tail.
         self._path = () if place.tail is None else None if place.tail.selectors else place.tail.path
 
     def _find(self, value: Any) -> Any:
@@ -115,7 +115,7 @@ class _Input(_Within):
         try:
             return self._find(inputs)
         except BindingUnresolved:
-            # Reported where all of them are, by the check of the bindings.
+            # The check of the bindings reports it with all others.
             return self._text
 
 
@@ -184,7 +184,7 @@ class _Text:
 
 
 class _Object:
-    """An object with bindings below it; the parts without any are shared by all calls."""
+    """An object with bindings below it; all calls share the parts without bindings."""
 
     __slots__ = ("_raw", "nodes")
 
@@ -242,8 +242,8 @@ class _Literal:
 class Template:
     """Params, compiled (:class:`saga_engine.plan.compiled.Params`).
 
-    What ``resolve`` returns may share its unbound parts with the plan, and its bound ones with the outputs they came
-    from: who hands it to foreign code copies it first.
+    The value of ``resolve`` may share its unbound parts with the plan and its bound parts with the outputs they came
+    from. Copy it before you pass it to foreign code.
     """
 
     __slots__ = ("_root", "bound", "outputs", "places", "raw", "secret_params", "secrets")
@@ -262,7 +262,7 @@ class Template:
         return self.raw if self._root is None else self._root.get(scope)
 
     def sample(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The params as far as the plan's input alone tells them, for the check against the tool's schema."""
+        """The params as far as the plan's input alone determines them, for the check against the tool's schema."""
         return self.raw if self._root is None else self._root.sample(inputs)
 
     def partly(self, names: Iterable[str], scope: Scope) -> dict[str, Any]:
@@ -289,11 +289,12 @@ class Template:
 
 
 class UndoParams:
-    """The params of a registered undo that the plan does not spell out.
+    """The params of a registered undo that the plan does not specify.
 
-    Each parameter of the undo is the field of that name of the step's output, else the step's own param of that name;
-    what is in neither is left out, or, if the undo requires it, ``BindingUnresolved``. So is an undo that names
-    parameters and gets none of them: called with nothing, it would undo nothing, and be believed.
+    Each parameter of the undo gets the field of that name in the step's output, else the step's own param of that name.
+    A parameter that neither has is omitted or, if the undo requires it, raises ``BindingUnresolved``. The same error is
+    raised for an undo that names parameters and gets none of them: called with nothing, it would undo nothing and
+    report success.
     """
 
     __slots__ = (
@@ -301,13 +302,13 @@ class UndoParams:
     )  # fmt: skip
 
     def __init__(self, schema: Mapping[str, Any] | None, key: str, forward: Template) -> None:
-        """``schema`` is the undo's; without one (its tool is not known here) it is taken to need the output."""
+        """``schema`` is the undo's input schema. Without one (the tool is unknown here) the undo needs the output."""
         properties, required = (schema.get("properties"), schema.get("required")) if schema else (None, None)
         names = list(properties) if isinstance(properties, dict) else []
         self._required = frozenset(name for name in required if name in names) if isinstance(required, list) else ()
         self._names = tuple(names)
         self._key = key
-        # The params that are kept do not hold the secrets themselves, so these are resolved again.
+        # The stored params do not hold the secrets themselves, so these are resolved again.
         nodes = forward.secret_nodes()
         self._forward_secrets = {name: nodes[name][0] for name in names if name in nodes}
         self.bound = True
@@ -325,7 +326,7 @@ class UndoParams:
         except BindingUnresolved:
             if self.outputs:
                 raise
-            # Whether the step happened is not known, and the undo can be asked for without its output.
+            # It is unknown whether the step happened, and the undo can be called without its output.
             output = None
         fields = output if isinstance(output, dict) else {}
         given = scope.params(self._key)
@@ -356,7 +357,7 @@ class UndoParams:
 
 
 class _Malformed(Exception):
-    """A text that looks like a binding and is none."""
+    """A text that looks like a binding and is not one."""
 
     def __init__(self, fault: jsonpath.TailFault) -> None:
         super().__init__(fault.message)
@@ -364,7 +365,7 @@ class _Malformed(Exception):
 
 
 class Binder:
-    """Compiles the params of one plan; what is wrong with its bindings goes to ``problems``."""
+    """Compiles the params of one plan and adds the problems of its bindings to ``problems``."""
 
     def __init__(self, keys: Mapping[str, int], problems: Problems) -> None:
         self._keys = keys
@@ -373,7 +374,7 @@ class Binder:
         self._count = 0
 
     def template(self, raw: dict[str, Any], own: str, path: Path) -> Template:
-        """The template of ``raw``, which stands at ``path`` of the plan and belongs to the step with key ``own``."""
+        """The template of ``raw``, which stands at ``path`` in the plan and belongs to the step with key ``own``."""
         places: list[Place] = []
         before = self._count
         root = self._object(raw, own, path, (), places)
@@ -391,7 +392,7 @@ class Binder:
         return _Object(raw, nodes) if nodes else None
 
     def _node(self, value: Any, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
-        """A node for a value with bindings, ``None`` for one without. The depth was bounded when the plan was read."""
+        """A node for a value with bindings, ``None`` for one without. The parser has already bounded the depth."""
         if isinstance(value, str):
             return self._text(value, own, base, path, places) if "$" in value else None
         if isinstance(value, dict):
@@ -474,7 +475,7 @@ class Binder:
         if step is None:
             raise self._malformed("output", embedded=embedded)
         tail = rest[step.end() :]
-        # A plan may call its steps 'step_1' itself.
+        # A plan may itself contain a step with the id 'step_1'.
         key = next((key for key in (step[1], f"step_{step[1]}") if key in self._keys), None)
         if key is None:
             known = list(self._keys) if not self._problems.full() else []

@@ -1,4 +1,4 @@
-"""Everything that can be known to be wrong with a plan before anything runs, all at once."""
+"""Finds all problems of a plan that can be known before anything runs, and reports them together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_plan(plan: Plan, catalog: ToolCatalog, *, input: Mapping[str, Any] | None = None) -> list[Problem]:  # noqa: A002
     """All problems of a plan, at most 100 of them listed; an empty list for a plan that may run.
 
-    ``input`` adds to the plan's own by key. Raises ``ValueNotJson`` if it is not JSON.
+    ``input`` extends the plan's own input, key by key. Raises ``ValueNotJson`` if it is not JSON.
     """
     made = draft(plan, catalog, input, None, None, judged_from=0)
     examine(made)
@@ -32,7 +32,7 @@ def check_plan(plan: Plan, catalog: ToolCatalog, *, input: Mapping[str, Any] | N
 
 
 def examine(made: Draft) -> None:
-    """Find what is wrong with a draft, and settle the order of its steps."""
+    """Find the problems of a draft, and determine the order of its steps."""
     for step in made.steps:
         _check_tools(made, step)
         for number, fallback in enumerate(step.fallbacks):
@@ -63,7 +63,7 @@ def _check_tools(made: Draft, step: DraftStep) -> None:
 def _check_rollback(  # noqa: PLR0917
     made: Draft, rollback: DraftRollback, path: Path, tool: str, spec: ToolSpec | None, params: Template
 ) -> None:
-    """The undo of the call of ``tool`` that stands at ``path``."""
+    """Check the undo of the call of ``tool`` that stands at ``path``."""
     if rollback.spec is None:
         if rollback.registered:
             message = f"the registered undo of {cut(tool, 80)}, {cut(rollback.tool, 80)}, is no tool"
@@ -143,7 +143,7 @@ def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
 
 
 def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template, undo: ToolSpec) -> None:
-    """A registered undo must be able to get what it requires, and something at all."""
+    """A registered undo must be able to get its required parameters, and at least one parameter."""
     if spec is None:
         return
     why = schema_types.unfillable(undo.input_schema, params.raw, spec.output_schema, known=True)
@@ -162,7 +162,7 @@ def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template
 
 
 def _check_params(made: Draft, spec: ToolSpec, params: Template, base: Path) -> None:
-    """Params against the tool's schema. What a binding will bring is judged by its type alone, if that is known."""
+    """Check params against the tool's schema. A bound value is checked by its type alone, if that is known."""
     unknown = {place.path: place for place in params.places if not _known(made, place)}
     found = spec.check_params(params.sample(made.input))
     if found:
@@ -170,7 +170,7 @@ def _check_params(made: Draft, spec: ToolSpec, params: Template, base: Path) -> 
         for path, message in found:
             if any(path[:length] in unknown for length in range(len(path) + 1)):
                 continue
-            # The fault may be one of a value that is not known yet; the call itself is checked again.
+            # The fault may be in a value that is not known yet; the call itself is checked again.
             if path in above and schema_types.judges_whole(spec.input_schema, path):
                 continue
             if made.problems.full():
@@ -189,7 +189,7 @@ def _properties(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known(made: Draft, place: Place) -> bool:
-    """Whether the plan's input alone tells the value of a whole param."""
+    """Whether the plan's input alone determines the value of a whole param."""
     if place.source != "input" or place.embedded or place.tail is None:
         return False
     try:
@@ -214,11 +214,11 @@ def _check_type(made: Draft, spec: ToolSpec, place: Place, base: Path) -> None:
 
 
 def _output_types(made: Draft, place: Place, path: Path) -> frozenset[str] | None:
-    """The types that a binding to an output may bring; it is a problem if the output cannot have such a value."""
+    """The types that a binding to an output may have; adds a problem if the output cannot have such a value."""
     step = made.steps[made.by_key[place.step]]
     others = [each.spec for each in step.fallbacks if each.fallback.tool is not None]
     brings = _types_of(made, step.spec, place, path)
-    for other in others:  # whichever tool was called in the end must bring the value
+    for other in others:  # whichever tool was finally called must return the value
         also = _types_of(made, other, place, path)
         brings = None if brings is None or also is None else brings | also
     return brings
@@ -262,7 +262,7 @@ def _check_inputs(made: Draft, step: DraftStep) -> None:
 
 
 def _check_secrets(made: Draft, step: DraftStep) -> None:
-    """A plan passes a secret only to a tool that may have it."""
+    """A plan may pass a secret only to a tool that is allowed to have it."""
     if not step.judged:
         return
     calls = [(step.params, step.spec, (*step.path, "params"))]
@@ -288,7 +288,7 @@ def _check_secrets(made: Draft, step: DraftStep) -> None:
 
 
 def _forward_templates(step: DraftStep) -> list[tuple[Template, Path]]:
-    """What a step's calls are made of, and where it stands in the plan."""
+    """The templates of a step's forward calls, with their places in the plan."""
     found = [(step.params, (*step.path, "params"))]
     if step.resource is not None:
         found.append((step.resource, step.path))
@@ -308,7 +308,7 @@ def _undo_templates(step: DraftStep) -> list[tuple[Template, Path]]:
 
 
 def _check_order(made: Draft) -> None:
-    """Settle what each step waits for, then ask whether that can be, and whether each undo has what it needs."""
+    """Determine what each step waits for; then check that this is possible and that each undo has what it needs."""
     for step in made.steps:
         _settle(made, step)
     deps = [step.deps for step in made.steps]
@@ -358,7 +358,7 @@ def _settle(made: Draft, step: DraftStep) -> None:
             else:
                 step.waits.add(before)
     if step.compensates is not None:
-        # What it binds has happened: it waits only for others that make up for the same step.
+        # The steps that it binds to have happened: it waits only for others that compensate for the same step.
         group = {other.index for other in made.steps if other.compensates == step.compensates}
         step.waits &= group
         before_it = {step.index - 1} & group
@@ -369,7 +369,7 @@ def _settle(made: Draft, step: DraftStep) -> None:
 
 
 def _previous(made: Draft, step: DraftStep) -> set[int]:
-    """The step before it in the list; those that will not run, and those that make up for others, do not count."""
+    """The step before it in the list, without those that will not run and those that compensate for others."""
     index = step.index - 1
     if step.key in made.dropped:
         return {index} if index >= 0 else set()  # it keeps the order in which it was accepted
@@ -437,7 +437,7 @@ def _check_pivot(made: Draft) -> None:
         )
     deps = [step.deps for step in made.steps]
     if len(graph.sort(deps)) < len(deps):
-        return  # there is no before and after in a cycle
+        return  # a cycle has no before and after
     before: set[int] = set()
     after: set[int] = set()
     if pivots:

@@ -1,4 +1,4 @@
-"""A plan made ready to run: the graph, the templates of all params, and each tool's declaration at its step."""
+"""A compiled plan: the graph, the templates of all params, and the declaration of each step's tool."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Literal, Protocol
 
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
-#: ``compensation``: a step that makes up for one that cannot be undone. It runs on the way back and is never undone.
+#: ``compensation``: a step that compensates for one that cannot be undone. It runs on the way back and is never undone.
 Kind = Literal["compensatable", "pivot", "retriable", "read", "compensation"]
 OnFailure = Literal["compensate", "pause", "replan"]
 
 
 class Scope(Protocol):
-    """Where a template finds the values of its bindings."""
+    """Gives a template the values of its bindings."""
 
     @property
     def saga_id(self) -> str:
@@ -39,22 +39,22 @@ class Scope(Protocol):
         ...
 
     def secret(self, name: str) -> str:
-        """The secret's value, or its marker where the value must not appear."""
+        """The secret's value, or its marker if the value must not appear."""
         ...
 
 
 class Params(Protocol):
-    """A template of params, compiled once; values from bindings are data and are never looked into again."""
+    """A template of params, compiled once. Bound values are data and are never searched for bindings."""
 
-    #: Whether any binding stands in it; if not, ``resolve`` always gives the same params.
+    #: Whether it has a binding; if not, ``resolve`` always gives the same params.
     bound: bool
     #: Names of the secrets it needs.
     secrets: frozenset[str]
-    #: The params at the top that hold a secret: what they are is known only where the call is made.
+    #: The top-level params that hold a secret: their values are known only at the call.
     secret_params: frozenset[str]
     #: Keys of the steps whose outputs it needs.
     outputs: frozenset[str]
-    #: As it is written, with its bindings; empty where the plan does not spell it out.
+    #: The params as written, with their bindings; empty if the plan does not specify them.
     raw: dict[str, Any]
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class Params(Protocol):
 
 @dataclass(slots=True)
 class CompiledRollback:
-    """How a step is undone. ``needs_output``: not possible without the step's own output.
+    """How to undo a step. ``needs_output``: impossible without the step's own output.
 
-    ``usual``: the params of the registered undo, where ``tool`` is that undo; None where it is another tool.
+    ``usual``: the params of the registered undo, if ``tool`` is that undo; None if it is another tool.
     """
 
     tool: str
@@ -80,10 +80,10 @@ class CompiledRollback:
 
 @dataclass(slots=True)
 class CompiledFallback:
-    """What stands in for a step's call.
+    """The replacement for a step's call.
 
-    ``tool``: another call. ``cached``: the read's last good result, at most ``max_age_s`` old. ``queue``: the step
-    itself, again every ``every_s``. What is not another call has the step's own tool and params.
+    ``tool``: another call. ``cached``: the read's last good result, at most ``max_age_s`` seconds old. ``queue``: the
+    step itself, tried again every ``every_s`` seconds. ``cached`` and ``queue`` have the step's own tool and params.
     """
 
     way: Literal["tool", "cached", "queue"]
@@ -102,8 +102,8 @@ class CompiledStep:
     """One node of the graph.
 
     ``key`` is the step's id as text, unique in the plan. ``deps`` are all steps that must have succeeded before it;
-    ``data_deps`` those of them that it names itself, by a binding or in ``depends_on`` (the rest is only list order).
-    ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
+    ``data_deps`` the ones that the step itself names, by a binding or in ``depends_on`` (the others follow from list
+    order). ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
     ``CompiledPlan.steps``.
     """
 
@@ -127,7 +127,7 @@ class CompiledStep:
 
     @property
     def semantic(self) -> bool:
-        """Whether it has no undo, because its tool says that only a compensation made up for the case can help."""
+        """Whether it has no undo because its tool's declaration leaves its compensation to a model."""
         return self.kind == "compensatable" and self.rollback is None
 
 
@@ -143,14 +143,14 @@ class CompiledPlan:
     deadline_s: float | None = None
     max_tool_calls: int | None = None
     on_failure: OnFailure = "compensate"
-    #: Undo tools that come from a tool's registration, by step key (``KEY#N`` for the N-th fallback): journalled, so
-    #: that a resume undoes the same way.
+    #: Undo tools that come from a tool's registration, by step key (``KEY#N`` for the N-th fallback). They are
+    #: journalled, so that a resumed saga undoes the same way.
     undos: dict[str, str] = field(default_factory=dict)
     #: Keys of the steps that only read: journalled for the same reason.
     reads: frozenset[str] = frozenset()
     #: Digests of the tools the plan may call, by name.
     tool_digests: dict[str, str] = field(default_factory=dict)
-    #: The params of these tools that are sensitive, by name of the tool: journalled, so that every reader knows.
+    #: The sensitive params of these tools, by name of the tool: journalled, so that every view of the saga hides them.
     sensitive: dict[str, list[str]] = field(default_factory=dict)
 
     def calls(self) -> Iterator[CompiledStep | CompiledFallback]:

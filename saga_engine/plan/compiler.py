@@ -1,4 +1,4 @@
-"""From a plan to what the engine runs: checked, ordered, and with every template and declaration in its place."""
+"""Compiles a plan for the engine: checked, ordered, with all templates and declarations."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan, Rollback
     from saga_engine.plan.tool_spec import ToolCatalog
 
-#: What is not said anywhere: the defaults of a tool's declaration.
+#: What neither the plan nor the tool says: the defaults of a tool's declaration.
 _DEFAULT = ToolSpec(name="")
-#: An undo is tried at least so often, and twice as often as its tool says.
+#: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
 _LEAST_UNDO_ATTEMPTS = 8
 
 
@@ -33,12 +33,12 @@ def compile_plan(
     undos: Mapping[str, str] | None = None,
     reads: Collection[str] | None = None,
 ) -> CompiledPlan:
-    """Check a plan and make it ready to run. ``input`` adds to the plan's own by key.
+    """Check a plan and compile it. ``input`` extends the plan's own input, key by key.
 
-    Without a catalog only the structure is checked, and the declarations stay empty: enough to show a saga, not to
-    run it. ``undos`` (step key to undo tool) and ``reads`` (step keys) are what was journalled when the saga began:
-    they count, whatever the catalog says now, and since the plan was accepted then, its tools are not judged again.
-    A tool that is missing now leaves an empty ``spec``.
+    Without a catalog only the structure is checked, and the declarations stay empty: enough to show a saga, not to run
+    it. ``undos`` (step key to undo tool) and ``reads`` (step keys) were journalled when the saga began. They take
+    precedence over the catalog, and the tools are not checked again, because the plan was accepted then. A tool that is
+    missing now leaves an empty ``spec``.
 
     Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
     """
@@ -47,7 +47,7 @@ def compile_plan(
 
 
 def compile_draft(made: Draft) -> CompiledPlan:
-    """Check a draft and make it ready to run. Raises ``PlanInvalid`` with all problems."""
+    """Check a draft and compile it. Raises ``PlanInvalid`` with all problems."""
     plan = made.plan
     examine(made)
     if made.problems:
@@ -141,7 +141,7 @@ def _rollback(made: DraftStep, of: DraftStep | DraftFallback, given: Rollback | 
 
 
 def _usual(key: str, of: DraftStep | DraftFallback, rollback: DraftRollback) -> Params | None:
-    """What the registered undo of the call would be called with; None if the rollback is another tool."""
+    """The params for the registered undo of the call; None if the rollback is another tool."""
     if rollback.registered:
         return rollback.params
     if of.spec is None or of.spec.undo != rollback.tool:
@@ -150,12 +150,12 @@ def _usual(key: str, of: DraftStep | DraftFallback, rollback: DraftRollback) -> 
 
 
 def undo_retry(retry: RetryPolicy) -> RetryPolicy:
-    """An undo that is given up leaves a mess for a person: it gets more patience than the call that it undoes."""
+    """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
     return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))
 
 
 def _registered_undos(made: Draft) -> dict[str, str]:
-    """The undos that the plan does not spell out, by step key, and by ``KEY#N`` for its N-th fallback."""
+    """The undos that the plan does not specify, by step key, and by ``KEY#N`` for its N-th fallback."""
     found: dict[str, str] = {}
     for step in made.steps:
         if step.rollback is not None and step.rollback.registered:

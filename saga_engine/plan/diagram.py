@@ -1,7 +1,7 @@
-"""A plan as a diagram in text: Mermaid for documents, DOT for graphviz. Pure.
+"""A plan as a text diagram: Mermaid for documents, DOT for graphviz. Pure.
 
-Labels come from language models. Nothing of a plan stands in a diagram outside a quoted label, and within it every
-character that either language gives a meaning to is escaped.
+Labels come from language models. All text of a plan stands in quoted labels, and every character with a meaning in
+either language is escaped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 
 _LABEL_CHARS: Final = 60
-#: Fill and border by status; the border alone must tell, too, where colours are not seen.
+#: Fill and border by status; the border alone must tell them apart where colours are not visible.
 _COLOURS: Final[Mapping[str, tuple[str, str]]] = {
     "PENDING": ("#f6f8fa", "#8c959f"),
     "RUNNING": ("#ddf4ff", "#0969da"),
@@ -43,7 +43,7 @@ _SHAPES: Final[Mapping[str, tuple[str, str, str]]] = {
 def mermaid(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> str:
     """A Mermaid flowchart. ``statuses`` by step key colours the steps.
 
-    A solid arrow is a dependency that the step names itself, a dotted one is only the order of the list.
+    A solid arrow is a dependency that the step itself names; a dotted arrow follows from list order only.
     """
     lines = ["flowchart TD"]
     for step in plan.steps:
@@ -105,10 +105,10 @@ def _by_status(plan: CompiledPlan, statuses: Mapping[str, str] | None) -> dict[s
 
 
 def _mermaid_text(text: str) -> str:
-    # Mermaid has no escape within quotes but its character references: '#35;' is '#'.
+    # Mermaid's only escape within quotes is its character reference: '#35;' is '#'.
     return "".join(c if c.isalnum() or c in " _-.,:·…" or ord(c) > 127 else f"#{ord(c)};" for c in text)
 
 
 def _dot_text(text: str) -> str:
-    # Graphviz reads HTML references in labels, and a backslash begins one of its own.
+    # Graphviz reads HTML references in labels, and a backslash begins one of its own escapes.
     return text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

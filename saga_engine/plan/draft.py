@@ -1,4 +1,4 @@
-"""A plan in the making: each step with its tool, its templates, its kind and its undo, before anything is judged."""
+"""A plan before its checks: each step with its tool, its templates, its kind and its undo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DraftRollback:
-    """How a step is to be undone; ``registered`` if the plan does not say it and the tool's registration does."""
+    """How to undo a step; ``registered`` if the tool's registration says it and not the plan."""
 
     tool: str
     spec: ToolSpec | None
@@ -30,7 +30,7 @@ class DraftRollback:
 
 @dataclass(slots=True)
 class DraftFallback:
-    """What stands in for a step; without a tool of its own, ``params`` are the step's."""
+    """The replacement for a step; without a tool of its own, ``params`` are the step's."""
 
     fallback: Fallback
     path: Path
@@ -41,10 +41,10 @@ class DraftFallback:
 
 @dataclass(slots=True)
 class DraftStep:
-    """One step. ``waits`` are the steps it names itself, by ``depends_on`` or by a binding in its params.
+    """One step. ``waits`` are the steps that it names itself, by ``depends_on`` or by a binding in its params.
 
-    ``judged``: its tools are to be checked, because it has not been accepted before. ``compensates``: the index of the
-    step that it makes up for.
+    ``judged``: its tools are checked, because it has not been accepted before. ``compensates``: the index of the step
+    that it compensates for.
     """
 
     index: int
@@ -88,10 +88,10 @@ def draft(
     dropped: frozenset[str] = frozenset(),
     compensates: Mapping[str, str] | None = None,
 ) -> Draft:
-    """Put a plan together; bindings and keys that make no sense are problems of the draft.
+    """Assemble a draft; wrong bindings and keys become problems of the draft.
 
     Steps from the index ``judged_from`` on have not been accepted before. ``compensates`` maps the key of a step to
-    that of the step it makes up for.
+    that of the step it compensates for.
     """
     problems = Problems()
     by_key: dict[str, int] = {}
@@ -121,7 +121,7 @@ def draft(
 
 
 def _kind(step: Step, spec: ToolSpec | None, reads: Collection[str] | None) -> tuple[Kind, bool]:
-    """What a step is, and whether that is known or assumed."""
+    """The kind of a step, and whether it is declared or assumed."""
     if step.kind is not None:
         return step.kind, True
     if reads is not None:
@@ -132,7 +132,7 @@ def _kind(step: Step, spec: ToolSpec | None, reads: Collection[str] | None) -> t
 
 
 class _Drafter:
-    """Puts steps together: what each part needs of the plan's surroundings."""
+    """Assembles steps; holds what each part needs of the rest of the plan."""
 
     def __init__(
         self,
@@ -175,13 +175,13 @@ class _Drafter:
     def _rollback(
         self, step: DraftStep, given: Rollback | None, of: DraftStep | DraftFallback, path: Path, slot: str
     ) -> DraftRollback | None:
-        """How the call ``of`` is undone; ``slot`` is its place among the journalled undos."""
+        """The undo of the call ``of``; ``slot`` is its place among the journalled undos."""
         if given is not None:
             params = self._binder.template(given.params, step.key, (*path, "rollback", "params"))
             return DraftRollback(given.tool, self._spec(given.tool), params, registered=False)
         if step.kind != "compensatable":
             return None
-        # What was journalled when the saga began counts, whatever the tool's registration says today.
+        # The undo that was journalled when the saga began takes precedence over today's registration.
         registered = of.spec.undo if of.spec is not None else None
         if self._undos is not None and not step.judged:
             registered = self._undos.get(slot)

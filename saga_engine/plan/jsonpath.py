@@ -1,8 +1,8 @@
-"""The JSONPath after ``$output.step_<id>`` and ``$input``: which one value is meant.
+"""The JSONPath after ``$output.step_<id>`` and ``$input``, which selects exactly one value.
 
-A chain of fields and indexes, which is what plans are made of, is scanned and followed here. Everything else is parsed
-by jsonpath-ng (its base grammar; the extended one has regular expressions, with which a plan could hang the process)
-and turned into selectors that stop at the second match: the work is bounded for hostile tails and hostile data alike.
+This module scans and follows plain chains of fields and indexes, the usual case. jsonpath-ng parses everything else,
+with its base grammar: the extended one has regular expressions, with which a plan could block the process. The result
+becomes selectors that stop at the second match, so the work is bounded for hostile tails and hostile data.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Selector(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """A tail that was understood: ``path`` if it is a mere chain, else ``selectors``."""
+    """A parsed tail: ``path`` if it is a plain chain, else ``selectors``."""
 
     text: str
     path: Simple = ()
@@ -75,7 +75,7 @@ def scan(text: str) -> Simple | None:
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Tail | TailFault:
-    """Understand a tail, or say why it is refused. Faults are remembered too: saying no must not be slow."""
+    """Parse a tail; a refused one gives a fault. Faults are cached too: a refusal must not be slow."""
     if len(text) > MAX_TAIL_CHARS:
         return TailFault("binding-malformed", f"the path is longer than {MAX_TAIL_CHARS} characters", "shorten it")
     path = scan(text)
@@ -88,14 +88,14 @@ def parse(text: str) -> Tail | TailFault:
     hint = "write it as .name, ['any name'] or [0]"
     if not text.startswith((".", "[")) or "$" in bare:
         return TailFault("binding-malformed", "the path does not follow the step's id or '$input' directly", hint)
-    # The library would take 'a, b' for two fields and find the one that is there: prose must not pass for a path.
+    # The library would read 'a, b' as two fields and return the one that exists: prose must not pass for a path.
     if _LOOSE.search(_BRACKETED.sub("[]", bare)):
         return TailFault("binding-malformed", "the path has a space or a comma outside of brackets", hint)
     from jsonpath_ng.parser import parse as parse_jsonpath
 
     try:
         with warnings.catch_warnings():
-            # Unions by '|' are deprecated by the library; they are translated here and do not depend on it.
+            # The library deprecates unions by '|'; they are translated here and do not depend on it.
             warnings.simplefilter("ignore")
             selectors = _translate(parse_jsonpath("$" + text))
     except Exception as error:  # noqa: BLE001 -- a parser may fail in any way on hostile text; each way is a no
@@ -112,7 +112,7 @@ def _choices(selectors: tuple[Selector, ...]) -> int:
 
 
 def _translate(node: Any) -> tuple[Selector, ...]:
-    """The library's syntax tree as a chain of selectors; ``ValueError`` for what has no meaning in a binding."""
+    """The library's syntax tree as a chain of selectors; ``ValueError`` for what is meaningless in a binding."""
     kind = type(node).__name__
     if kind in {"Root", "This"}:
         return ()
@@ -120,7 +120,7 @@ def _translate(node: Any) -> tuple[Selector, ...]:
         return _translate(node.left) + _translate(node.right)
     if kind == "Descendants":
         return (*_translate(node.left), Selector("deep"), *_translate(node.right))
-    # Before 1.8 the library wrote a wildcard as a field '*' or as a slice without bounds.
+    # Before 1.8 the library represented a wildcard as a field '*' or as a slice without bounds.
     if kind == "Wildcard" or (kind == "Fields" and tuple(node.fields) == ("*",)):
         return (Selector("every"),)
     if kind == "Fields":
@@ -175,7 +175,7 @@ def find(value: Any, tail: Tail) -> Any:
 
 
 class _Search:
-    """One lazy search; the values it looks at are counted."""
+    """One lazy search; it counts the values that it visits."""
 
     __slots__ = ("visits",)
 
@@ -188,7 +188,7 @@ class _Search:
             raise Mismatch(f"more than {MAX_TAIL_VISITS} values would have to be looked at")
 
     def run(self, value: Any, selectors: tuple[Selector, ...]) -> Iterator[Any]:
-        """All matches, one after the other. The depth of the recursion is the number of selectors."""
+        """All matches, lazily. The depth of the recursion is the number of selectors."""
         if not selectors:
             yield value
             return

@@ -1,24 +1,24 @@
-"""How large a plan may be. A plan comes from a language model or from the network: every size has a bound."""
+"""Limits on the size of a plan. A plan comes from a language model or from the network, so every size has a limit."""
 
 from __future__ import annotations
 
 MAX_PLAN_BYTES = 8 * 1024 * 1024
 #: Nested objects and lists, the plan itself included.
 MAX_PLAN_DEPTH = 64
-#: Values of any kind, at any depth. It bounds the memory that a plan of the largest size can take.
+#: Values of any kind, at any depth. It limits the memory that a plan of the largest size can take.
 MAX_PLAN_NODES = 300_000
 MAX_STEPS = 10_000
-#: How often steps may be added to one saga while it runs.
+#: Additions of steps to one saga while it runs.
 MAX_ADDITIONS = 32
-#: Ways that stand in for one step.
+#: Fallbacks of one step.
 MAX_FALLBACKS = 8
-#: Problems that are listed; the others are counted.
+#: Problems that are listed; further ones are only counted.
 MAX_PROBLEMS = 100
 #: Problems that get a 'did you mean': the search for a near name is not free.
 MAX_SUGGESTIONS = 10
 #: Known names that are compared with a wrong one.
 MAX_CANDIDATES = 500
-#: Fields that an object of the format may have before it is refused without looking at them one by one.
+#: Fields of an object of the format; an object with more is refused without a check of each field.
 MAX_FIELDS = 100
 MAX_GOAL_CHARS = 10_000
 MAX_NAME_CHARS = 200
@@ -33,9 +33,9 @@ MAX_TAIL_CHARS = 256
 MAX_TAIL_CHOICES = 2
 #: Bindings in all params of one plan.
 MAX_BINDINGS = 100_000
-#: Different tails in one plan that are more than a chain of fields and indexes.
+#: Different tails in one plan that are not plain chains of fields and indexes.
 MAX_COMPLEX_TAILS = 200
-#: Values that one tail may look at while it searches for its one match.
+#: Values that one tail may visit in the search for its one match.
 MAX_TAIL_VISITS = 200_000
-#: A text with embedded bindings, filled.
+#: Length of a text after its embedded bindings are filled.
 MAX_TEXT_CHARS = 1024 * 1024

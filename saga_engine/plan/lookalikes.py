@@ -1,7 +1,7 @@
-"""What looks like a binding and is none: it would go out literally, and be booked in those words.
+"""Finds text that looks like a binding and is not one: the tool would receive it literally.
 
-Authors of plans, people and models, know templates of other tools. Nothing here keeps a plan from running: a text may
-be meant as it is written. Each finding has the right spelling where that can be told.
+Authors of plans, people and models, know the templates of other tools. A finding never keeps a plan from running,
+because the text may be meant literally. Each finding has the correct spelling if it can be determined.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from saga_engine.plan.problems import Path
 
 CODE: Final = "binding-lookalike"
-#: More than this nobody reads.
+#: Nobody reads more findings than this.
 MAX_FOUND: Final = 50
 _MAX_TEXT: Final = 20_000
 
 _WORDS: Final = "outputs?|inputs?|steps?|secrets?|saga|results?"
 _REAL: Final = re.compile(r"\{\$+(?:output|input|saga|key|secret)(?!\w)(?:[^'\"{}]|'[^']*'|\"[^\"]*\")*\}")
 _WHOLE: Final = re.compile(r"\$+(?:output|input|saga|key|secret)(?!\w)")
-#: What is no binding, by its form; the group is what was meant.
+#: Text that is not a binding, by its form; the group is the intended binding.
 _FORMS: Final = (
     re.compile(r"\$\{\s*\$?([^{}]{1,200}?)\s*\}"),
     re.compile(r"\{\{\s*\$?([^{}]{1,200}?)\s*\}\}"),
@@ -36,14 +36,14 @@ _FORMS: Final = (
     re.compile(r"(?<![\w$])\$(step_[\w-]+(?:[.\[][\w.\[\]'\"-]*)?)"),
     re.compile(r"(?<![\w$])\$(today|now|date|time|timestamp|uuid)(?!\w)"),
 )
-#: The name of a step with a path, which only the plan itself tells from a price or a variable.
+#: The name of a step with a path; only the plan itself distinguishes it from a price or a variable.
 _NAMED: Final = re.compile(r"(?<![\w$])\$([\w-]+)((?:[.\[][\w.\[\]'\"-]*)+)")
 _BARE: Final = re.compile(r"(?:output\.step_[\w-]+|input)\.[\w.\[\]'\"-]+")
 _TAIL: Final = re.compile(r"[.\[][\w.\[\]'\"-]*")
 
 
 def lookalikes(plan: Plan) -> list[Problem]:
-    """The places of a plan that most likely were meant to be bindings, at most ``MAX_FOUND``."""
+    """The places of a plan where a binding was probably intended, at most ``MAX_FOUND``."""
     keys = [step.key for step in plan.steps]
     found: list[Problem] = []
     for index, step in enumerate(plan.steps):
@@ -82,7 +82,7 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _suspects(text: str, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What stands in a text, and what was meant by it; nothing inside of what is a binding or an escaped one."""
+    """The suspects in a text and the intended bindings; never inside of a real or escaped binding."""
     if _WHOLE.match(text) or not any(mark in text for mark in "${<.") or len(text) > _MAX_TEXT:
         return
     if _BARE.fullmatch(text) and (text.startswith("input.") or _step_of(text.split(".")[1], keys)):
@@ -112,7 +112,7 @@ def _hint(meant: str, keys: Sequence[str], *, whole: bool) -> str:
 
 
 def _binding(meant: str, keys: Sequence[str]) -> str:
-    """What was meant, in the right spelling; empty if that cannot be told."""
+    """The intended binding in the correct spelling; empty if it cannot be determined."""
     told = re.fullmatch(r"([\w.\[\]-]+) (?:of|from) step ([\w-]+)", meant)
     if told is not None:
         step = _step_of(told[2], keys)

@@ -1,7 +1,7 @@
-"""The plan as it is written: pydantic models of version 1 of the format, and the one way to load it.
+"""The plan as written: pydantic models of version 1 of the format, and the one way to load it.
 
-Nothing is coerced (``"1"`` is no number, ``true`` is no 1) and nothing is ignored: a field that is not known is a
-problem. The meaning of the fields is in ``docs/plan-format.md``. Only this module of the room imports pydantic.
+Nothing is coerced (``"1"`` is not a number, ``true`` is not 1) and nothing is ignored: an unknown field is a problem.
+``docs/plan-format.md`` gives the meaning of the fields. Only this module of the package imports pydantic.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _listed(value: Any) -> Any:
 
 
 def _wrapped(value: Any) -> Any:
-    if value == []:  # judged here: pydantic would count the items that are left when it has dropped the faulty ones
+    if value == []:  # checked here: pydantic would count only the items that remain after it dropped the faulty ones
         raise PydanticCustomError("empty", "a fallback, or a list with at least one, is expected")
     return (value,) if isinstance(value, dict) else _listed(value)
 
 
 def _one_or_list(schema: dict[str, Any]) -> None:
-    # What _wrapped takes: the list, its only item alone, or nothing.
+    # The input of _wrapped: the list, its only item alone, or nothing.
     listed = schema["anyOf"][0]
     listed["minItems"] = 1
     schema["anyOf"].insert(0, listed["items"])
@@ -79,7 +79,7 @@ class Retry(_Model):
     jitter: bool | None = Field(None, description="Whether a wait is shortened by chance, by up to a half.")
 
     def policy(self, default: RetryPolicy) -> RetryPolicy:
-        """The policy to use: ``default`` with what this plan says instead."""
+        """The policy to use: ``default``, with this plan's values in place of its own."""
         return RetryPolicy(
             max_attempts=default.max_attempts if self.max_attempts is None else self.max_attempts,
             base_s=default.base_s if self.base_s is None else self.base_s,
@@ -165,7 +165,7 @@ class Step(_Model):
 
     @property
     def title(self) -> str:
-        """What people call the step: its name, or its tool's."""
+        """The step's name for people: its own name, or its tool's."""
         return self.name or self.tool
 
 
@@ -202,12 +202,12 @@ class Plan(_Model):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON, in hex: the same for every order of keys."""
+        """SHA-256 of the canonical JSON, in hex; independent of the order of keys."""
         return digest(self.model_dump(exclude_unset=True))
 
 
 _NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry, "fallback": Fallback}
-#: In place of pydantic's words: by field, then by its type of error.
+#: Replacements for pydantic's messages: by field, then by pydantic's type of error.
 _EXPECTED = {
     "step_id": "a step's id is a whole number from 0 or a text of 1 to 64 letters, digits, '_' and '-'",
     "depends_on": "the steps to wait for are a list of step ids",
@@ -221,15 +221,15 @@ _EXPECTED = {
     "string_type": "a text is expected",
     "bool_type": "true or false is expected",
 }
-# Stands for the steps while the rest of a plan with faulty steps is looked at.
+# Replaces the steps while the rest of a plan with faulty steps is checked.
 _ANY_STEP = Step(step_id=0, tool="any")
 
 
 def load_plan(source: Plan | Mapping[str, Any] | str | bytes | Path, *, session: bool = False) -> Plan:
     """The plan from a dict, JSON text or bytes, or a file (a ``str`` is JSON if it starts with ``{``).
 
-    Only the form is judged here; :func:`saga_engine.plan.checks.check_plan` judges the meaning. A ``session`` begins
-    without steps. Raises ``PlanInvalid`` with everything that is wrong with the form.
+    Only the form is checked here; :func:`saga_engine.plan.checks.check_plan` checks the meaning. A ``session`` begins
+    without steps. Raises ``PlanInvalid`` with all problems of the form.
     """
     if isinstance(source, Plan):
         return source
@@ -253,7 +253,7 @@ def load_plan(source: Plan | Mapping[str, Any] | str | bytes | Path, *, session:
 
 
 def _validated(kind: type[_M], data: Any, path: ProblemPath, problems: Problems) -> _M | None:
-    """One object of the format, or ``None`` and what is wrong with it."""
+    """One object of the format, or ``None`` and its problems."""
     if _oversized(data, path, problems):
         return None
     try:
@@ -267,12 +267,12 @@ def _validated(kind: type[_M], data: Any, path: ProblemPath, problems: Problems)
 
 
 def oversized(data: Any) -> bool:
-    """Whether an object has so many fields, or names so many steps, that it is not looked at."""
+    """Whether an object has so many fields, or names so many steps, that it is refused unchecked."""
     return _oversized(data, (), Problems())
 
 
 def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
-    """Refuse what has so many faults that pydantic's report of them would be the attack."""
+    """Refuse an object with so many faults that pydantic's report of them would itself exhaust the process."""
     if not isinstance(data, dict):
         return False
     found = len(data) > limits.MAX_FIELDS
@@ -292,7 +292,7 @@ def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
 
 
 def _translate(kind: type[_Model], data: Any, path: ProblemPath, error: ValidationError, problems: Problems) -> None:
-    """Pydantic's findings as problems of ours, one for each place."""
+    """Pydantic's findings as problems of the plan, one for each place."""
     seen: set[ProblemPath] = set()
     for detail in error.errors(include_url=False):
         inner = place_of(data, detail)
@@ -302,11 +302,11 @@ def _translate(kind: type[_Model], data: Any, path: ProblemPath, error: Validati
 
 
 def place_of(data: Any, detail: ErrorDetails) -> ProblemPath:
-    """Where in the data a finding of pydantic is: pydantic's own path also has the branches of unions in it."""
+    """The place of a pydantic finding in the data: pydantic's own path also has the branches of unions in it."""
     place: list[str | int] = []
     for part in detail["loc"]:
         if part == 0 and isinstance(data, dict):
-            continue  # one object where a list is allowed too
+            continue  # one object where a list is also allowed
         if isinstance(data, dict):
             known = part in data
         else:

@@ -1,7 +1,7 @@
-"""From a plan's source to one plain JSON object, refusing whatever would cost too much before it costs anything.
+"""Reads a plan's source into one plain JSON object, and refuses expensive input before it costs anything.
 
-The text of a plan is judged before it is parsed: its size, the number of its values and the depth of their nesting
-are all counted on the text, because a parser that has run out of stack or memory cannot be reasoned with.
+The text of a plan is checked before it is parsed: its size, the number of its values and the depth of their nesting are
+counted on the text, because the behaviour of a parser without stack or memory is undefined.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saga_engine.plan.limits import MAX_PLAN_BYTES, MAX_PLAN_DEPTH, MAX_PLAN_NOD
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.values import cut, plain
 
-# Possessive, and satisfied by the end of the text: each character is looked at once, whatever the text.
+# Possessive, and satisfied by the end of the text: each character is visited once, whatever the text.
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _EXCERPT_CHARS = 40
 _FILE_HINT = "give the path of a JSON file; a text of JSON begins with '{'"
@@ -58,7 +58,7 @@ def _read_file(path: Path) -> bytes:
             reason = "it is no regular file" if path.exists() else "there is no such file"
             _refuse("plan-unreadable", f"the plan {shown} cannot be read: {reason}", _FILE_HINT)
         with path.open("rb") as file:
-            # One byte more than allowed tells that it is too large, even if it grows meanwhile.
+            # Reading one byte more than the limit shows that it is too large, even if it grows meanwhile.
             return file.read(MAX_PLAN_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -71,7 +71,7 @@ def _check_size(size: int) -> None:
 
 
 def _check_text(text: str) -> None:
-    """Count values and depth on the text itself."""
+    """Count values and depth in the text itself."""
     # Every value but the first follows a comma, a colon or an opening bracket; commas and brackets bound the count.
     if _count(text) > MAX_PLAN_NODES or text.count("[") + text.count("{") > MAX_PLAN_DEPTH:
         bare = _STRINGS.sub('"', text)
@@ -120,7 +120,7 @@ def _from_text(text: str) -> dict[str, Any]:
 
 
 def _excerpt(error: json.JSONDecodeError) -> str:
-    """The text around the place, with a mark before the character that does not fit."""
+    """The text around the place, with a mark before the unexpected character."""
     before = error.doc[max(error.pos - _EXCERPT_CHARS, 0) : error.pos].rpartition("\n")[2]
     after = error.doc[error.pos : error.pos + _EXCERPT_CHARS].partition("\n")[0]
     return f": {before}>>>{after}" if before or after else ", where it ends"
@@ -131,12 +131,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _parse_int(digits: str) -> int:
-    # 2**64 has 20 digits; what is longer is out of range anyway, and turning it into a number would be slow.
+    # 2**64 has 20 digits; a longer number is out of range anyway, and its conversion would be slow.
     return int(digits) if len(digits) <= 21 else 2**64
 
 
 def _refuse_twice(data: dict[str, Any], twice: list[tuple[dict[str, Any], str]]) -> NoReturn:
-    """Name each object in which a key stands twice: one of the two values would silently be lost."""
+    """Name each object with a duplicate key: one of the two values would silently be lost."""
     wanted = {id(made): key for made, key in twice}
     problems = Problems()
     stack: list[tuple[Any, tuple[str | int, ...]]] = [(data, ())]
@@ -151,14 +151,14 @@ def _refuse_twice(data: dict[str, Any], twice: list[tuple[dict[str, Any], str]])
             items = [(item, (*path, index)) for index, item in enumerate(value) if isinstance(item, dict | list)]
             stack.extend(reversed(items))
     for key in wanted.values():
-        # It stood in the value that was lost.
+        # It was in the value that was lost.
         problems.add("plan-not-json", (), f"the key {cut(key, 64)} stands twice", "keep one of the two")
     problems.refuse()
 
 
 def _from_mapping(source: Mapping[str, Any]) -> dict[str, Any]:
     data = _checked(source if isinstance(source, dict) else dict(source))
-    # The same text may stand at many places of a Python object; as JSON it would be written out each time.
+    # A Python object may hold the same text in many places; its JSON repeats the text each time.
     size = 0
     stack: list[Any] = [data]
     while stack:

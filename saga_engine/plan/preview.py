@@ -1,14 +1,14 @@
-"""The cut form of a value: small enough for a journal's record, a person's screen or a model's prompt.
+"""The cut form of a value: small enough for a record, a screen or a model's prompt.
 
-What is left out is told, always in the same words:
+Every omission is shown, always in the same form:
 
 - a list that is too long is ``{"items": [the first of them], "total": its length, "has_more": true}``;
 - a text that is too long ends in ``… (12345 characters)``, the length of the whole;
 - an object that is too wide keeps its first fields, and ``"…": "and 12 more fields"`` stands for the others;
-- what lies too deep is the text ``… (list of 12 items)`` or ``… (object with 12 fields)``.
+- a value that is too deep is the text ``… (list of 12 items)`` or ``… (object with 12 fields)``.
 
-Real data can look like that too (services page their lists in the same way), so a cut form never stands alone where it
-matters: beside it stand the digest and the size of the whole. It is for reading, never for a tool's params.
+Real data can look like that too (services page their lists in the same way), so where it matters, the digest and the
+size of the whole accompany a cut form. It is for readers and never for a tool's params.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
-#: A limit below this many bytes counts as this many: what says that something was left out needs its room.
+#: A limit below this many bytes counts as this many: the mark of an omission needs its own space.
 MIN_BYTES: Final = 64
-#: A field with a longer name is left out: a name that was cut could be another field's.
+#: A field with a longer name is omitted: a name that was cut could equal another field's.
 _MAX_KEY_CHARS: Final = 128
 _MIN_TEXT_CHARS: Final = 24
 _MAX_LEVELS: Final = 64
@@ -32,15 +32,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def brief(value: Any, *, max_bytes: int = 2048, max_items: int = 5, max_text: int = 200, max_depth: int = 6) -> Any:
-    """The cut form of a JSON value, itself JSON; a value within all limits comes back as it is (as a copy).
+    """The cut form of a JSON value, itself JSON; a value within all limits is returned unchanged (as a copy).
 
-    ``max_bytes`` is kept by the whole, counted as compact UTF-8 JSON (at least 64). ``max_items`` is kept by each list,
-    ``max_text`` (in characters, at least 24) by each text; ``max_depth`` counts nested containers. Where the whole
-    would be too large, texts, lists, objects and depth are cut further, in turns, until it fits. Fields with names of
-    more than 128 characters are always left out.
+    ``max_bytes`` limits the whole, counted as compact UTF-8 JSON (at least 64). ``max_items`` limits each list,
+    ``max_text`` (in characters, at least 24) each text; ``max_depth`` counts nested containers. If the whole is still
+    too large, texts, lists, objects and depth are cut further, in turns, until it fits. Fields with names of more than
+    128 characters are always omitted.
 
-    Never fails, whatever it is given: what is no JSON is told as such. The time it takes depends on the limits alone,
-    not on the value's size.
+    Never fails, whatever its argument: a value that is not JSON is shown as such. Its running time depends on the
+    limits alone, not on the value's size.
     """
     room = max(max_bytes, MIN_BYTES)
     limits = _Limits(
@@ -58,7 +58,7 @@ def brief(value: Any, *, max_bytes: int = 2048, max_items: int = 5, max_text: in
 
 
 class _Limits(msgspec.Struct, frozen=True):
-    """How much of each thing is shown."""
+    """The limits on each kind of value."""
 
     items: int
     text: int
@@ -88,7 +88,7 @@ class _Full(Exception):
 
 
 class _Attempt:
-    """One walk with one set of limits; it ends as soon as the room is used up, so it never sees more than fits."""
+    """One walk with one set of limits; it ends as soon as the space is used up, so it never visits more than fits."""
 
     __slots__ = ("limits", "room")
 
@@ -127,7 +127,7 @@ class _Attempt:
             value = value[: max(self.limits.text - len(told), 0)] + told
         try:
             self._spend(len(_encode(value)))
-        except UnicodeEncodeError:  # a lone surrogate is no character
+        except UnicodeEncodeError:  # a lone surrogate is not a character
             value = value.encode("utf-8", "replace").decode()
             self._spend(len(_encode(value)))
         return value
@@ -156,14 +156,14 @@ class _Attempt:
             if self._key(key, first=not made):
                 made[key] = self.visit(item, depth - 1)
         if len(made) < len(value):
-            made.pop(_MORE, None)  # a field of that very name gives way to what is told of the others
+            made.pop(_MORE, None)  # a field of that very name gives way to the note about omitted fields
             left_out = len(value) - len(made)
             self._key(_MORE, first=not made)
             made[_MORE] = self._text(f"and {_count(left_out, 'more field')}")
         return made
 
     def _key(self, key: Any, *, first: bool) -> bool:
-        """Whether the name can be shown; its quotes, colon and comma are paid for then."""
+        """Whether the name can be shown; reserves the space for its quotes, colon and comma if so."""
         if not isinstance(key, str) or len(key) > _MAX_KEY_CHARS:
             return False
         try:

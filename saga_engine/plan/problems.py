@@ -1,4 +1,4 @@
-"""Collecting what is wrong with a plan: all of it, in order, but never more than a person can read."""
+"""Collects the problems of a plan, all of them, in order, up to a readable number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saga_engine.plan.values import cut, json_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Every code that a plan can be refused with. ``docs/plan-format.md`` explains each; a test compares the two.
+#: Every code with which a plan can be refused. ``docs/plan-format.md`` explains each; a test compares the two.
 CODES = frozenset(
     {
         "binding-filter",
@@ -58,7 +58,7 @@ Path = tuple[str | int, ...]
 
 
 class Problems:
-    """The problems found so far. Beyond the limit they are only counted, so that a hostile plan costs no memory."""
+    """The problems found so far. Beyond the limit they are only counted, so that a hostile plan uses no memory."""
 
     __slots__ = ("_listed", "_suggestions", "count")
 
@@ -71,11 +71,11 @@ class Problems:
         return self.count > 0
 
     def full(self) -> bool:
-        """Whether further problems are only counted: no need to put their words together."""
+        """Whether further problems are only counted: their messages need not be built."""
         return len(self._listed) >= MAX_PROBLEMS
 
     def add(self, code: str, path: Iterable[str | int], message: str, hint: str = "") -> None:
-        """Add one problem; ``path`` are the steps from the plan's root."""
+        """Add one problem; ``path`` holds the keys and indexes from the plan's root."""
         self.count += 1
         if not self.full():
             assert code in CODES, code
@@ -86,7 +86,7 @@ class Problems:
         self.count += count
 
     def listed(self) -> list[Problem]:
-        """The problems, at most ``MAX_PROBLEMS`` of them, and one more that says how many were left out."""
+        """The problems, at most ``MAX_PROBLEMS`` of them, and one more with the number of the omitted ones."""
         left_out = self.count - len(self._listed)
         if left_out <= 0:
             return list(self._listed)
@@ -99,23 +99,23 @@ class Problems:
         return [*self._listed, more]
 
     def refuse(self) -> NoReturn:
-        """Raise ``PlanInvalid`` with what was collected."""
+        """Raise ``PlanInvalid`` with the collected problems."""
         raise PlanInvalid(self.listed())
 
     def did_you_mean(self, name: str, known: Sequence[str]) -> str:
-        """``did you mean 'x'?`` for a name that is near to a known one, else an empty text."""
+        """``did you mean 'x'?`` for a name similar to a known one, else an empty text."""
         if self.full() or self._suggestions >= MAX_SUGGESTIONS:
             return ""
         self._suggestions += 1
         from difflib import get_close_matches
 
-        # The search is quadratic in the length of the names, hence the cut.
+        # The search is quadratic in the length of the names, hence the limit.
         near = get_close_matches(name[:64], [candidate[:64] for candidate in known[:MAX_CANDIDATES]], n=1)
         return f"did you mean '{near[0]}'?" if near else ""
 
 
 def known_names(names: Sequence[str], word: str) -> str:
-    """A hint that lists what there is, cut to a readable length."""
+    """A hint that lists the known names, cut to a readable length."""
     if not names:
         return (
             f"there are no {word}"

@@ -1,4 +1,4 @@
-"""A plan whose form is wrong in places: all else is checked all the same, so that all problems are told at once."""
+"""Checks the sound parts of a plan with a faulty form, so that all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import ToolCatalog
 
 _STEP: Final = re.compile(r"\$\.steps\[(\d+)\](.*)", re.DOTALL)
-#: What may be wrong only because a step, or its id, was left out of the check.
+#: Problems that may exist only because the check omitted a step or its id.
 _OF_OTHERS: Final = frozenset({"binding-unknown-step", "binding-not-before", "depends-on-unknown"})
-#: What may be wrong only because a field of the step was left out of the check.
+#: Problems that may exist only because the check omitted a field of the step.
 _OF_FIELDS: Final = frozenset(
     {"rollback-missing", "kind-contradiction", "kind-retriable-before-pivot", "params-invalid"}
 )
-#: Each round takes out what the round before has brought to light.
+#: Each round removes the faults that the round before exposed.
 _ROUNDS: Final = 3
 
 
@@ -37,7 +37,7 @@ def load_checked(
     *,
     input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
 ) -> Plan:
-    """As ``load_plan``, but what is wrong with the form is told with what is wrong with the rest.
+    """Load a plan like ``load_plan``, but report problems of the form together with those of the rest.
 
     Raises ``PlanInvalid``.
     """
@@ -52,9 +52,9 @@ def load_checked(
 def all_problems(
     error: PlanInvalid, source: Mapping[str, Any] | str | bytes | Path, check: Callable[[Plan], list[Problem]]
 ) -> list[Problem]:
-    """What is wrong with the form of a plan, as ``error`` says, and what ``check`` finds in the rest of it.
+    """The problems of a plan's form, from ``error``, and those that ``check`` finds in the rest of it.
 
-    The steps keep their places, so ``check`` must not move them.
+    The steps keep their positions, so ``check`` must not move them.
     """
     try:
         data = read_source(source)
@@ -64,7 +64,7 @@ def all_problems(
     if not isinstance(steps, list) or not 0 < len(steps) <= MAX_STEPS:
         return error.problems
     left: list[Any] = []
-    lost: dict[int, set[str]] = {}  # the fields of a step that were left out; all of it: the empty name
+    lost: dict[int, set[str]] = {}  # the omitted fields of a step; the empty name stands for all of them
     for index, step in enumerate(steps):
         pruned, fields = _pruned(Step, step)
         left.append(pruned if pruned is not None else {"step_id": f"_{index}", "tool": "any"})
@@ -95,7 +95,7 @@ def _further(plan: Plan, catalog: ToolCatalog | None, given: Any) -> list[Proble
 
 
 def _pruned(kind: type[BaseModel], given: Any) -> tuple[dict[str, Any] | None, set[str]]:
-    """The object without what is wrong with its form, and the fields that this cost; None if nothing is left."""
+    """The object without its faulty parts, and the fields that were removed; None if nothing remains."""
     fields: set[str] = set()
     if not isinstance(given, dict) or oversized(given):
         return None, fields
@@ -108,7 +108,7 @@ def _pruned(kind: type[BaseModel], given: Any) -> tuple[dict[str, Any] | None, s
             for detail in error.errors(include_url=False):
                 place = place_of(left, detail)
                 if detail["type"] == "extra_forbidden" and place:
-                    _remove(left, place)  # what is not known says nothing
+                    _remove(left, place)  # an unknown value implies nothing
                 elif detail["loc"] and str(detail["loc"][0]) in left:
                     fields.add(str(detail["loc"][0]))
                     left.pop(str(detail["loc"][0]))
@@ -122,13 +122,13 @@ def _remove(data: Any, place: tuple[str | int, ...]) -> None:
         try:
             data = data[part]
         except (KeyError, IndexError, TypeError):
-            return  # it went with what is around it
+            return  # it was removed with its container
     if isinstance(data, dict):
         data.pop(place[-1], None)
 
 
 def _counts(problem: Problem, lost: Mapping[int, set[str]], gone: set[str]) -> bool:
-    """Whether a problem is the plan's own, and not one of what was left out."""
+    """Whether a problem is the plan's own, and not an effect of an omission."""
     if "input" in gone and problem.code == "binding-input-missing":
         return False
     if problem.code in _OF_OTHERS and any(fields & {"", "step_id"} for fields in lost.values()):

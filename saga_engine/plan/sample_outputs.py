@@ -1,8 +1,8 @@
-"""Outputs made up for a plan that is only rehearsed: plausible by the tools' schemas, and with what the plan binds to.
+"""Sample outputs for a simulated plan: plausible by the tools' schemas, with the values that the plan binds to.
 
-What a real tool returns is not known here. So params are not judged by values that were made up, and a binding whose
-value nobody could make up (a wildcard, a descendant) counts as resolved. A binding to what a tool's schema excludes
-stays without a value: there the saga would fail in earnest, too.
+The real outputs are unknown here. So params are not checked against sample values, and a binding without a possible
+sample (a wildcard, a descendant) counts as resolved. A binding to a value that a tool's schema excludes stays without a
+sample: the real saga would fail there, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from saga_engine.plan.bindings import Template, UndoParams
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep, Params, Scope
 from saga_engine.plan.tool_spec import ToolSpec
 
-#: How many values are made up for one output; a schema from the network may ask for any number.
+#: The limit on sample values in one output; a schema from the network may require any number.
 _MAX_VALUES: Final = 500
-#: How long a made-up list gets at most.
+#: The limit on the length of a sample list.
 _MAX_ITEMS: Final = 32
 _MAX_DEPTH: Final = 12
 
@@ -28,7 +28,7 @@ _Path = tuple[str | int, ...]
 
 
 def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
-    """The plan as it is rehearsed, and the outputs of its calls by step index and number of the fallback (0: none).
+    """The plan for simulation, and the outputs of its calls by step index and number of the fallback (0: none).
 
     All tools must be known (``spec``).
     """
@@ -58,7 +58,7 @@ def _all_params(plan: CompiledPlan) -> Iterator[Params]:
 
 
 def _bound_to(params: Params) -> Iterator[tuple[str, jsonpath.Tail]]:
-    """The places in outputs that a template needs: a step's key, and what follows it."""
+    """The places in outputs that a template needs: a step's key, and the path after it."""
     if isinstance(params, Template):
         for place in params.places:
             if place.source == "output" and place.tail is not None:
@@ -72,7 +72,7 @@ def _output(key: str, serving: CompiledStep | CompiledFallback) -> _Output:
     made = _Output(serving.spec.output_schema if serving.spec else None, key)
     rollback = serving.rollback
     if rollback is not None and isinstance(rollback.params, UndoParams) and rollback.spec is not None:
-        # A registered undo takes from the output what it requires and the call was not given.
+        # A registered undo takes its required params from the output if the call did not have them.
         required = rollback.spec.input_schema.get("required")
         names = required if isinstance(required, list) else []
         made.need([(str(name),) for name in names if name not in serving.params.raw])
@@ -80,7 +80,7 @@ def _output(key: str, serving: CompiledStep | CompiledFallback) -> _Output:
 
 
 class _Output:
-    """One output while it is made."""
+    """One output under construction."""
 
     def __init__(self, schema: dict[str, Any] | None, key: str) -> None:
         self._schema = schema
@@ -89,12 +89,12 @@ class _Output:
         self.value: Any = {} if schema is None else deepcopy(self._made((), key))
 
     def make(self, wanted: Collection[jsonpath.Tail]) -> list[str]:
-        """Put a value wherever it is bound to; returns the tails for which none could be made up."""
+        """Put a value wherever a binding points; returns the tails for which no sample is possible."""
         self.need([tail.path for tail in wanted if not tail.selectors])
         return [tail.text for tail in wanted if not self._has(tail)]
 
     def need(self, paths: Sequence[_Path]) -> None:
-        """Put a value at the end of each path, unless the schema excludes that there is one."""
+        """Put a value at the end of each path, unless the schema excludes it."""
         for path in paths:
             if not self._excluded(path):
                 self._place(path)
@@ -133,7 +133,7 @@ class _Output:
         self.value = box[0]
 
     def _made(self, path: _Path, name: str) -> Any:
-        """The least value that the schema wants at a place; a marker where the schema says nothing."""
+        """The smallest value that the schema allows at a place; a marker if the schema says nothing."""
         marker = f"<{name}>"
         node = schema_types.locate(self._schema, path) if self._schema is not None else None
         self._left -= 1
@@ -181,7 +181,7 @@ def _count(least: Any) -> int:
 
 
 class _Unread:
-    """Params of which some value could not be made up; the played tools do not read them."""
+    """Params with a value that has no sample; the simulated tools do not read them."""
 
     __slots__ = ("bound", "outputs", "raw", "secret_params", "secrets")
 

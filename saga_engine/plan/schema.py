@@ -1,4 +1,4 @@
-"""The plan's JSON Schema, made from the models: for editors, for people, and for models that write plans."""
+"""The plan's JSON Schema, derived from the models: for editors, people, and models that write plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 def plan_schema() -> dict[str, Any]:
-    """The JSON Schema (Draft 2020-12) of a plan's form; the order of steps and the tools are checked apart."""
+    """The JSON Schema (Draft 2020-12) of a plan's form; it does not check the order of steps or the tools."""
     from saga_engine.plan.model import Plan
 
     schema = Plan.model_json_schema()
@@ -42,9 +42,9 @@ def plan_schema() -> dict[str, Any]:
 
 
 def _untitle(node: Any) -> None:
-    """Take out the titles that only repeat a field's name."""
+    """Remove the titles that only repeat a field's name."""
     if isinstance(node, dict):
-        # A title is a text; a property that happens to be called so is a schema.
+        # A title is a text; a property with this name is a schema.
         if isinstance(node.get("title"), str):
             del node["title"]
         for value in node.values():

@@ -1,6 +1,6 @@
-"""What a JSON Schema says of one place in a value: is it there, and of which type. In doubt, it says nothing.
+"""Derives from a JSON Schema whether a place in a value exists and which type it has; in doubt, says nothing.
 
-This is not validation (the tool's own check does that); it lets a plan be judged where the values are not known yet.
+This is not validation (the tool's own check does that); it lets a plan be checked before the values are known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-#: Keywords by which the schema of a place further down may be another one than its parents say.
+#: Keywords by which the schema of a nested place may differ from what its parents say.
 _BRANCHING = frozenset(
     {
         "allOf",
@@ -24,7 +24,7 @@ _BRANCHING = frozenset(
         "$dynamicRef",
     }
 )
-#: Keywords by which a schema judges a value as a whole: a fault that they find may lie in any part of it.
+#: Keywords that apply to a value as a whole: a fault that they find may lie in any part of it.
 _WHOLE = _BRANCHING | {"const", "contains", "enum", "uniqueItems"}
 _MAX_HOPS = 32
 
@@ -41,7 +41,7 @@ ABSENT: Final = Absent()
 
 
 def _target(root: dict[str, Any], node: Any) -> Any:
-    """The node itself, or what its local ``$ref`` leads to; ``None`` if that is not known."""
+    """The node itself, or the target of its local ``$ref``; ``None`` if that is unknown."""
     for _ in range(_MAX_HOPS):
         if not isinstance(node, dict) or "$ref" not in node:
             return node
@@ -58,7 +58,7 @@ def _target(root: dict[str, Any], node: Any) -> Any:
 
 
 def _alone(node: Any) -> Any:
-    """``anyOf`` of one branch and null, which is how an optional value is written, is that branch."""
+    """Reduce ``anyOf`` of one branch and null, the usual form of an optional value, to that branch."""
     if isinstance(node, dict) and isinstance(node.get("anyOf"), list) and "properties" not in node:
         branches = [branch for branch in node["anyOf"] if branch != {"type": "null"}]
         if len(branches) == 1 and len(node["anyOf"]) == 2:
@@ -67,7 +67,7 @@ def _alone(node: Any) -> Any:
 
 
 def locate(root: dict[str, Any], path: Iterable[str | int]) -> Any:
-    """The schema of the place at ``path``: a dict, ``ABSENT``, or ``None`` where the schema leaves it open."""
+    """The schema of the place at ``path``: a dict, ``ABSENT``, or ``None`` if the schema leaves it open."""
     node = _settled(root, root)
     for part in path:
         if node is None or isinstance(node, Absent):
@@ -83,7 +83,7 @@ def locate(root: dict[str, Any], path: Iterable[str | int]) -> Any:
 
 
 def _settled(root: dict[str, Any], node: Any) -> Any:
-    # An optional value may be a reference, and what it refers to optional again.
+    # An optional value may be a reference to a schema that is itself optional.
     for _ in range(3):
         node = _alone(_target(root, node))
     if node is False:
@@ -151,7 +151,7 @@ def type_of(value: Any) -> str:
 
 
 def judges_whole(root: dict[str, Any], path: Iterable[str | int]) -> bool:
-    """Whether a fault found at ``path`` may be one of a value below it (also when the schema cannot tell)."""
+    """Whether a fault at ``path`` may be in a value below it (also if the schema cannot tell)."""
     node = _target(root, root)
     for part in path:
         if not isinstance(node, dict) or _BRANCHING & node.keys():
@@ -165,8 +165,8 @@ def unfillable(
 ) -> str:
     """Why a registered undo with this input schema would be called with nothing; an empty text if it would not.
 
-    The engine fills the parameters that it finds by name among the params of the call (``given``; None: any) and in its
-    ``output``. ``known``: an output of which nothing is known is taken to have none of them.
+    The engine fills the parameters that it finds by name in the params of the call (``given``; None: any) and in its
+    ``output``. ``known``: an output about which nothing is known counts as having none of them.
     """
     if any(word in undo for word in ("$ref", *_BRANCHING)):
         return ""
@@ -179,7 +179,7 @@ def unfillable(
         return ""
     required = undo.get("required")
     if output is None:
-        # A required one that is missing is noticed when the undo is called.
+        # A missing required one is found when the undo is called.
         return "" if known or (isinstance(required, list) and required) else _NONE.format(", ".join(properties))
     if any(told_of(output, name) for name in properties):
         return ""
@@ -187,9 +187,9 @@ def unfillable(
 
 
 def told_of(schema: dict[str, Any], name: str) -> bool:
-    """Whether a schema says that an object may have this field, or does not tell its fields at all.
+    """Whether a schema says that an object may have this field, or does not list its fields at all.
 
-    Stricter than ``locate``: where fields are listed and nothing is said of others, there are no others.
+    Stricter than ``locate``: if the schema lists fields and is silent about others, there are no others.
     """
     node = _target(schema, schema)
     if not isinstance(node, dict) or any(word in node for word in ("patternProperties", *_BRANCHING)):

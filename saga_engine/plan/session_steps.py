@@ -1,7 +1,7 @@
-"""The steps of a session: calls that an agent makes as it goes, with values instead of bindings.
+"""The steps of a session: calls that an agent makes one after the other, with values instead of bindings.
 
-What an agent passes may come from a model or from another tool, so nothing in it is ever looked into for bindings or
-secrets. Only the params of an undo may bind, and only the output and the key of the call itself.
+An agent's values may come from a model or from another tool, so the engine never searches them for bindings or secrets.
+Only the params of an undo may bind, and only to the output and the key of the call itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def compile_call(
     kind: Kind,
     timeout_s: float | None,
 ) -> CompiledStep:
-    """One call as a step. Raises ``PlanInvalid`` for a path in its undo's params that is none."""
+    """One call as a step. Raises ``PlanInvalid`` for an invalid path in its undo's params."""
     spec = catalog.spec(tool) if catalog is not None else None
     values = Template(params, None, ())
     declared = spec or _DEFAULT
@@ -85,10 +85,10 @@ def _rollback(  # noqa: PLR0917
 class OwnOutput:
     """The params of an undo that an agent gave: values, except where a whole text binds.
 
-    ``$output`` with a path is the call's own output, ``$key`` its idempotency key: what is undone by that needs no
-    output, so a call in doubt can be undone.
+    ``$output`` with a path is the call's own output, ``$key`` its idempotency key. An undo that binds only the key
+    needs no output, so it can undo a call in doubt.
 
-    Raises ``PlanInvalid`` for a path that is none.
+    Raises ``PlanInvalid`` for an invalid path.
     """
 
     __slots__ = ("_by_key", "_key", "_tails", "bound", "outputs", "raw", "secret_params", "secrets")

@@ -1,4 +1,4 @@
-"""What the pure rooms know of a tool: its declaration, without the function behind it."""
+"""What the pure packages know of a tool: its declaration, without the function behind it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Effect = Literal["read", "write"]
 Semantic = Literal["auto", "approve", "never"]
 OnDoubt = Literal["ask", "undo"]
 
-#: Finds what is wrong with the params of a call: pairs of (path inside the params, message). Pure.
+#: Finds the problems in the params of a call: pairs of (path inside the params, message). Pure.
 ParamsCheck = Callable[[Any], Sequence[tuple[tuple[str | int, ...], str]]]
 
 
@@ -18,9 +18,9 @@ ParamsCheck = Callable[[Any], Sequence[tuple[tuple[str | int, ...], str]]]
 class RetryPolicy:
     """How often and how fast a call is tried again.
 
-    The wait before attempt *n+1* is ``base_s * 2**(n-1)`` seconds, at most ``max_s``; with ``jitter`` it is
-    drawn from the upper half of that (AWS Architecture Blog, *Exponential Backoff And Jitter*, 'equal jitter').
-    ``max_attempts`` counts the first attempt too.
+    The wait before attempt *n+1* is ``base_s * 2**(n-1)`` seconds, at most ``max_s``. With ``jitter`` it is drawn from
+    the upper half of that (AWS Architecture Blog, *Exponential Backoff And Jitter*, 'equal jitter'). ``max_attempts``
+    counts the first attempt too.
     """
 
     max_attempts: int = 4
@@ -29,7 +29,7 @@ class RetryPolicy:
     jitter: bool = True
 
     def delay_ms(self, attempt: int, dice: float) -> int:
-        """The wait after the ``attempt``-th try, in milliseconds; ``dice`` is a number in [0, 1)."""
+        """The wait after the ``attempt``-th attempt, in milliseconds; ``dice`` is a number in [0, 1)."""
         # The exponent is bounded so that a huge budget cannot overflow a float.
         full = min(self.max_s, self.base_s * 2.0 ** min(attempt - 1, 62))
         return round(full * (0.5 + dice / 2 if self.jitter else 1.0) * 1000)
@@ -37,9 +37,9 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """When a tool is given a rest (M. Nygard, *Release It!*, the circuit breaker).
+    """When a tool's circuit breaker opens and closes (M. Nygard, *Release It!*).
 
-    ``failures`` in a row open it; unknown outcomes count, a tool's own final 'no' does not. After ``open_s`` seconds
+    ``failures`` in a row open it; unknown outcomes count, a tool's own final refusal does not. After ``open_s`` seconds
     one call is let through: if it succeeds the breaker closes, else it opens again.
     """
 
@@ -56,19 +56,19 @@ class ToolSpec:
     """A tool's declaration: what the plan's checks and the saga's semantics may rely on.
 
     ``keyed``: the tool honours an idempotency key, for ``key_ttl_s`` seconds (``None``: for ever).
-    ``tolerates_absence``: as an undo, it succeeds when there is nothing (left) to undo, so it may be called
-    when it is not known whether there is.
-    ``on_doubt``: ``undo``, a call in doubt that nothing else can settle turns the saga around, if the step's undo may
-    be called without knowing whether there is anything to undo; ``ask``, a person settles it.
+    ``tolerates_absence``: as an undo, it succeeds when there is nothing (left) to undo, so it may be called when that
+    is unknown.
+    ``on_doubt``: ``undo``: a call in doubt that nothing else can settle starts compensation, if the step's undo
+    tolerates absence and needs no output; ``ask``: an operator settles it.
     ``remembers``: the engine keeps the tool's results (``dedupe_ttl_s``), so a call in doubt can be looked up there.
     ``last_good_s``: how old the last good result of a read may be to stand in for a call that cannot be made.
-    ``semantic``: what a compensation that a model made up may do with the tool: ``auto``, use it; ``approve``, use it
-    when a person has approved; ``never``, not use it, nor stand in for its undo. ``None``: the engine's default. A tool
-    that says ``auto`` or ``approve`` and has no undo leaves its compensation to the model.
+    ``semantic``: the role of the tool in semantic compensation: ``auto``, a model may use it; ``approve``, only after
+    an operator's approval; ``never``, a model may neither use it nor compensate for it. ``None``: the engine's default.
+    A tool that says ``auto`` or ``approve`` and has no undo leaves its compensation to the model.
     ``secrets``: the names that ``$secret.NAME`` may have in its params, ``*`` for all; ``None``: not restricted.
-    ``sensitive``: params whose values are shown to nobody.
-    ``use_when``, ``not_when``, ``returns``, ``tags``: what a model chooses by.
-    ``digest``: a short hash of name, schemas and effect; it tells that a tool changed under a running saga.
+    ``sensitive``: params whose values no view of a saga shows.
+    ``use_when``, ``not_when``, ``returns``, ``tags``: what a model reads to choose a tool.
+    ``digest``: a short hash of name, schemas and effect; it shows that a tool changed while a saga was running.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Values that may be journalled: finite JSON, bounded in depth and in number of nodes.
 
-Whatever a tool returns or a plan holds goes through :func:`plain` before it is written, because encoders are not
-careful enough: NaN silently becomes ``null``, a lone surrogate fails only when the bytes are made, a cycle never ends.
+The engine passes every output of a tool and every value of a plan through :func:`plain` before it writes them, because
+encoders are not careful enough: NaN silently becomes ``null``, a lone surrogate fails only on encoding, a cycle never
+ends.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ MAX_NODES = 1_000_000
 
 _INT_MIN = -(2**63)
 _INT_END = 2**64
-#: A dict no larger than this is judged in place; only what is larger, nested or odd takes the long way.
+#: A dict no larger than this is checked in place; larger, nested or unusual values take the slow path.
 _SMALL = 32
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class _Refused(Exception):
-    """A value below is refused. ``steps`` collects the way down to it, innermost first."""
+    """A nested value is refused. ``steps`` collects the path to it, innermost first."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -44,14 +45,14 @@ class _Refused(Exception):
 def plain(value: Any, *, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES) -> Any:
     """The same value as finite JSON: dict, list, str, int, float, bool or None.
 
-    Returns the very object it was given when nothing in it has to be converted; otherwise only the containers on the
-    way to a converted value are new. Converted are tuples, sets (sorted), mappings, enums, dates and times (ISO 8601),
-    UUIDs and decimals (as text), dataclasses, msgspec structs and pydantic models.
+    Returns its argument itself if nothing in it needs conversion; otherwise only the containers on the path to a
+    converted value are new. It converts tuples, sets (sorted), mappings, enums, dates and times (ISO 8601), UUIDs and
+    decimals (as text), dataclasses, msgspec structs and pydantic models.
 
     ``max_depth`` counts nested containers (at most 256), ``max_nodes`` every value at any depth.
 
-    Raises ``ValueNotJson`` (``path`` and ``reason`` in its context) for NaN and infinities, integers outside
-    [-2**63, 2**64), lone surrogates, keys that are not text, cycles, too much depth or too many nodes, and other types.
+    Raises ``ValueNotJson`` (``path`` and ``reason`` in its context) for NaN and infinities, integers outside [-2**63,
+    2**64), lone surrogates, keys that are not text, cycles, too much depth or too many nodes, and other types.
     """
     if type(value) is dict and len(value) <= _SMALL:
         for key, item in value.items():
@@ -85,7 +86,7 @@ def plain(value: Any, *, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES)
 
 
 class _Walk:
-    """One walk through one value; counts nodes and remembers the containers it is inside of."""
+    """One walk through one value; counts nodes and remembers the open containers."""
 
     __slots__ = ("inside", "left", "max_depth", "max_nodes")
 
@@ -116,7 +117,7 @@ class _Walk:
         return self._convert(value, depth)
 
     def _enter(self, value: Any, depth: int, walk: Any) -> Any:
-        """Walk into a container, unless it is too deep, too large, or one that we are already inside of."""
+        """Enter a container, unless it is too deep, too large, or already open."""
         mark = id(value)
         if mark in self.inside:
             raise _Refused("it contains itself", "return a tree, not a graph")
@@ -164,7 +165,7 @@ class _Walk:
         return value if same else items  # type: ignore[return-value]
 
     def _convert(self, value: Any, depth: int) -> Any:
-        """The JSON form of a value that is none of the JSON types itself."""
+        """The JSON form of a value whose type is not a JSON type."""
         if isinstance(value, Enum):
             return self.visit(value.value, depth)
         # The unbound operators give the exact base type even where a subclass overrides its own conversion.
@@ -187,7 +188,7 @@ class _Walk:
                 raise _Refused(f"{value} is not a JSON number", "use null or a text instead")
             return str(value)
         kind = type(value)
-        # By name, because this room must not import the maker of random ids.
+        # By name, because this package must not import a module that makes random ids.
         if kind.__module__ == "uuid" and kind.__name__ == "UUID":
             return str(value)
         return self._record(value, depth)
@@ -231,7 +232,7 @@ def _struct_fields(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _sorted(items: list[Any]) -> list[Any]:
-    """A fixed order for the elements of a set; unlike elements are ordered by their JSON text."""
+    """A fixed order for the elements of a set; elements of different types are ordered by their JSON text."""
     try:
         return sorted(items)
     except TypeError:
@@ -257,9 +258,9 @@ def digest(value: Any) -> str:
 
 
 def cut(value: Any, limit_chars: int) -> str:
-    """A short printable form, at most ``limit_chars`` long: compact JSON, ended by ``…`` where something is left out.
+    """A short printable form, at most ``limit_chars`` long: compact JSON, ended by ``…`` if anything is omitted.
 
-    Never fails: what is no JSON is shown by its type. Characters that a terminal could act on are shown escaped.
+    Never fails: a value that is not JSON is shown by its type. Control characters for terminals are shown escaped.
     """
     if isinstance(value, str) and len(value) > limit_chars:
         value = value[: limit_chars + 1]
@@ -274,7 +275,7 @@ def cut(value: Any, limit_chars: int) -> str:
             if length > limit_chars:
                 break
     except Exception:  # noqa: BLE001
-        # A cycle, a depth beyond the interpreter's, a key that is no text, a class that lies: show as far as it went.
+        # A cycle, a depth beyond the interpreter's, a key that is not text, a class that lies: show the part before it.
         pieces.append("…")
         length += 1
     text = "".join(pieces)
@@ -282,7 +283,7 @@ def cut(value: Any, limit_chars: int) -> str:
 
 
 def printable(text: str, limit_chars: int) -> str:
-    """A message from elsewhere, made fit to print: at most ``limit_chars`` long, control characters escaped."""
+    """A foreign message, made safe to print: at most ``limit_chars`` long, control characters escaped."""
     shown = _escaped(text[: limit_chars + 1])
     return shown if len(shown) <= limit_chars else shown[: max(limit_chars - 1, 0)] + "…"
 
