@@ -1,1 +1,1 @@
-"""CALLING THE WORLD: the decorator that declares a tool, the registry, and what the answers of tools mean."""
+"""CALLS OF TOOLS: the decorator that declares a tool, the registry, and the interpretation of answers."""

@@ -1,4 +1,4 @@
-"""What a tool may know about the call that it serves."""
+"""The context that a tool gets with a call."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class ToolContext:
 
     ``step_id`` is the step's key as text. ``direction`` is ``forward``, ``compensate``, or ``probe`` when the tool is
     asked whether an earlier call happened. ``attempt`` counts from 1. ``idempotency_key`` is the same for every attempt
-    of one step in one direction; in a probe it is the key of the call that is asked about. ``epoch`` is the fencing
-    token: it only grows, so a tool that remembers the greatest one it has seen can refuse an older coordinator.
-    ``deadline`` is the moment after which the saga wants no new call, in Unix seconds *of the store's clock* (not of
-    this machine's), or ``None`` if the saga has no deadline.
+    of one step in one direction; in a probe it is the key of the call in question. ``epoch`` is the fencing token: it
+    only grows, so a tool that stores the greatest epoch it has seen can refuse a former owner. ``deadline`` is the time
+    after which the saga starts no new call, in Unix seconds *of the store's clock* (not of this machine's), or ``None``
+    if the saga has no deadline.
     """
 
     saga_id: str

@@ -1,4 +1,4 @@
-"""What a declaration of a tool may say: everything that can be judged without looking at annotations."""
+"""Checks of a tool's declaration that need no annotations."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-#: Options that are plain texts.
+#: Options whose values are plain text.
 TEXTS: Final = ("description", "use_when", "not_when", "returns")
-#: Options that keep something in the store for so many seconds, by the effect of the tools that can have them.
+#: Options that keep data in the store for a number of seconds, by the effects of the tools that may have them.
 KEPT_BY_EFFECT: Final = {"dedupe_ttl_s": "write", "last_good_s": "read"}
-#: What is kept in the store for longer than ten years is a typing error (and a store counts its times in 63 bits).
+#: A time-to-live over ten years is a typing error (and a store counts its times in 63 bits).
 _MAX_KEPT_S: Final = 10 * 365 * 86_400
 _MAX_TEXT_CHARS: Final = 20_000
 
 
 def refuse(name: str, problem: str, hint: str) -> NoReturn:
-    """Raise ``ToolInvalid`` about the tool called ``name``."""
+    """Raise ``ToolInvalid`` for the tool called ``name``."""
     raise ToolInvalid(f"tool {name!r}: {problem}", hint=hint, tool=name)
 
 
 def refuse_contradictions(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse options (those of ``Tool.options()``) that mean nothing or contradict each other.
+    """Refuse options (those of ``Tool.options()``) that are meaningless or contradict each other.
 
     Raises ``ToolInvalid`` with the first problem and a hint.
     """
@@ -145,14 +145,14 @@ def _refuse_bad_memory(name: str, options: Mapping[str, Any]) -> None:
 
 
 def signs(given: Any) -> tuple[Any, ...]:
-    """``not_done`` and ``unknown`` as a tuple; one class, name or status may stand alone."""
+    """``not_done`` and ``unknown`` as tuples; a single class, name or status needs no tuple."""
     if isinstance(given, str | int | type):
         return (given,)
     return tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
 
 
 def _refuse_bad_doubts(name: str, options: Mapping[str, Any]) -> None:
-    """What is said about exceptions, results and doubts."""
+    """Refuse invalid declarations about exceptions, results and calls in doubt."""
     for option in ("not_done", "unknown"):
         for sign in options[option]:
             if not _is_sign(sign):

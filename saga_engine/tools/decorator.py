@@ -1,4 +1,4 @@
-"""``@tool``: declares what a function does to the world, and how it may be called."""
+"""``@tool`` declares the effect of a function and how the engine may call it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ R = TypeVar("R")
 
 
 class Tool(PlainOptions, Generic[P, R]):
-    """A function with its declaration. Calling it calls the function, so it can be tested like one.
+    """A function with its declaration. Calling it calls the function, so a test can use it like one.
 
-    All options of :func:`tool` are attributes. ``signature`` and ``spec()`` are made at the first use, so that
-    annotations may name types that are defined further down in the module.
+    All options of :func:`tool` are attributes. ``signature`` and ``spec()`` are computed at the first use, so that
+    annotations may name types that the module defines later.
     """
 
     def __init__(self, function: Callable[P, R], *, declared: bool = True, **options: Unpack[ToolOptions]) -> None:
@@ -45,13 +45,13 @@ class Tool(PlainOptions, Generic[P, R]):
         self.function = function
         name = options.get("name")
         self.name = _name_of(function) if name is None else name
-        #: Whether somebody declared it; ``False`` for a plain function that a registry made a tool.
+        #: Whether the author declared it; ``False`` for a plain function that a registry made a tool.
         self.declared = declared
-        # A list of the author's own could be changed behind our back.
+        # The author could later change a list that they passed.
         resource = options.get("resource")
         self.resource = tuple(resource) if isinstance(resource, list) else resource
         breaker = options.get("breaker", False)
-        #: The policy of the circuit breaker; ``None``: the tool has none.
+        #: The policy of the circuit breaker; ``None`` if the tool has none.
         self.breaker: BreakerPolicy | None = (
             BreakerPolicy() if breaker is True else None if breaker is False else breaker
         )
@@ -74,7 +74,7 @@ class Tool(PlainOptions, Generic[P, R]):
         refuse_contradictions(self.name, function, self.options())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself, with no time-out and no judgement."""
+        """Call the function itself, without a time-out and without interpreting the result."""
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool[..., R]:
@@ -114,7 +114,7 @@ class Tool(PlainOptions, Generic[P, R]):
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """What the function takes and gives. Raises ``ToolInvalid``."""
+        """The parameters and the return type of the function. Raises ``ToolInvalid``."""
         signature = read_signature(
             self.function, self.name, self._given_input, self._given_output, self._documented.params
         )
@@ -133,11 +133,11 @@ class Tool(PlainOptions, Generic[P, R]):
 
     @property
     def keyed(self) -> bool:
-        """Whether the other side honours the idempotency key."""
+        """Whether the remote system honours the idempotency key."""
         return self.signature.wants_key if self._keyed is None else self._keyed
 
     def hidden_params(self) -> tuple[str, ...]:
-        """The parameters whose values are shown to nobody, however they were marked."""
+        """The parameters whose values no view shows, whichever way they were marked."""
         return tuple(sorted({*self.sensitive, *self.signature.sensitive}))
 
     def defaults(self) -> Mapping[str, Any]:
@@ -146,7 +146,7 @@ class Tool(PlainOptions, Generic[P, R]):
         return {name: p.default for name, p in found.items() if p.default is not p.empty}
 
     def spec(self, undo: str | None = None, probe: str | None = None) -> ToolSpec:
-        """The declaration as the plan knows it, with the names of undo and probe. Raises ``ToolInvalid``."""
+        """The declaration as the plan uses it, with the names of undo and probe. Raises ``ToolInvalid``."""
         spec = self._specs.get((undo, probe))
         if spec is None:
             spec = self._specs[undo, probe] = self._made_spec(undo, probe)
@@ -163,7 +163,7 @@ class Tool(PlainOptions, Generic[P, R]):
             formats=given,
             sensitive=frozenset(self.hidden_params()),
         )
-        # Schemas made from a signature are valid by construction; those written by hand are tried now.
+        # Schemas derived from a signature are valid by construction; hand-written ones are compiled now.
         if given:
             check.compile()
         if self._given_output is not None:
@@ -171,7 +171,7 @@ class Tool(PlainOptions, Generic[P, R]):
         output = OutputCheck(self.name, signature.output_schema)
         if self.key_ttl_s is not None and not self.keyed:
             refuse(self.name, "it has key_ttl_s but honours no key", f"add keyed=True or a parameter {KEY_PARAMETER}")
-        # What is only told to readers is no part of it: a better docstring makes no other tool.
+        # The digest excludes text for readers: a better docstring does not make another tool.
         returned = None if signature.output_schema is None else shape(signature.output_schema)
         identity = [self.name, shape(signature.input_schema), returned, self.effect, self.keyed]
         identity += [self.version] if self.version else []
@@ -223,35 +223,36 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     ``name``: letters, digits and ``_.-``, at most 64; by default the function's.
     ``description``: by default the docstring.
     ``effect``: ``read`` changes nothing and may be called again freely.
-    ``keyed``: the other side honours the idempotency key; by default, if a parameter is named ``idempotency_key``.
+    ``keyed``: the remote system honours the idempotency key; by default, if a parameter is named ``idempotency_key``.
     ``key_ttl_s``: seconds for which it remembers a key; ``None`` is for ever.
-    ``undo``, ``probe``: the tools that take this one back, and that tell whether a call happened (names or functions).
+    ``undo``, ``probe``: the tools that undo a call and that answer whether it happened (names or functions).
     ``timeout_s``: seconds for one attempt. ``retry``: how often and how fast.
-    ``resource``: the key of what a call touches, ``"user:{user_id}"``, several of these, or a function of the params;
-    calls with the same key run one at a time, across all processes. ``max_concurrency``: calls of this tool at once in
+    ``resource``: a key for what a call changes, ``"user:{user_id}"``, several of these, or a function of the params.
+    Calls with the same key run one at a time, across all processes. ``max_concurrency``: calls of this tool at once in
     one process. ``rate``: ``"10/s"``, calls of this tool in all processes (per ``s``, ``min``, ``h`` or ``d``).
-    ``breaker``: ``True`` or a ``BreakerPolicy``; the tool is given a rest after failures in a row.
-    ``dedupe_ttl_s``: seconds for which the engine remembers a call: an identical one of another saga gets its result.
-    ``last_good_s``: seconds for which the last good result of a read may stand in (a step's ``fallback``).
-    ``compensates``: a planner may use it in a compensation that it makes up.
+    ``breaker``: ``True`` or a ``BreakerPolicy``; the engine pauses the tool after failures in a row.
+    ``dedupe_ttl_s``: seconds for which the engine keeps a call's result and gives it to identical calls of other sagas.
+    ``last_good_s``: seconds for which the last good result of a read may replace a call (a step's ``fallback``).
+    ``compensates``: a planner may use it in a semantic compensation.
     ``tolerates_absence``: as an undo, it succeeds when there is nothing to undo.
     ``not_done``, ``unknown``: exceptions (classes, or names as text) and HTTP statuses that mean that the call was not
-    done, or that nobody can tell; for what is not named, docs/tools.md tells the rule.
-    ``failed``: a function of the result that tells whether it is an error: it returns a true value, a message, a dict
-    with the fields of ``ToolError``, or a ``ToolError``.
-    ``on_doubt``: ``undo`` settles a call in doubt, where nothing else can, by undoing the saga, if the step's rollback
-    needs no output and tolerates absence; ``ask`` asks a person.
-    ``late_s``: for how long the thread of a plain function that overran its time is awaited before a person is asked;
-    by default as long again as ``timeout_s``, at least 30 seconds.
-    ``version``: raise it when the tool means something else than before; recorded results of another version are not
-    taken over by a fork, and a saga under way checks its params again.
-    ``semantic``: what a compensation that a model made up may do with it: ``auto``, ``approve`` or ``never``; a tool
-    that says ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
-    ``input_schema``, ``output_schema``: JSON Schema, where the signature cannot say it.
-    ``sensitive``: parameters whose values are shown to nobody, as with ``Annotated[str, Sensitive]``.
-    ``tags``: words to choose tools by. ``use_when``, ``not_when``, ``returns``: what a model chooses by.
+    done, or that its outcome is unknown; docs/tools.md has the rule for all others.
+    ``failed``: a function that decides whether a result is an error: for an error it returns a true value, a message, a
+    dict with the fields of ``ToolError``, or a ``ToolError``.
+    ``on_doubt``: ``undo``: a call in doubt that nothing else can settle starts the saga's compensation, if the step's
+    undo needs no output and tolerates absence; ``ask``: the engine asks an operator.
+    ``late_s``: seconds for which the engine waits for the thread of a plain function after its time-out, before it asks
+    an operator; by default ``timeout_s`` again, at least 30 seconds.
+    ``version``: change it when the meaning of the tool changes. A fork does not reuse results of another version, and a
+    running saga checks its params again.
+    ``semantic``: the role of the tool in semantic compensation: ``auto``, ``approve`` or ``never``. A tool that says
+    ``auto`` or ``approve`` and has no ``undo`` leaves its compensation to the model.
+    ``input_schema``, ``output_schema``: JSON Schemas, if the signature cannot express them.
+    ``sensitive``: parameters whose values no view shows, as with ``Annotated[str, Sensitive]``.
+    ``tags``: words for the search of tools. ``use_when``, ``not_when``, ``returns``: help for a model that chooses
+    tools.
 
-    Raises ``ToolInvalid`` when the declaration contradicts itself.
+    Raises ``ToolInvalid`` if the declaration contradicts itself.
     """
     refuse_unknown(options)
     if function is None:
@@ -259,7 +260,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     return Tool(function, **options)
 
 
-# --- what a declaration is made of -----------------------------------------------------------------------------------
+# --- parts of a declaration ------------------------------------------------------------------------------------------
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -278,7 +279,7 @@ def _doc_of(function: Callable[..., Any]) -> str:
 
 
 def _clean(text: Any) -> Any:
-    """A text without the indentation of the place where it was written; what is no text is refused later."""
+    """A text without the indentation of its source; a value that is not text is refused later."""
     return inspect.cleandoc(text) if isinstance(text, str) else text
 
 
@@ -287,7 +288,7 @@ def _words(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _copied_schema(schema: Any, label: str, what: str) -> dict[str, Any] | None:
-    """A given schema as JSON of its own, so that nobody can change it afterwards."""
+    """A given schema as a JSON copy, so that nobody can change it afterwards."""
     if schema is None:
         return None
     hint = "write a JSON Schema object"

@@ -1,7 +1,7 @@
-"""Reads what a docstring says of parameters and of the return value, so that a model is told each thing in its place.
+"""Splits a docstring into the texts about the tool, its parameters and its return value.
 
-Understood are sections in Google's form (``Args:`` and ``Returns:``, Google Python Style Guide, 3.8.3) and the field
-lists of Sphinx (``:param x:``, ``:returns:``, the Python domain's info fields).
+It reads sections in Google's form (``Args:`` and ``Returns:``, Google Python Style Guide, 3.8.3) and the field lists of
+Sphinx (``:param x:``, ``:returns:``, the Python domain's info fields).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPE_FIELDS: Final = frozenset({"type", "rtype"})
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """``description``: what is left when the parts that stand elsewhere are taken out. ``params``: texts by name."""
+    """``description``: the text without the parts about parameters and return value. ``params``: texts by name."""
 
     description: str = ""
     params: Mapping[str, str] = field(default_factory=dict)
@@ -31,9 +31,9 @@ class Docstring:
 
 
 def read_docstring(text: str, names: Collection[str]) -> Docstring:
-    """Take a docstring apart, for a function with the parameters ``names``.
+    """Split a docstring of a function with the parameters ``names``.
 
-    A part that speaks of something else than these parameters stays in the description: nothing is lost.
+    A part about anything else than these parameters stays in the description: nothing is lost.
     """
     lines = inspect.cleandoc(text).splitlines()
     kept: list[str] = []
@@ -69,17 +69,17 @@ def read_docstring(text: str, names: Collection[str]) -> Docstring:
 
 
 def _section_end(lines: list[str], start: int, *, tight: bool = False) -> int:
-    """Where the indented lines below ``start`` end. ``tight``: an empty line ends them too."""
+    """The end of the indented lines below ``start``. ``tight``: an empty line also ends them."""
     end = start + 1
     while end < len(lines) and (lines[end][:1] == " " or (not lines[end] and not tight)):
         end += 1
     while end > start + 1 and not lines[end - 1]:
-        end -= 1  # The empty line below belongs to what comes next.
+        end -= 1  # The empty line below belongs to the next section.
     return end
 
 
 def _entries(lines: list[str], names: Collection[str]) -> tuple[dict[str, str], bool]:
-    """The descriptions in an ``Args:`` section, and whether all that stands in it was understood."""
+    """The descriptions in an ``Args:`` section, and whether the whole section was parsed."""
     found: dict[str, list[str]] = {}
     body = inspect.cleandoc("\n" + "\n".join(lines)).splitlines()
     current: list[str] | None = None
@@ -97,7 +97,7 @@ def _entries(lines: list[str], names: Collection[str]) -> tuple[dict[str, str], 
 
 
 def _joined(lines: list[str]) -> str:
-    """Lines that were broken for width, as running text; paragraphs stay apart."""
+    """Lines that were wrapped, as running text; paragraphs stay separate."""
     paragraphs = re.split(r"\n\s*\n", "\n".join(line.strip() for line in lines).strip())
     return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs if paragraph)
 

@@ -1,9 +1,9 @@
-"""What a write's exception tells beyond the tables of ``outcomes``: it broke, or somebody said something.
+"""Rules for exceptions of writes that the tables of ``outcomes`` do not name: breakage or a deliberate error.
 
-An exception that *broke* (a decode error, a ``KeyError``, a lack of memory) says where the program stopped, and not
-whether the request was carried out before that: the call may have happened. An exception that was *said* (raised on
-purpose: the tool's own classes, ``ValueError``, ``RuntimeError``) is the tool's word that the call was not done.
-A tool's declaration may say it otherwise (``not_done``, ``unknown``), and then that counts.
+An exception from *breakage* (a decode error, a ``KeyError``, a lack of memory) shows where the program stopped, and not
+whether the remote system carried out the request before that: the call may have happened. A *deliberate* exception (the
+tool's own classes, ``ValueError``, ``RuntimeError``) is the tool's statement that the call was not done. A tool's
+declaration (``not_done``, ``unknown``) takes precedence over both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Refused(ToolError):
-    """A refusal of which the tool itself is not sure. ``once``: if it is wrong, a repeat would be a second effect."""
+    """A refusal that the tool itself is not sure of. ``once``: if it is wrong, a repeat would cause a second effect."""
 
     def __init__(self, message: str, *, once: bool, **fields: Any) -> None:
         super().__init__(message, **fields)
@@ -29,10 +29,10 @@ class Refused(ToolError):
 
 
 Declared = Literal["not-done", "unknown"]
-#: What stands in ``not_done`` and ``unknown``: a class, its name with or without the module, or an HTTP status.
+#: An entry of ``not_done`` and ``unknown``: a class, its name with or without the module, or an HTTP status.
 Sign = type[BaseException] | str | int
 
-#: Exceptions that break a program wherever it happens to be, by top package and class names.
+#: Exceptions that mean breakage wherever they are raised, by top package and class names.
 _BROKEN_NAMES: Final = {
     "builtins": (
         "ArithmeticError AssertionError AttributeError BufferError EOFError ImportError LookupError MemoryError "
@@ -49,8 +49,8 @@ _BROKEN_NAMES: Final = {
     "pydantic_core": "ValidationError",
 }
 _BROKEN: Final = frozenset((package, name) for package, names in _BROKEN_NAMES.items() for name in names.split())
-#: The same in packages that are not named: what libraries call an answer that they cannot read, and a database that
-#: lost its connection (PEP 249).
+#: The same for packages not listed above: common names for an answer that a library cannot read, and for a database
+#: that lost its connection (PEP 249).
 _BROKEN_NAME: Final = re.compile(
     r"((Decod|Deserializ|Unmarshal|Pars)\w*(Error|Exception)|Validation(Error|Exception)|OperationalError|InterfaceError)$"
 )
@@ -58,11 +58,11 @@ _BROKEN_NAME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ErrorRules:
-    """How the exceptions of one tool are read.
+    """How to interpret the exceptions of one tool.
 
-    ``probed``: the tool has a probe, which settles everything but the tool's own word. ``bare``: a second call of it
-    could be a second effect, and nothing would tell. ``home``: the module of its function, whose classes are its own.
-    ``not_done``, ``unknown``: what the declaration says of classes and of HTTP statuses.
+    ``probed``: the tool has a probe, which settles everything but the tool's own statement. ``bare``: a second call
+    could cause a second effect, and nothing would detect it. ``home``: the module of its function, whose classes are
+    its own. ``not_done``, ``unknown``: the declaration's classes and HTTP statuses.
     """
 
     probed: bool = False
@@ -72,7 +72,7 @@ class ErrorRules:
     unknown: frozenset[Sign] = frozenset()
 
     def declared(self, error: BaseException, status: int | None) -> Declared | None:
-        """What the declaration says of an exception: of its status, else of the nearest of its classes."""
+        """The declared meaning of an exception: that of its status, else of the nearest of its classes."""
         if not (self.not_done or self.unknown):
             return None
         signs: list[Sign] = [] if status is None else [status]
@@ -86,7 +86,7 @@ class ErrorRules:
         return None
 
     def broke(self, error: BaseException) -> bool:
-        """Whether an exception broke the call, rather than that somebody said something with it."""
+        """Whether an exception means breakage and not a deliberate error."""
         if type(error) in (ValueError, RuntimeError):
             return not _was_raised(error)
         for cls in type(error).__mro__:
@@ -120,7 +120,7 @@ def rules_of(
 
 
 def _was_raised(error: BaseException) -> bool:
-    """Whether somebody's own ``raise`` statement made the exception, and not a conversion that failed.
+    """Whether a ``raise`` statement made the exception, and not a failed conversion.
 
     ``int("soon")`` and ``datetime.strptime`` raise ``ValueError`` about an answer that cannot be read.
     """
@@ -138,7 +138,7 @@ def _was_raised(error: BaseException) -> bool:
 
 
 def _was_killed(error: BaseException) -> bool:
-    """A subprocess that a signal ended told nothing; one that ended by itself said so by its exit code."""
+    """A subprocess that a signal ended reports nothing; one that ended by itself reports by its exit code."""
     code = getattr(error, "returncode", None)
     called = any((cls.__module__, cls.__name__) == ("subprocess", "CalledProcessError") for cls in type(error).__mro__)
     return called and isinstance(code, int) and code < 0

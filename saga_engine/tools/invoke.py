@@ -1,8 +1,8 @@
-"""Makes one call of one tool: fills its parameters, bounds its time, and tells what came of it.
+"""Makes one call of one tool: fills its parameters, limits its time, and interprets the outcome.
 
-This is the hot path. Everything that can be known about a tool beforehand is computed once, and an asynchronous tool
-runs in its caller's task: its time-out is one timer that cancels this task and takes the cancellation back, which
-costs a fraction of what a task of its own would.
+This is the hot path. Everything that can be known about a tool in advance is computed once. An asynchronous tool runs
+in its caller's task: its time-out is one timer that cancels this task and then clears the cancellation, which costs a
+fraction of a task of its own.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 Invocation = Callable[[Mapping[str, Any], "Call"], Coroutine[Any, Any, Outcome]]
 
-#: For how long a thread that overran its time is awaited, at least, before a person is asked.
+#: The least time to wait for a thread after its time-out, before an operator is asked.
 LATE_S: Final = 30.0
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 class Caller:
-    """Calls one tool. ``invoke`` is the way in, chosen once for the kind of tool it is."""
+    """Calls one tool. ``invoke`` is the entry point, chosen once for the kind of tool."""
 
     __slots__ = (
         "_bare",
@@ -87,7 +87,7 @@ class Caller:
     # --- arguments -----------------------------------------------------------------------------------------------
 
     def _arguments(self, params: Mapping[str, Any], call: Call) -> dict[str, Any]:
-        """The keyword arguments of one attempt. The tool gets copies: what it does to them must not reach the plan."""
+        """The keyword arguments of one attempt. The tool gets copies: its changes to them must not reach the plan."""
         arguments = {name: value if type(value) in _SCALARS else _copied(value) for name, value in params.items()}
         if self._bare:
             return arguments
@@ -109,10 +109,10 @@ class Caller:
             arguments[KEY_PARAMETER] = call.idempotency_key
         return arguments
 
-    # --- what came of it -----------------------------------------------------------------------------------------
+    # --- outcomes ------------------------------------------------------------------------------------------------
 
     def _returned(self, value: Any) -> Outcome:
-        """What a result means."""
+        """Interpret a result."""
         if self._failed is None:
             return outcome_of_value(value, self._max_bytes)
         try:
@@ -122,13 +122,13 @@ class Caller:
         return outcome_of_value(value, self._max_bytes) if not said and said != {} else outcome_of_failure(said, value)
 
     def _broken(self, error: BaseException) -> Outcome:
-        """What an exception means."""
+        """Interpret an exception."""
         return outcome_of_error(error, write=self._write, rules=self._rules)
 
     # --- asynchronous tools --------------------------------------------------------------------------------------
 
     def _call_async(self, params: Mapping[str, Any], call: Call) -> Coroutine[Any, Any, Outcome]:
-        """No coroutine of its own: nothing of the tool runs before what is returned is awaited."""
+        """Start a call without a coroutine of its own: no code of the tool runs before the result is awaited."""
         if _LEFT and (left := _left_of(call)) is not None:
             return self._after(left, params, call)
         timeout_s = call.timeout_s
@@ -137,15 +137,15 @@ class Caller:
         try:
             running = self._fn(**self._arguments(params, call))
         except Exception as error:  # noqa: BLE001 - coercion runs the validators of the tool's author
-            # Nor do the arguments fit the signature, where the call itself raises: no code of the tool ran.
+            # The arguments may not fit the signature; then the call itself raises, and no code of the tool has run.
             return _told(_bad_params(error))
         return self._run(running, timeout_s)
 
     async def _run(self, running: Coroutine[Any, Any, Any], timeout_s: float) -> Outcome:
-        """Run the tool up to where it first waits for something, and on from there under an alarm.
+        """Run the tool up to its first wait, and from there on under an alarm.
 
-        Until then nothing could interrupt it, so a tool that never waits needs no alarm. What it does to context
-        variables stays in its call: the saga's next call, which this task makes too, sees nothing of it.
+        Nothing could interrupt it before that point, so a tool that never waits needs no alarm. Its changes to context
+        variables stay in its call: the saga's next call, which this task also makes, sees none of them.
         """
         began_s = monotonic()
         context = copy_context()
@@ -163,9 +163,9 @@ class Caller:
     async def _await(self, running: Awaitable[Any], left_s: float, timeout_s: float) -> Outcome:
         """Await the tool in this task for at most ``left_s`` seconds.
 
-        A cancellation that is not the alarm's leaves as ``CancelledError``, also where the tool turned it into another
-        error, because a call that was cut short is in doubt. A value that the tool returns in spite of a cancellation
-        counts; if the cancellation came from outside it is asked for again, so the caller meets it at its next await.
+        A cancellation that is not the alarm's is raised as ``CancelledError``, even if the tool turned it into another
+        error, because an interrupted call is in doubt. A value that the tool returns in spite of a cancellation counts.
+        If the cancellation came from outside, it is requested again, so the caller receives it at its next await.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -226,13 +226,13 @@ class Caller:
             _leave(running, self, call)
             return still_at_work(timeout_s + self._late_s)
         if inspect.isawaitable(ended.value):
-            # A plain function in front of an asynchronous one: the work is still to be done, here.
+            # A plain function in front of an asynchronous one: its coroutine is still to run, here.
             running_here = _begin(_awaited(ended.value), copy_context())
             return await self._await(running_here, max(end - loop.time(), 0.0), timeout_s)
         return self._ended(ended)
 
     def _ended(self, ended: Ended) -> Outcome:
-        """What the end of a thread means."""
+        """Interpret the end of a thread."""
         error = ended.error
         if error is None:
             return self._returned(ended.value)
@@ -247,7 +247,7 @@ class Caller:
         return type(error) is TypeError and outside and inspect.isroutine(self._fn) and not inspect.isbuiltin(self._fn)
 
     async def _after(self, left: _Left, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make a call whose step has a call at work in a thread that nobody waits for any more: first wait for it."""
+        """Make a call of a step whose earlier call may still run in an abandoned thread: first wait for that thread."""
         running, caller, direction = left
         ended = await running.wait(self._late_s)
         if ended is None:
@@ -255,12 +255,12 @@ class Caller:
                 return still_at_work(self._late_s)
             return _in_its_way()
         if caller is self and direction == call.direction and not inspect.isawaitable(ended.value):
-            return self._ended(ended)  # the repeat of a call that has come to its end all the same
+            return self._ended(ended)  # the call that this one repeats has ended after all
         return await self.invoke(params, call)
 
 
 class _Left(NamedTuple):
-    """A thread that is still at work on a call that nobody waits for any more."""
+    """A thread that still runs a call after its time-out."""
 
     running: Running
     caller: Caller
@@ -272,7 +272,7 @@ _LEFT: dict[str, _Left] = {}
 
 
 def _leave(running: Running, caller: Caller, call: Call) -> None:
-    """Remember a thread that goes on: nothing is asked, repeated or undone about its call meanwhile."""
+    """Remember a running thread: nobody probes, repeats or undoes its call meanwhile."""
     for key in [key for key, left in _LEFT.items() if left.running.ended is not None]:
         del _LEFT[key]
     if running.ended is None:
@@ -280,7 +280,7 @@ def _leave(running: Running, caller: Caller, call: Call) -> None:
 
 
 def _left_of(call: Call) -> _Left | None:
-    """The thread that is still at work on the call that ``call`` asks about, repeats or undoes."""
+    """The thread that still runs the call that ``call`` probes, repeats or undoes."""
     left = _LEFT.get(call.idempotency_key)
     if left is None and call.undoes is not None:
         left = _LEFT.get(call.undoes[1])
@@ -288,7 +288,7 @@ def _left_of(call: Call) -> _Left | None:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Whether calling this makes a coroutine: functions, partials, methods and objects with an async ``__call__``."""
+    """Whether a call returns a coroutine: functions, partials, methods and objects with an async ``__call__``."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return inspect.iscoroutinefunction(fn) or (
@@ -306,7 +306,7 @@ def _copied(value: Any) -> Any:
 
 @types.coroutine
 def _go_on(running: Coroutine[Any, Any, Any], context: Context, waits_for: Any) -> Generator[Any, Any, Any]:
-    """Await the rest of a coroutine that has begun in its own context and waits for ``waits_for``."""
+    """Await the rest of a coroutine that has started in its own context and waits for ``waits_for``."""
     while True:
         try:
             value = yield waits_for
@@ -335,7 +335,7 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 async def _told(outcome: Outcome) -> Outcome:
-    """What is known without a call."""
+    """An outcome that is known without a call."""
     return outcome
 
 
@@ -359,5 +359,5 @@ def _bad_params(error: Exception) -> NotDone:
 
 
 def no_probe(name: str) -> Unknown:
-    """The answer to a probe of a tool that has none."""
+    """The answer of a missing probe."""
     return Unknown(ErrorInfo("no_probe", f"the tool {name!r} has no probe"))

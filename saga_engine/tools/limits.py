@@ -1,6 +1,6 @@
-"""What the limits of a tool are written in: keys of resources, and rates.
+"""The notation of a tool's limits: keys of resources, and rates.
 
-Only their meaning: what keeps a call back is in ``guards``.
+This module only parses them; ``guards`` enforces them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-#: What a function of the params may say: no resource, one, or several.
+#: The return value of a function of the params: no resource, one, or several.
 ResourceFunction = Callable[[Mapping[str, Any]], "str | Sequence[str] | None"]
 ResourceKey = str | Sequence[str] | ResourceFunction
 
@@ -21,10 +21,10 @@ _MAX_PER_PERIOD: Final = 1_000_000
 
 
 def parse_rate(text: str) -> tuple[int, int]:
-    """The pace behind a rate such as ``10/s`` or ``100/h``: (microseconds between two calls, calls at once).
+    """The pace of a rate such as ``10/s`` or ``100/h``: (microseconds between two calls, calls at once).
 
-    For the generic cell rate algorithm (ITU-T I.371). A tenth of the calls may come at once and the others are spread
-    evenly, so that no period of this length, wherever it begins, holds more calls than the rate says.
+    It is for the generic cell rate algorithm (ITU-T I.371). A tenth of the calls may come at once and the others are
+    spread evenly, so that no period of this length, wherever it begins, has more calls than the rate allows.
 
     Raises ``ValueError`` for anything else than a whole number from 1 to 1,000,000 per ``s``, ``min``, ``h`` or ``d``.
     """
@@ -40,7 +40,7 @@ def template_fields(template: str) -> list[str]:
     """The parameter names in a resource template such as ``user:{user_id}``.
 
     Raises ``ValueError`` for anything but plain names in braces: attributes, indexes, formats and conversions would let
-    a value decide what code runs.
+    a value decide which code runs.
     """
     names: list[str] = []
     for _, name, spec, conversion in string.Formatter().parse(template):
@@ -53,14 +53,14 @@ def template_fields(template: str) -> list[str]:
 
 
 class ResourceParamMissing(ValueError):
-    """A template names a parameter that the call has no value for."""
+    """A template names a parameter for which the call has no value."""
 
 
 def resource_keys(resource: ResourceKey, params: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
-    """The keys of the resources that a call with these params touches; none: there is nothing to wait for.
+    """The keys of the resources that a call with these params uses; none if there is nothing to wait for.
 
-    Raises ``ResourceParamMissing`` when a parameter of a template has no value, ``TypeError`` when a function gives
-    no texts; and whatever the function itself raises.
+    Raises ``ResourceParamMissing`` if a parameter of a template has no value, ``TypeError`` if a function returns
+    anything but text; and whatever the function itself raises.
     """
     if isinstance(resource, str):
         return [_filled(resource, params, defaults)]

@@ -1,7 +1,7 @@
-"""Tells which tools are described too thinly for a model to choose and call them well.
+"""Finds tools whose descriptions are too thin for a model to choose and call them correctly.
 
-A tool may work perfectly and still be called wrongly, because the model that writes the plan knows of it only what
-stands in its declaration. Nothing here keeps a tool from being used.
+A working tool may still be called wrongly, because the model that writes the plan knows only its declaration. A finding
+never keeps a tool from being used.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from saga_engine.tools.tool_search import words
 
 Severity = Literal["error", "warning", "hint"]
 
-#: A model that is shown more tools than this chooses worse; ``select_tools`` offers so many.
+#: A model that sees more tools than this chooses worse; ``select_tools`` offers so many.
 MANY_TOOLS: Final = 20
-#: A description with fewer different words than this (articles and the like aside) says hardly more than the name.
+#: A description with fewer distinct words than this (articles and the like aside) says hardly more than the name.
 _FEW_WORDS: Final = 3
-#: From this share of common words (Jaccard index) two descriptions are taken for one.
+#: From this share of common words (Jaccard index) two descriptions count as alike.
 _ALIKE: Final = 0.85
 
 _GENERIC: Final = frozenset(
@@ -31,22 +31,22 @@ _GENERIC: Final = frozenset(
         *("set", "submit", "task", "test", "tool", "update", "util", "utils", "work"),
     )
 )
-#: Words that every description may have and that tell no two tools apart, as they are compared.
+#: Words that any description may have and that do not distinguish tools, in their compared form.
 _EMPTY: Final = frozenset(
     words("do execute fetch get handle perform process run detail info information data list result")
 )
-#: The same in Chinese, where no spaces part the words.
+#: The same in Chinese, which has no spaces between words.
 _EMPTY_HAN: Final = re.compile(
     "获取|取得|查询|查看|执行|处理|进行|调用|操作|运行|详情|详细|信息|数据|列表|内容|结果|功能|接口|工具|方法|函数"
 )
 _HAN: Final = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]+")
-#: How many characters a Chinese word has, on the average.
+#: The average number of characters in a Chinese word.
 _HAN_WORD: Final = 2
-#: Says when to use a tool, in the description itself.
+#: Phrases in a description that say when to use a tool.
 _WHEN: Final = re.compile(
     r"\b(when|whenever|if|use (it|this)|used (to|for)|only for)\b|用于|当.{1,40}时|如果|使用", re.IGNORECASE
 )
-#: Texts whose form nobody can guess from their name, by a word in the name, with what to say.
+#: Texts whose form a name does not determine, by a word in the name, with the missing detail.
 _FORMS: Final = {
     "date": "its form (YYYY-MM-DD): annotate datetime.date",
     "day": "its form (YYYY-MM-DD): annotate datetime.date",
@@ -74,7 +74,7 @@ _FORMS: Final = {
     "query": "its language, with an example",
     "filter": "its language, with an example",
 }
-#: Numbers that mean nothing without a unit, and the words in a name that give one.
+#: Numbers that need a unit, and the words in a name that give one.
 _MEASURES: Final = frozenset(
     (
         "amount",
@@ -128,15 +128,15 @@ _UNITS: Final = frozenset(
         ),
     )
 )
-#: What a parameter ends in that takes something another tool has made.
+#: Endings of parameters that take a value which another tool has made.
 _REFERENCES: Final = frozenset(("id", "ref", "number", "key", "token", "code"))
-#: What says something about a value besides its bare type.
+#: Keywords that constrain a value beyond its bare type.
 _TELLING: Final = ("description", "format", "pattern", "enum", "const", "examples", "$ref", "anyOf", "oneOf", "allOf")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to mend. ``tool`` is its name, empty for what concerns all; ``error``: a model cannot choose it."""
+    """One finding. ``tool`` is its name, empty for a finding about all; ``error``: a model cannot choose the tool."""
 
     tool: str
     severity: Severity
@@ -150,7 +150,7 @@ class Finding:
 
 
 def lint(catalog: ToolCatalog) -> list[Finding]:
-    """All findings, by tool in the order of registration, the gravest of a tool first; what concerns all comes last."""
+    """All findings, by tool in the order of registration, the most serious first; those about all tools come last."""
     specs = [spec for name in catalog.names() if (spec := catalog.spec(name)) is not None]
     serving = {name for spec in specs for name in (spec.undo, spec.probe) if name is not None}
     undoing = {spec.undo for spec in specs if spec.undo is not None}
@@ -187,7 +187,7 @@ def _named(spec: ToolSpec) -> Iterator[Finding]:
 
 
 def _described(spec: ToolSpec, *, serves: bool) -> Iterator[Finding]:
-    """``serves``: it is the undo or probe of another tool, so the engine calls it without a model's choice."""
+    """Check the description. ``serves``: it is an undo or probe, which the engine calls and no model chooses."""
     if not spec.description.strip():
         severity: Severity = "warning" if serves else "error"
         hint = "write a docstring: what it does, to what, and what comes of it"
@@ -201,13 +201,13 @@ def _described(spec: ToolSpec, *, serves: bool) -> Iterator[Finding]:
 
 
 def _telling_words(text: str) -> int:
-    """How many different words of a text tell something: 'get product details' and '获取产品详情' have one each."""
+    """The number of distinct meaningful words: one each in 'get product details' and '获取产品详情'."""
     han = "".join(_HAN.findall(text))
     return len(set(words(_HAN.sub(" ", text))) - _EMPTY) + len(_EMPTY_HAN.sub("", han)) // _HAN_WORD
 
 
 def _look_alikes(specs: Sequence[ToolSpec]) -> dict[str, list[Finding]]:
-    """Tools that a model cannot tell apart by what they say."""
+    """Tools whose descriptions a model cannot tell apart."""
     bags = [(spec.name, frozenset(words(f"{spec.description} {spec.use_when} {spec.not_when}"))) for spec in specs]
     bags = sorted((bag for bag in bags if len(bag[1]) >= _FEW_WORDS), key=lambda bag: len(bag[1]))
     found: dict[str, list[Finding]] = {}
@@ -252,7 +252,7 @@ def _fillable(spec: ToolSpec, catalog: ToolCatalog) -> Iterator[Finding]:
 
 
 def _settled(spec: ToolSpec) -> Iterator[Finding]:
-    """A write of which nobody can find out what became of it is a question for a person each time it breaks."""
+    """A write whose outcome nobody can determine becomes a question to an operator whenever it breaks."""
     settles = spec.keyed or spec.probe or spec.remembers or spec.tolerates_absence or spec.on_doubt == "undo"
     if spec.effect == "write" and not settles:
         message = "nothing settles a doubt: a time-out, a 503 or an exception that breaks it is asked of a person"
@@ -261,7 +261,7 @@ def _settled(spec: ToolSpec) -> Iterator[Finding]:
 
 
 def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Iterator[Finding]:
-    """Bindings to an output that nobody describes are guesses."""
+    """Bindings to an undescribed output are guesses."""
     if spec.returns or spec.output_schema is not None:
         return
     hint = "annotate the return type, or add returns='…' or a Returns: section"
@@ -271,7 +271,7 @@ def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Itera
         if other.name == spec.name:
             continue
         for name in _required(other):
-            # flight_id is what a tool with 'flight' in its name may have made.
+            # flight_id may come from a tool with 'flight' in its name.
             thing, _, last = name.rpartition("_")
             made_here = last in _REFERENCES and bool(set(words(thing)) & parts) and not undoes
             if name not in own and (other.name == spec.undo or made_here):
@@ -327,7 +327,7 @@ def _lacks(name: str, schema: Mapping[str, Any]) -> str:
         return ""
     parts = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
     if schema.get("type") == "string":
-        # The last word is what it is: order_id is an id.
+        # The last word decides: order_id is an id.
         return next((_FORMS[part] for part in reversed(parts) if part in _FORMS), "")
     if schema.get("type") in ("integer", "number") and _MEASURES.intersection(parts) and not _UNITS.intersection(parts):
         return "its unit"

@@ -24,11 +24,12 @@ def load_tools(reference: str, base: Path) -> list[AnyTool]:
     """The tools that ``reference`` names.
 
     ``pkg.module``, ``pkg.module:NAME``, ``path/to/file.py`` or ``path/to/file.py:NAME``; paths are relative to
-    ``base``, and modules are found there too. NAME is a tool, a list of tools, a registry, or a function without
+    ``base``, which is also searched for modules. NAME is a tool, a list of tools, a registry, or a function without
     parameters that returns one of these. Without NAME: all tools in the module. A file is imported under a private
-    name, so it cannot clash with an installed module; its folder is on ``sys.path``, so it can import its neighbours.
+    name, so it cannot clash with an installed module; its folder is on ``sys.path``, so it can import other files
+    there.
 
-    Raises ``ToolInvalid`` when nothing is there, the import fails, or there are no tools.
+    Raises ``ToolInvalid`` if the reference leads nowhere, the import fails, or there are no tools.
     """
     target, name = _split(reference, base)
     if not target:
@@ -46,7 +47,7 @@ def load_tools(reference: str, base: Path) -> list[AnyTool]:
 
 
 def _split(reference: str, base: Path) -> tuple[str, str | None]:
-    """Module or file, and NAME. A colon inside a path separates nothing."""
+    """Module or file, and NAME. A colon inside a path does not separate them."""
     target, colon, name = reference.rpartition(":")
     if not colon or (base / reference).is_file():
         return reference, None
@@ -105,13 +106,13 @@ def _from_name(target: str, base: Path, reference: str) -> ModuleType:
 
 
 def _add_to_path(folder: Path) -> None:
-    # For good: a tool may import a neighbour when it is called.
+    # Permanently: a tool may import another file of the folder during a call.
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 
 def _import_failed(what: str, error: BaseException, reference: str) -> ToolInvalid:
-    """What is said of a module that cannot be imported, with file and line."""
+    """The error for a module that cannot be imported, with file and line."""
     place = place_outside_the_engine(error)
     message = f"{type(error).__name__}: {getattr(error, 'msg', None) or error}"
     if isinstance(error, ToolInvalid):
@@ -156,7 +157,7 @@ def _named_source(module: ModuleType, name: str, reference: str) -> Any:
 
 
 def _made(factory: Any, name: str, reference: str) -> Any:
-    """What a function returns that makes tools."""
+    """The tools that a function returns."""
     try:
         made = factory()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The options of ``@tool``: their types for whoever writes them, and their defaults."""
+"""The options of ``@tool``: their types for authors of tools, and their defaults."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from saga_engine.plan.tool_spec import BreakerPolicy, Effect, OnDoubt, RetryPoli
 from saga_engine.tools.error_rules import Sign
 from saga_engine.tools.limits import ResourceKey
 
-#: Tells of a result whether it is an error: see :func:`saga_engine.tool`.
+#: Decides whether a result is an error: see :func:`saga_engine.tool`.
 FailedCheck = Callable[[Any], Any]
 
 DEFAULT_RETRY: Final = RetryPolicy(max_attempts=4, base_s=1.0, max_s=30.0, jitter=True)
 
 
 class ToolOptions(TypedDict, total=False):
-    """What may be said with ``@tool(...)``; :func:`saga_engine.tool` tells what each option means."""
+    """The options of ``@tool(...)``; :func:`saga_engine.tool` explains each."""
 
     name: str | None
     effect: Effect
@@ -57,7 +57,7 @@ OPTIONS: Final = tuple(ToolOptions.__annotations__)
 
 @dataclass(kw_only=True, eq=False)
 class PlainOptions:
-    """The options that a tool keeps as they were given."""
+    """The options that a tool keeps unchanged."""
 
     effect: Effect = "write"
     key_ttl_s: float | None = None
@@ -82,7 +82,7 @@ PLAIN: Final = frozenset(PlainOptions.__dataclass_fields__)
 
 
 def refuse_unknown(options: Iterable[str]) -> None:
-    """Raises ``TypeError`` for an option that there is not, as a call of a function would."""
+    """Raise ``TypeError`` for an unknown option, as a function call would."""
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
         raise TypeError(f"tool() got an unexpected keyword argument {unknown[0]!r}; options: {', '.join(OPTIONS)}")

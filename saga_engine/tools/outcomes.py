@@ -1,11 +1,12 @@
-"""What an answer or an exception of a tool means: *done*, *not done*, or *unknown*.
+"""Interprets an answer or an exception of a tool as *done*, *not done*, or *unknown*.
 
-The rule: *unknown* is never taken for *failed*. What leaves open whether the request reached the other side (a
-time-out, a lost connection, a cancelled call, a server that failed while at work) is unknown, and so is what merely
-broke a write (``error_rules``). What somebody said is 'not done'. Errors that prove that the request never left are
-'not done' and may be tried again. Where the tool has a probe, it settles everything but a ``ToolError``. Libraries are
+The rule: *unknown* is never taken for *failed*. An error that leaves open whether the request reached the remote system
+(a time-out, a lost connection, a cancelled call, a server that failed while it worked) is unknown. So is breakage in a
+write (``error_rules``). A deliberate error is 'not done'. Errors that prove that the request was never sent are 'not
+done' and may be tried again. If the tool has a probe, it settles everything but a ``ToolError``. Libraries are
 recognised by the names of their exception classes, so none of them is imported. HTTP status codes are read from any
 exception that carries one.
+
 Sources: RFC 9110 sections 15.5, 15.6 and 10.2.3 (Retry-After); the exception lists of the libraries named below.
 """
 
@@ -29,10 +30,10 @@ from saga_engine.tools.tracebacks import traceback_of
 
 MAX_MESSAGE_CHARS = 2000
 MAX_CODE_CHARS = 100
-#: A server that asks for a longer wait than an hour is not obeyed: the wait would outlive the saga's use.
+#: A wait of more than an hour that a server requests is ignored: it would outlast the purpose of the saga.
 MAX_RETRY_AFTER_S = 3600.0
 
-#: How large a result may be, as JSON: it is journalled, and every reader of the journal gets it.
+#: The maximum size of a result, as JSON: it is journalled, and every reader of the journal gets it.
 MAX_OUTPUT_BYTES = 32 * 2**20
 
 _MAX_CAUSES = 16
@@ -41,7 +42,7 @@ _encode = msgspec.json.Encoder().encode
 
 _Word = Literal["never-left", "unknown", "not-done"]
 
-#: What the exceptions of libraries prove, by top package and class names.
+#: What exceptions of libraries prove, by top package and class names.
 _WORDS: dict[_Word, dict[str, str]] = {
     "never-left": {
         "builtins": "ConnectionRefusedError",
@@ -75,7 +76,7 @@ _WORDS: dict[_Word, dict[str, str]] = {
         "valkey": "ConnectionError TimeoutError",
         "botocore": "ConnectionError HTTPClientError",
     },
-    # The request was not sent, and sending it again as it is mends nothing.
+    # The request was not sent, and sending it again unchanged does not help.
     "not-done": {
         "ssl": "SSLCertVerificationError",
         "httpx": "UnsupportedProtocol",
@@ -96,7 +97,7 @@ _KNOWN: dict[tuple[str, str], _Word] = {
 }
 _JUDGED_PACKAGES = frozenset(package for package, _ in _KNOWN)
 
-#: Classes of packages that are not in the table, by the words that libraries use for the same troubles.
+#: Classes of packages outside the table, by the words that libraries use for the same failures.
 _DOUBTFUL_NAME = re.compile(
     r"(Time[dD]?[oO]ut(Error|Exception|Expired)?|DeadlineExceeded|Connection(Error|Closed\w*|Lost|Reset\w*|Aborted\w*)"
     r"|Disconnected(Error)?|NetworkError|ProtocolError)$"
@@ -113,7 +114,7 @@ _DOUBTFUL_GRPC = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UN
 _RETRYABLE_GRPC = frozenset({"RESOURCE_EXHAUSTED", "ABORTED"})
 
 _RETRYABLE_STATUS = frozenset({429, 503})
-#: Statuses that may be otherwise the next time, where it is certain that nothing was done.
+#: Statuses that may change on a retry, if it is certain that nothing was done.
 _PASSING_STATUS = frozenset({408, 425, 429, 502, 503, 504})
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -122,9 +123,9 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def outcome_of_value(value: Any, max_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
-    """What a returned value means.
+    """Interpret a returned value.
 
-    An object whose ``success`` is exactly ``False`` says that nothing was done. Anything that is not finite JSON means
+    An object whose ``success`` is exactly ``False`` says that nothing was done. A value that is not finite JSON means
     that the call happened and cannot be recorded: *unknown*. So does a result over ``max_bytes``.
     """
     if type(value) is dict and value.get("success") is False:
@@ -145,7 +146,7 @@ def outcome_of_value(value: Any, max_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
 
 
 def _too_large(size: int, most: int) -> Unknown:
-    """The call happened, and that cannot be said without what came of it: a defect of the tool."""
+    """The call happened but its result cannot be recorded: a defect of the tool."""
     message = f"the call returned, but its result of {size} bytes is not recorded: at most {most} are"
     hint = "find out what the call did; the tool should keep what is large and return where it is"
     return Unknown(ErrorInfo("output_too_large", message, suggestion=hint))
@@ -174,7 +175,7 @@ def _reported_failure(body: Mapping[str, Any]) -> NotDone:
 
 
 def outcome_of_failure(said: Any, value: Any) -> Outcome:
-    """What the ``failed`` check of a tool says of a result, which is an error: the tool's own word."""
+    """The outcome of a result that the tool's ``failed`` check calls an error: the tool's own statement."""
     if isinstance(said, ToolError):
         return outcome_of_error(said, write=True)
     if isinstance(said, Mapping):
@@ -186,7 +187,7 @@ def outcome_of_failure(said: Any, value: Any) -> Outcome:
 
 
 def _refusal(code: Any, message: Any, suggestion: Any, retryable: bool | None, retry_after_s: Any) -> NotDone:
-    """The tool's own word that it did nothing."""
+    """The tool's own statement that it did nothing."""
     return NotDone(
         ErrorInfo(
             bounded(str(code), MAX_CODE_CHARS) if isinstance(code, str | int) and str(code) else "tool_error",
@@ -201,7 +202,7 @@ def _refusal(code: Any, message: Any, suggestion: Any, retryable: bool | None, r
 
 
 def _wait(seconds: Any) -> float | None:
-    """A wait in seconds that can be trusted: finite, not negative, at most an hour."""
+    """A plausible wait in seconds: finite, not negative, at most an hour."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:
@@ -215,7 +216,7 @@ def _wait(seconds: Any) -> float | None:
 
 
 def outcome_of_error(error: BaseException, *, write: bool, rules: ErrorRules = PLAIN) -> Outcome:
-    """What an exception that ended a tool means. Raises ``KeyboardInterrupt`` again; nothing else is raised.
+    """Interpret an exception that ended a tool. Raises ``KeyboardInterrupt`` again and nothing else.
 
     ``rules`` are those of the tool's declaration.
     """
@@ -248,15 +249,15 @@ def outcome_of_error(error: BaseException, *, write: bool, rules: ErrorRules = P
     if word == "unknown":
         return Unknown(_info(error))
     if rules.probed:
-        # The probe knows better than an exception does what came of the call; what was said counts for repeating it.
+        # The probe knows the outcome better than an exception; the exception still decides about a retry.
         return Unknown(_info(error, bool(retryable)), sent=word != "never-left")
-    # What is only said to have done nothing is not repeated where nothing would tell that it was not so.
+    # A call that may have had an effect in spite of the error is not repeated if nothing would detect a second one.
     once = rules.bare and word != "never-left"
     return NotDone(_info(error, retryable), retryable=retryable, retry_after_s=_retry_after(error), once=once)
 
 
 def _word(error: Exception, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None]:
-    """What an exception says together with all that led to it, and whether a retry can mend it."""
+    """The meaning of an exception together with its causes, and whether a retry can help."""
     word, retryable = _verdict(error, write=write, rules=rules)
     if word != "not-done":
         return word, retryable
@@ -269,7 +270,7 @@ def _word(error: Exception, *, write: bool, rules: ErrorRules) -> tuple[_Word, b
         if below == "unknown":
             return "unknown", None
         if below == "never-left":
-            break  # The request of this cause never left, whatever the library's own causes say.
+            break  # The request of this cause was never sent, whatever the library's own causes say.
     return word, retryable
 
 
@@ -293,9 +294,9 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 
 def _causes(error: BaseException, *, implicit: bool) -> Iterator[BaseException]:
-    """The chain of causes without the error itself; a circle ends it.
+    """The chain of causes without the error itself; a cycle ends it.
 
-    ``implicit``: also what was being handled when an error was raised, unless it was raised ``from None``.
+    ``implicit``: also the exception that was being handled when an error was raised, unless by ``from None``.
     """
     seen = {id(error)}
     cause = _cause(error, implicit=implicit)
@@ -312,7 +313,7 @@ def _cause(error: BaseException, *, implicit: bool) -> BaseException | None:
 
 
 def _verdict(error: BaseException, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None]:
-    """The word for one exception alone and whether a retry can mend it; ``None``: it says nothing on that."""
+    """The meaning of one exception alone and whether a retry can help; ``None`` if it says neither."""
     known = _foreseen(error, write=write, rules=rules)
     if known is not None:
         return known
@@ -320,7 +321,7 @@ def _verdict(error: BaseException, *, write: bool, rules: ErrorRules) -> tuple[_
 
 
 def _foreseen(error: BaseException, *, write: bool, rules: ErrorRules) -> tuple[_Word, bool | None] | None:
-    """The word for one exception by statuses and tables; None if they do not have it."""
+    """The meaning of one exception by statuses and tables; None if they do not have it."""
     code = http_status(error)
     if code is not None:
         return _status_verdict(code, write=write, bare=rules.bare)
@@ -396,7 +397,7 @@ def _attribute(thing: Any, name: str) -> Any:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """The ``Retry-After`` of the answer, in seconds: a number, or a date measured against this machine's clock."""
+    """The ``Retry-After`` of the answer, in seconds: a number, or a date compared with this machine's clock."""
     response = _attribute(error, "response")
     if isinstance(response, Mapping):
         metadata = response.get("ResponseMetadata")
@@ -433,7 +434,7 @@ def _info(error: BaseException, retryable: bool | None = None) -> ErrorInfo:
         f"http_{code}" if code is not None else snake_case(type(error).__name__),
         describe(error),
         retryable=retryable,
-        # What is known of the network's troubles needs none; whatever else a tool raises, nobody foresaw.
+        # Known network failures need no traceback; any other exception of a tool is unexpected.
         traceback=None if _foreseen(error, write=True, rules=PLAIN) else traceback_of(error),
     )
 
@@ -459,16 +460,16 @@ def snake_case(name: str) -> str:
 
 
 def timed_out(timeout_s: float) -> Unknown:
-    """The call overran its time."""
+    """The outcome of a call that exceeded its time."""
     return Unknown(ErrorInfo("timeout", f"no answer within {timeout_s:g} s"))
 
 
 def still_at_work(waited_s: float) -> Unknown:
-    """The call overran its time in a thread, which cannot be stopped, and has not come to its end."""
+    """The outcome of a call that exceeded its time in a thread, which cannot be stopped, and still runs."""
     message = f"no answer within {waited_s:g} s; its thread cannot be stopped and is still at work"
     return Unknown(ErrorInfo("timeout", message, suggestion="find out what it does before you answer"), at_work=True)
 
 
 def cancelled_by_itself() -> Unknown:
-    """The tool ended with a cancellation that nobody asked for."""
+    """The outcome of a tool that ended with a cancellation nobody requested."""
     return Unknown(ErrorInfo("cancelled", "the tool was cancelled from inside"))

@@ -1,6 +1,6 @@
-"""What an operator changes about tools that they did not write: the ``[tools.NAME]`` tables of ``saga.toml``.
+"""An operator's changes to tools that they did not write: the ``[tools.NAME]`` tables of ``saga.toml``.
 
-The source of a tool stays as it is; a registry is made whose tools have the operator's options in place of their own.
+The source of a tool stays unchanged; a new registry holds the tools with the operator's options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.registry import ToolRegistry
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
-#: Guards of the tool's author that ``false`` takes away.
+#: Guards from the tool's author that ``false`` removes.
 _REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"})
 _ALLOWED: Final = (
     "timeout_s",
@@ -56,8 +56,8 @@ _ALLOWED: Final = (
 class OverriddenTools(ToolRegistry):
     """A registry whose tools an operator changed.
 
-    ``sources`` tells which option of which tool was set by which table, ``switched_off`` the tables that took a tool
-    away, by name.
+    ``sources`` maps each changed option of a tool to its table, ``switched_off`` each tool that is switched off to the
+    table that did it.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class OverriddenTools(ToolRegistry):
         super().__init__(tools)
 
     def why_not(self, name: str) -> str:
-        """Why a tool is not offered here; an empty text for one that is, or that nobody has heard of."""
+        """Why a tool is not offered; an empty text for one that is, or that is unknown."""
         source = self.switched_off.get(name)
         return "" if source is None else f"it is switched off by {source}"
 
     def missing(self, name: str) -> ToolMissing:
-        """The error for a tool that is switched off, or that nobody has heard of."""
+        """The error for a tool that is switched off or unknown."""
         why = self.why_not(name)
         if not why:
             return super().missing(name)
@@ -85,17 +85,17 @@ def apply_overrides(
 ) -> ToolRegistry:
     """A registry like ``registry`` with the options of ``table``: tables of options by name or glob of tools.
 
-    A glob (``"pay_*"``) gives way to one with more plain characters, and that to a plain name. ``retry`` and
-    ``breaker`` change the fields that they name. Through a glob, ``dedupe_ttl_s`` reaches only tools that write and
-    ``last_good_s`` only those that read. ``effect`` may only be tightened, to ``write``. ``source`` is named in errors
-    and in ``sources``. Not ``strict``: a table may match no tool, because it is for the tools of many projects.
+    A glob with more plain characters takes precedence over another glob (``"pay_*"``), and a plain name over all.
+    ``retry`` and ``breaker`` change the fields that they name. Through a glob, ``dedupe_ttl_s`` reaches only tools that
+    write and ``last_good_s`` only those that read. ``effect`` may only be tightened, to ``write``. ``source`` is named
+    in errors and in ``sources``. Not ``strict``: a table may match no tool, because several projects share it.
 
-    Raises ``SettingInvalid`` for a table that matches no tool and for options without meaning, ``ToolInvalid`` where
-    the whole then contradicts itself (an undo that nobody has, one that is switched off).
+    Raises ``SettingInvalid`` for a table that matches no tool and for meaningless options, ``ToolInvalid`` if the
+    resulting tools contradict each other (an undo that is unknown or switched off).
     """
     tables = {name: _checked(name, options, source) for name, options in table.items()}
     if not tables or not len(registry):
-        return registry  # Without any tool there is nothing to change, and its lack is told where one is needed.
+        return registry  # Without tools there is nothing to change; a command that needs tools reports their absence.
     names = list(registry.names())
     for pattern in tables:
         if strict and not any(fnmatchcase(name, pattern) for name in names):
@@ -131,7 +131,7 @@ def _invalid(source: str, pattern: str, problem: str, hint: str) -> SettingInval
 
 
 def _checked(pattern: str, options: Any, source: str) -> Mapping[str, Any]:
-    """One table, with nothing in it that is no option."""
+    """One table, checked for unknown options."""
     if not _PATTERN.fullmatch(pattern):
         raise _invalid(source, pattern, "is no name of tools", "a name, or a glob with '*' and '?' such as \"pay_*\"")
     if not isinstance(options, Mapping):
@@ -145,7 +145,7 @@ def _checked(pattern: str, options: Any, source: str) -> Mapping[str, Any]:
 
 
 def _specificity(pattern: str) -> tuple[bool, int, str]:
-    """Sorts ``*`` first and a plain name last."""
+    """A sort key: ``*`` comes first and a plain name last."""
     plain = sum(char not in "*?" for char in pattern)
     return plain == len(pattern), plain, pattern
 
@@ -153,11 +153,11 @@ def _specificity(pattern: str) -> tuple[bool, int, str]:
 def _changes(
     tool: AnyTool, tables: Mapping[str, Mapping[str, Any]], source: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The options of one tool that change, and the table that each comes from."""
+    """The changed options of one tool, and the table of each."""
     matching = [pattern for pattern in sorted(tables, key=_specificity) if fnmatchcase(tool.name, pattern)]
     changes: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for pattern in matching:  # What the tool does to the world decides which other options fit.
+    for pattern in matching:  # The effect decides which other options fit.
         effect = tables[pattern].get("effect")
         if effect not in (None, "write", tool.effect):
             hint = "only 'write' can be set: a tool that writes cannot be declared harmless from outside"
@@ -185,11 +185,11 @@ def _changes(
 
 
 class _Senseless(Exception):
-    """A value that means nothing: the problem and a hint."""
+    """A meaningless value: the problem and a hint."""
 
 
 def _value(option: str, value: Any, before: Any) -> Any:
-    """An option as ``Tool`` takes it, from what TOML can say; ``before`` is what it was. The tool judges it then."""
+    """An option as ``Tool`` takes it, from its TOML form; ``before`` is its previous value. The tool checks it then."""
     if value is False and option in _REMOVABLE:
         return None
     if option == "retry":
@@ -206,7 +206,7 @@ def _value(option: str, value: Any, before: Any) -> Any:
     if option == "sensitive":
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise _Senseless(f"sensitive = {value!r} are no names", 'write sensitive = ["card", "pin"]')
-        return (*before, *value)  # what the author calls sensitive stays so
+        return (*before, *value)  # the parameters that the author declared sensitive remain so
     if option == "tags" and not isinstance(value, str | list):
         raise _Senseless(f"tags = {value!r} are no texts", 'write tags = ["travel", "paid"]')
     return value
@@ -220,13 +220,13 @@ def _policy(option: str, value: Any, before: Any, default: Any) -> Any:
 
 
 def _rebuilt(registry: ToolRegistry, tool: AnyTool, changes: dict[str, Any], origins: Mapping[str, str]) -> AnyTool:
-    """The tool with its changes; undo and probe by name, so that they find the changed ones, too."""
+    """The tool with its changes; undo and probe by name, so that they resolve to the changed ones, too."""
     spec = registry.spec(tool.name)
     links = {role: changes.get(role, getattr(spec, role, None)) for role in ("undo", "probe")}
     try:
         made = Tool(tool.function, **{**tool.options(), **changes, **links})
         if changes:
-            made.spec(**links)  # judges it as a whole, here where the table can be named
+            made.spec(**links)  # checks the whole tool here, where the error can name the table
     except ToolInvalid as error:
         where = ", ".join(sorted(set(origins.values())))
         message = f"{error.message} (as changed by {where})" if where else error.message
@@ -235,7 +235,7 @@ def _rebuilt(registry: ToolRegistry, tool: AnyTool, changes: dict[str, Any], ori
 
 
 def _refuse_lost_links(tools: list[AnyTool], off: Mapping[str, str]) -> None:
-    """A tool whose undo or probe is switched off would be called and then left alone with what came of it."""
+    """Refuse to switch off the undo or probe of a tool that stays: its calls could not be undone or settled."""
     for tool in tools:
         for role in ("undo", "probe"):
             other = getattr(tool, role)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class ToolRegistry:
     """Finds and calls tools. Implements ``ports.Tools``.
 
-    Built from tools, plain functions (each becomes a tool that writes), modules (all tools in them), other registries,
-    and lists of these. Tools that are named as ``undo`` or ``probe`` by function are registered with the tool that
-    names them. Raises ``ToolInvalid`` for two different tools of one name, for wrong declarations, and for names of
-    undo and probe that nobody has.
+    It is built from tools, plain functions (each becomes a tool that writes), modules (all tools in them), other
+    registries, and lists of these. A tool named as ``undo`` or ``probe`` by function is registered with the tool that
+    names it. Raises ``ToolInvalid`` for two different tools with the same name, for invalid declarations, and for
+    unknown names of undo and probe.
     """
 
     def __init__(self, *sources: Any) -> None:
@@ -40,17 +40,17 @@ class ToolRegistry:
         self.add(*sources)
 
     def allow_secrets(self, *allowed: Allowed) -> None:
-        """From now on plans may pass to a tool the secrets that each of these lists has for it, and no others."""
+        """Restrict each tool's secrets: from now on plans may pass to a tool only those that every list allows."""
         self._secrets = allowed
         self.check()
 
     def limit_outputs(self, max_bytes: int) -> None:
-        """From now on a result over so many bytes, as JSON, is not recorded: its step is in doubt."""
+        """Limit results, in bytes of JSON: from now on a larger one is not recorded, and its step is in doubt."""
         self.max_output_bytes = max_bytes
         self._calls = {}
 
     def add(self, *sources: Any) -> None:
-        """Register more tools, and check the whole. After an error the registry is as it was before."""
+        """Register more tools, and check all. After an error the registry is unchanged."""
         before = dict(self._tools), dict(self._links)
         try:
             for found in collect(sources):
@@ -61,12 +61,12 @@ class ToolRegistry:
             raise
 
     def become(self, other: ToolRegistry) -> None:
-        """Take the tools of another registry in place of these: whoever calls this one calls them from now on."""
+        """Replace these tools by those of another registry, for all holders of this one."""
         self._tools, self._links = dict(other._tools), dict(other._links)
         self.check()
 
     def check(self) -> None:
-        """Judge every declaration, and the names of undo and probe. Raises ``ToolInvalid`` with all unknown names."""
+        """Check every declaration, and the names of undo and probe. Raises ``ToolInvalid`` with all unknown names."""
         problems = [
             self._unknown_link(name, role, other)
             for name, links in self._links.items()
@@ -91,13 +91,13 @@ class ToolRegistry:
         self._calls = {}
 
     def _refuse_unfillable(self) -> None:
-        """An undo that would be called with nothing undoes nothing, and its success would be believed."""
+        """Refuse an undo that would be called without params: it would undo nothing and report success."""
         for name, links in self._links.items():
             if "undo" not in links:
                 continue
             forward, undo = self._tools[name].signature, self._tools[links["undo"]].signature
             if undo.input_schema.get("required"):
-                continue  # What a required param lacks is found when a plan is checked, or when it is undone.
+                continue  # A missing required param is found when a plan is checked, or at the undo.
             why = unfillable(
                 {"properties": {}, **undo.input_schema}, forward.accepts, forward.output_schema, known=True
             )
@@ -124,7 +124,7 @@ class ToolRegistry:
         return self._tools.get(name)
 
     def missing(self, name: str) -> ToolMissing:
-        """The error that tells that nobody here is called ``name``, and who nearly is."""
+        """The error for an unknown tool, with similar names."""
         near = get_close_matches(name, self._tools, n=3)
         return ToolMissing(
             f"no tool is called {name!r} here",
@@ -144,9 +144,9 @@ class ToolRegistry:
     # --- ports.Tools ---------------------------------------------------------------------------------------------
 
     async def call(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
-        """Make one call, bounded by ``call.timeout_s`` (waiting for a limit of the tool is not counted).
+        """Make one call, limited to ``call.timeout_s`` (without the wait for a limit of the tool).
 
-        Every failure is an outcome. Raised are cancellation, and ``ToolMissing`` for a name that nobody has.
+        Every failure is an outcome. Raised are cancellation, and ``ToolMissing`` for an unknown name.
         """
         invoke = self._calls.get(name)
         return await (self._prepared(name) if invoke is None else invoke)(params, call)
@@ -154,8 +154,8 @@ class ToolRegistry:
     async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
         """Ask the probe of tool ``name`` whether the call with this key and these params happened.
 
-        The probe gets those of the params that it accepts by name. ``Done`` with the output: it did. ``NotDone``: it
-        did not. ``Unknown``: the probe cannot tell, or there is none. Raises ``ToolMissing``.
+        The probe gets the params that it accepts by name. ``Done`` with the output: it happened. ``NotDone``: it did
+        not. ``Unknown``: the probe cannot tell, or there is none. Raises ``ToolMissing``.
         """
         spec = self._specs.get(name)
         if spec is None:
@@ -219,7 +219,7 @@ class ToolRegistry:
 
 
 def _preferred(old: AnyTool, new: AnyTool) -> AnyTool:
-    """Which of two declarations of one function counts."""
+    """Which of two declarations of one function takes precedence."""
     if old == new:
         return old
     if old.declared != new.declared:

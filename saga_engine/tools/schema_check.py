@@ -1,4 +1,4 @@
-"""Judges the params of a call against a tool's JSON Schema, before anything runs."""
+"""Checks the params of a call against a tool's JSON Schema, before anything runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Finding = tuple[tuple[str | int, ...], str]
 
 _MAX_FINDINGS = 50
 _MAX_MESSAGE_CHARS = 400
-#: A pattern comes with a schema, a text with a plan: neither may make the other hang the process.
+#: A schema brings the pattern and a plan the text: neither may make the other block the process.
 _BACKTRACK_LIMIT = 100_000
 _REGEX_SIZE_BYTES = 1 << 20
 
 
 def compile_schema(schema: Any, label: str, what: str = "input_schema", *, formats: bool) -> jsonschema_rs.Validator:
-    """Compile a JSON Schema (Draft 2020-12); nothing is ever fetched for a ``$ref``. Raises ``ToolInvalid``."""
+    """Compile a JSON Schema (Draft 2020-12); a ``$ref`` never causes a network request. Raises ``ToolInvalid``."""
     import jsonschema_rs
 
     try:
@@ -53,11 +53,11 @@ _UNSHOWN: Final = "the value does not fit the schema (the parameter is sensitive
 
 
 class SchemaCheck:
-    """Finds what is wrong with the params of a call: pairs of (path inside the params, message).
+    """Finds the problems in the params of a call: pairs of (path inside the params, message).
 
-    ``hidden`` are the parameters that are filled when the call is made; a plan that sets one is told so, even where
-    the schema is open. What is wrong with ``sensitive`` ones is told without their values.
-    ``coercions`` find what a schema cannot say (that a text is no date). The schema is compiled at the first use.
+    ``hidden`` are the parameters that the engine fills at the call; a plan that sets one gets a finding, even if the
+    schema is open. Findings about ``sensitive`` parameters omit their values. ``coercions`` find what a schema cannot
+    express (that a text is not a date). The schema is compiled at the first use.
     """
 
     __slots__ = ("_coercions", "_formats", "_hidden", "_label", "_schema", "_sensitive", "_validator")
@@ -127,7 +127,7 @@ class SchemaCheck:
         return [(path, _bounded(error.message))]
 
     def _known(self, schema_path: Sequence[str | int]) -> list[str]:
-        """The names that the schema at this place knows; none where a reference hides it."""
+        """The names that the schema at this place allows; none if a reference hides them."""
         place: Any = self._schema
         for step in schema_path:
             try:
@@ -159,7 +159,7 @@ def _unknown(name: str, known: Sequence[str], here: str) -> str:
 
 
 def _inside(value: Any, steps: Sequence[str | int]) -> tuple[str | int, ...]:
-    """As much of a pydantic location as is a real place in the value: it also names branches of unions."""
+    """The part of a pydantic location that exists in the value: it also names branches of unions."""
     path: list[str | int] = []
     for step in steps:
         try:
@@ -175,7 +175,7 @@ def _bounded(message: str) -> str:
 
 
 class OutputCheck:
-    """Finds what is wrong with an output that a person gives for a call. Without a schema anything goes."""
+    """Finds the problems in an output that an operator gives for a call. Without a schema every output passes."""
 
     __slots__ = ("_label", "_schema", "_validator")
 

@@ -1,7 +1,7 @@
 """Which secrets of the environment a plan may pass to which tools: the table ``[secrets]`` of ``saga.toml``.
 
-Who writes a plan writes ``$secret.NAME``. Without a list any plan could send any variable of the environment to any
-tool that talks to somebody.
+The author of a plan writes ``$secret.NAME``. Without a list, any plan could send any variable of the environment to any
+tool that sends its params elsewhere.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from saga_engine.errors import SettingInvalid
 
 Allowed = Mapping[str, tuple[str, ...]]
 
-#: A glob on names of tools, and the name of a variable; ``*`` is every one.
+#: A glob on names of tools, and the name of a variable; ``*`` matches all.
 _TOOLS: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
 _SECRET: Final = re.compile(r"\*|[A-Za-z_][A-Za-z0-9_]{0,127}")
 _HINT: Final = 'write allow = { pay_card = ["PAY_TOKEN"] }: names of secrets by name or glob of the tools'
 
 
 def allowed_of(table: Mapping[str, Any], source: str) -> Allowed:
-    """The table ``[secrets]``, understood. Raises ``SettingInvalid``."""
+    """The parsed table ``[secrets]``. Raises ``SettingInvalid``."""
     for field in table:
         if field != "allow":
             raise SettingInvalid(f"{source}: [secrets] has {field!r}, which nobody reads", hint=_HINT)
@@ -30,7 +30,7 @@ def allowed_of(table: Mapping[str, Any], source: str) -> Allowed:
 
 
 def allowed_secrets(allow: Any, source: str) -> Allowed:
-    """Names of secrets by name or glob of the tools that may have them. Raises ``SettingInvalid``."""
+    """Names of allowed secrets, by name or glob of the tools. Raises ``SettingInvalid``."""
     if not isinstance(allow, Mapping):
         raise SettingInvalid(f"{source} is no table", hint=_HINT)
     found: dict[str, tuple[str, ...]] = {}
@@ -44,7 +44,7 @@ def allowed_secrets(allow: Any, source: str) -> Allowed:
 
 
 def secrets_of(tool: str, *lists: Allowed) -> tuple[str, ...]:
-    """The names of the secrets that a plan may pass to a tool by each of the lists; ``*`` stands for all."""
+    """The names of the secrets that all lists let a plan pass to a tool; ``*`` stands for all."""
     found: set[str] = {"*"}
     for allowed in lists:
         names = {name for tools, listed in allowed.items() if fnmatchcase(tool, tools) for name in listed}

@@ -1,4 +1,4 @@
-"""Reads a function's signature: which parameters the model sees, which the engine fills, and their JSON Schema."""
+"""Reads a function's signature: the parameters for the model, those that the engine fills, and the JSON Schema."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ KEY_PARAMETER = "idempotency_key"
 
 
 class Sensitive:
-    """Marks a parameter whose values are shown to nobody: ``Annotated[str, Sensitive]`` (docs/tools.md)."""
+    """Marks a parameter whose values no view shows: ``Annotated[str, Sensitive]`` (docs/tools.md)."""
 
 
 _ABSENT = inspect.Parameter.empty
-#: Annotations whose JSON form is already the value that the function wants.
+#: Annotations whose JSON form is already the value that the function expects.
 _PLAIN: frozenset[Any] = frozenset({str, int, float, bool, dict, list, object, type(None), None, Any, _ABSENT})
-#: Return annotations that say nothing about the output's shape.
+#: Return annotations that do not describe the output.
 _SILENT: tuple[Any, ...] = (_ABSENT, Any, object, None, type(None), dict, list, dict[str, Any], list[Any])
 
 
 class _Unresolved:
-    """An annotation whose names cannot be found."""
+    """An annotation with unknown names."""
 
     def __init__(self, text: str, reason: str) -> None:
         self.text = text
@@ -46,12 +46,12 @@ class _Unresolved:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a tool takes and gives.
+    """The parameters and the return type of a tool.
 
-    ``context`` names the parameters that get a ``ToolContext``, ``wants_key`` tells whether ``idempotency_key`` is
-    filled; neither is in ``input_schema``. ``accepts`` are the parameters a model may fill, ``None`` for any name at
-    all. ``coercions`` turn JSON into what the annotation asks for (a text into a ``datetime.date``). ``sensitive``
-    parameters are marked so.
+    ``context`` names the parameters that get a ``ToolContext``, ``wants_key`` says whether the engine fills
+    ``idempotency_key``; neither is in ``input_schema``. ``accepts`` are the parameters that a model may fill, ``None``
+    for any name. ``coercions`` convert JSON to the annotated types (a text to a ``datetime.date``). ``sensitive`` are
+    the parameters marked so.
     """
 
     input_schema: dict[str, Any]
@@ -65,7 +65,7 @@ class Signature:
 
 
 def parameters(fn: Callable[..., Any], label: str) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function that can be passed by name; raises ``ToolInvalid`` where one cannot."""
+    """The parameters of a function that can be passed by name; raises ``ToolInvalid`` if one cannot."""
     try:
         found = inspect.signature(fn).parameters
     except (TypeError, ValueError) as error:
@@ -91,9 +91,9 @@ def read_signature(
     output_schema: dict[str, Any] | None,
     documented: Mapping[str, str] | None = None,
 ) -> Signature:
-    """Analyse a function once; given schemas take the place of derived ones. Raises ``ToolInvalid``.
+    """Analyse a function once; given schemas replace derived ones. Raises ``ToolInvalid``.
 
-    ``documented`` are descriptions of parameters from elsewhere, for a derived schema where the annotation has none.
+    ``documented`` are descriptions of parameters from elsewhere, for a derived schema whose annotations have none.
     """
     found = parameters(fn, label)
     if next(iter(found), "") == "self" and not hasattr(fn, "__self__"):
@@ -145,7 +145,7 @@ def read_signature(
 
 
 def _base_function(fn: Callable[..., Any]) -> Any:
-    """The function whose annotations count: below partials, wrappers, methods and callable objects."""
+    """The function whose annotations count: inside partials, wrappers, methods and callable objects."""
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func
@@ -160,7 +160,7 @@ def _base_function(fn: Callable[..., Any]) -> Any:
 
 
 def _fixed_keywords(fn: Callable[..., Any]) -> set[str]:
-    """The arguments that a ``functools.partial`` has already decided: the model must not change them."""
+    """The arguments that a ``functools.partial`` has fixed: the model must not change them."""
     fixed: set[str] = set()
     while isinstance(fn, functools.partial):
         fixed |= fn.keywords.keys()
@@ -188,7 +188,7 @@ def _resolved(base: Any, annotation: Any) -> Any:
         try:
             inner[name] = cell.cell_contents
         except ValueError:
-            continue  # The name is bound only later, so no annotation can mean it yet.
+            continue  # The name is bound only later, so no annotation can refer to it yet.
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
         return typing.get_type_hints(holder, names, inner, include_extras=True)["it"]
@@ -201,7 +201,7 @@ def _resolved(base: Any, annotation: Any) -> Any:
 def _readable(hint: Any) -> Any:
     """The annotation with every ``typing.TypedDict`` in a form that pydantic reads.
 
-    Before Python 3.12 pydantic takes only those of ``typing_extensions``, and people write the others.
+    Before Python 3.12 pydantic accepts only those of ``typing_extensions``, and authors write the others.
     """
     return hint if sys.version_info >= (3, 12) else _rebuilt(hint, ())
 
@@ -259,7 +259,7 @@ def _is_sensitive(hint: Any) -> bool:
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether a JSON value of the right shape needs no conversion for this annotation."""
+    """Whether a JSON value of the right type needs no conversion for this annotation."""
     origin = typing.get_origin(hint)
     args = typing.get_args(hint)
     if origin is Literal:
@@ -307,7 +307,7 @@ def _derived_schema(
     catch_all: inspect.Parameter | None,
     label: str,
 ) -> dict[str, Any]:
-    """The JSON Schema of the visible parameters, one type adapter each, with the definitions that they share."""
+    """The JSON Schema of the visible parameters, with one type adapter each and shared definitions."""
     from pydantic import TypeAdapter
 
     typed = {name: hints[name] for name in visible if hints[name] is not _ABSENT}
@@ -319,7 +319,7 @@ def _derived_schema(
                 hint="name the parameters in the signature, or pass input_schema",
                 tool=label,
             )
-        # The star keeps it apart from every parameter's name.
+        # The star distinguishes it from every parameter's name.
         adapters["**"] = _adapter(catch_all.name, hints[catch_all.name], label)
     try:
         made, shared = TypeAdapter.json_schemas([(name, "validation", a) for name, a in adapters.items()])
@@ -344,7 +344,7 @@ def _derived_schema(
 
 
 def _describe(properties: dict[str, Any], hints: Mapping[str, Any], documented: Mapping[str, str]) -> None:
-    """Give each property the text of its annotation, ``Annotated[str, "an IATA code"]``, else that of the docstring."""
+    """Give each property the text of its annotation, ``Annotated[str, "an IATA code"]``, else of the docstring."""
     for name, schema in properties.items():
         hint = hints[name]
         texts = typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
@@ -361,7 +361,7 @@ _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "
 
 
 def shape(schema: Any) -> Any:
-    """What a schema demands, without what it tells its readers: the part that makes two tools the same or not."""
+    """A schema without its text for readers: the part that decides whether two tools are the same."""
     if isinstance(schema, list):
         return [shape(part) for part in schema]
     if not isinstance(schema, dict):
@@ -390,7 +390,7 @@ def _property(schema: dict[str, Any], parameter: inspect.Parameter, label: str) 
     try:
         return {**schema, "default": json.loads(json.dumps(default, allow_nan=False))}
     except (TypeError, ValueError, RecursionError):
-        return schema  # A default that is no JSON is the function's own affair.
+        return schema  # A default that is not JSON concerns only the function.
 
 
 def _refuse_misfit(
@@ -400,10 +400,10 @@ def _refuse_misfit(
     catch_all: str | None,
     label: str,
 ) -> None:
-    """Refuse a given schema that promises what the function cannot take, or hides what it needs."""
+    """Refuse a given schema that allows what the function cannot take, or omits what it needs."""
     named = schema.get("properties", {})
     unusable = [] if catch_all else [name for name in named if name not in found]
-    # A schema made of parts may name its properties in any of them.
+    # A composed schema may name its properties in any of its parts.
     parts = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties"} & schema.keys()
     lacking = [] if parts else [n for n in found if n in visible and n not in named and found[n].default is _ABSENT]
     if unusable or lacking:
@@ -426,7 +426,7 @@ def _without(schema: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _returned_schema(hint: Any) -> dict[str, Any] | None:
-    """What the return annotation says about the output; ``None`` where it says nothing usable."""
+    """The schema of the output, from the return annotation; ``None`` if that says nothing useful."""
     if isinstance(hint, _Unresolved) or any(hint is silent or hint == silent for silent in _SILENT):
         return None
     from pydantic import TypeAdapter

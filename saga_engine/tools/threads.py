@@ -1,9 +1,8 @@
 """Threads for synchronous tools.
 
-A thread cannot be killed, so a tool that overruns its time keeps its thread for as long as it likes. The threads are
-daemons and belong to no ``ThreadPoolExecutor``: an abandoned call neither holds up the end of the process nor takes the
-place of another call. A thread whose call has ended serves the next one, because starting a thread costs far more than
-waking one.
+A thread cannot be killed, so a tool that exceeds its time keeps its thread. The threads are daemons and belong to no
+``ThreadPoolExecutor``: an abandoned call neither delays the end of the process nor occupies the place of another call.
+A thread whose call has ended serves the next one, because starting a thread costs far more than waking one.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ class Ended(NamedTuple):
 
 
 class Running:
-    """A call in a thread. It can be waited for again and again, from any event loop; nothing ends it but itself."""
+    """A call in a thread. Any event loop may wait for it, repeatedly; nothing ends it but itself."""
 
     __slots__ = ("_waiters", "ended")
 
     def __init__(self) -> None:
-        #: None: it is still at work.
+        #: None while it runs.
         self.ended: Ended | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Ended | None]]] = []
 
     async def wait(self, within_s: float) -> Ended | None:
-        """How it ended; None if it is still at work after ``within_s`` seconds."""
+        """How it ended; None if it still runs after ``within_s`` seconds."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Ended | None] = loop.create_future()
         waiter = (loop, answer)
         self._waiters.append(waiter)
         timer: asyncio.TimerHandle | None = None
         try:
-            if self.ended is not None:  # looked at after the waiter was told to the thread, so nothing is missed
+            if self.ended is not None:  # checked after the thread knows the waiter, so no end is missed
                 return self.ended
             timer = loop.call_later(within_s, _settle, answer, None)
             return await answer
@@ -58,7 +57,7 @@ class Running:
                 timer.cancel()
 
     def future(self) -> asyncio.Future[Ended]:
-        """How it ends, for whoever waits without a limit. Who cancels it drops a late answer."""
+        """A future for its end, to wait without a limit. Cancelling the future drops a late answer."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Ended | None] = loop.create_future()
         self._waiters.append((loop, answer))
@@ -67,13 +66,13 @@ class Running:
         return cast("asyncio.Future[Ended]", answer)
 
     def end(self, ended: Ended) -> None:
-        """In the thread: tell everybody who waits."""
+        """In the thread: notify all waiters."""
         self.ended = ended
         for loop, answer in [*self._waiters]:
             try:
                 loop.call_soon_threadsafe(_settle, answer, ended)
             except RuntimeError:
-                # The program that asked may have ended its loop: then nobody is left to hear the answer.
+                # The waiting program may have ended its loop: then nobody is left to receive the answer.
                 if not loop.is_closed():
                     raise
 
@@ -91,14 +90,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_in_thread(work: Callable[[], Any]) -> asyncio.Future[Ended]:
-    """Begin ``work`` in a thread as ``begin_in_thread`` does; the future never fails."""
+    """Start ``work`` in a thread as ``begin_in_thread`` does; the future never fails."""
     return begin_in_thread(work).future()
 
 
 def begin_in_thread(work: Callable[[], Any]) -> Running:
-    """Begin ``work`` in a daemon thread, with a copy of the caller's context variables.
+    """Start ``work`` in a daemon thread, with a copy of the caller's context variables.
 
-    Raises ``RuntimeError`` if no thread can be started; nothing has begun then.
+    Raises ``RuntimeError`` if no thread can be started; the work has not begun then.
     """
     job = _Job(work, contextvars.copy_context(), Running())
     try:
@@ -114,7 +113,7 @@ def _serve(jobs: SimpleQueue[_Job]) -> None:
     while True:
         job = jobs.get()
         ended = _run(job)
-        # Idle before it answers: whoever is woken by the answer finds this thread free.
+        # Idle before it answers: a waiter that the answer wakes finds this thread free.
         stays = len(_idle) < _MAX_IDLE
         if stays:
             _idle.append(jobs)

@@ -1,8 +1,8 @@
 """Alarms for calls: many calls share a timer of the event loop.
 
-Nearly every call ends long before its time is up, and a timer of its own would cost more than the rest of the call's
-administration. Calls whose time is up within the same tenth of a second ring together, at the end of it: never early,
-and at most a tenth of a second late. A time-out under a second has a timer of its own.
+Nearly every call ends long before its time-out, and a timer of its own would cost more than the rest of the call's
+administration. Calls that time out within the same tenth of a second ring together, at its end: never early, and at
+most a tenth of a second late. A time-out under a second has a timer of its own.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary
 
 _SLOTS_PER_S: Final = 10
 _OWN_TIMER_S: Final = 1.0
-#: An alarm that rings later than this says that the loop was held up: an answer may have come and not been read yet.
+#: An alarm that rings later than this shows that the loop was blocked: an answer may have arrived unread.
 _HELD_UP_S: Final = 0.05
 _MAX_RESPITES: Final = 3
 
 
 class Alarm:
-    """Cancels a task when its time is up, and remembers that it was the one who did."""
+    """Cancels a task at its time-out, and remembers that it did."""
 
     __slots__ = ("_due_s", "_respites", "_slot", "_timer", "rang", "task")
 
@@ -59,7 +59,7 @@ class Alarm:
             self._slot.pop(self, None)
 
     def ring(self) -> None:
-        """Time is up; but what the loop was held up for is given to the call, to read an answer that came in time."""
+        """Time out, but first grant the time for which the loop was blocked, to read an answer that came in time."""
         late_s = monotonic() - self._due_s
         if late_s > _HELD_UP_S and self._respites < _MAX_RESPITES:
             self._respites += 1

@@ -1,8 +1,8 @@
-"""Chooses the tools that matter for a goal: a model that is shown hundreds chooses badly and costs much.
+"""Chooses the relevant tools for a goal: a model that sees hundreds chooses badly and costs much.
 
 Texts are compared by Okapi BM25 (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25 and Beyond*,
-2009) with the usual k1 = 1.2 and b = 0.75. Words are lower-cased and lose their English endings; text without spaces
-between words (Chinese, Japanese, Korean) is cut into pairs of characters.
+2009) with the usual k1 = 1.2 and b = 0.75. Words are lower-cased and stripped of their English endings; text without
+spaces between words (Chinese, Japanese, Korean) is cut into pairs of characters.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Score = Callable[[str, "ToolSpec"], float]
 
 _K1: Final = 1.2
 _B: Final = 0.75
-#: How often a word counts, by where it stands.
+#: The weight of a word, by the field it stands in.
 _NAME, _TAG, _USE_WHEN, _TEXT = 3, 3, 2, 1
-#: A goal is a sentence; a page pasted into it must not cost more than one.
+#: The words of a goal that count: it is a sentence, and a page pasted into it must not cost more.
 _MAX_GOAL_CHARS: Final = 10_000
 
 _CJK: Final = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U0003134f"
@@ -36,13 +36,13 @@ _STOP: Final = frozenset(
         *("we", "when", "which", "will", "with", "you", "your"),
     )
 )
-#: Endings with what takes their place and the least that must be left; of plurals first, then of verbs.
+#: Endings with their replacements and the least length of the rest; of plurals first, then of verbs.
 _PLURALS: Final = (("ies", "y", 2), ("sses", "ss", 2), ("s", "", 3))
 _VERBS: Final = (("ing", "", 3), ("ed", "", 3), ("e", "", 4))
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as they are compared: ``book_flights`` and ``Booking a flight`` are both book, flight."""
+    """The words of a text in their compared form: ``book_flights`` and ``Booking a flight`` are both book, flight."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     found: list[str] = []
@@ -57,7 +57,7 @@ def words(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """A word without its English endings. Crude, and the same for goals and tools, which is what counts."""
+    """A word without its English endings. Crude, but the same for goals and tools, as the comparison needs."""
     if not word.isascii():
         return word
     for endings in (() if word.endswith("ss") else _PLURALS, _VERBS):
@@ -79,14 +79,14 @@ def select_tools(
 ) -> list[ToolSpec]:
     """At most ``limit`` tools for a goal, the best first, each followed by its undo and its probe.
 
-    A tool with one of ``tags`` stands before every tool without, one with more of them before one with fewer; among
-    equals the text decides: name, tags, ``use_when``, description and parameters against the goal; and at last the
-    order of registration, so the same question has the same answer. ``score(goal, tool)`` takes the place of that
-    comparison (embeddings, a model of your own): the larger the better.
+    Tools are ordered by the number of their ``tags`` that match. Among equals the text decides: name, tags,
+    ``use_when``, description and parameters against the goal; then the order of registration, so the same goal always
+    gives the same list. ``score(goal, tool)`` replaces the comparison of texts (embeddings, a model of your own): the
+    larger the better.
 
     Undo and probe do not count against ``limit``, since a tool is of no use to a saga without them: the list has at
-    most four times as many tools (undo, probe, and the undo's probe). If fewer than ``limit`` tools match, the others
-    fill it up: words that differ do not prove that a tool is useless. A catalog that fits is given whole.
+    most four times as many tools (undo, probe, and the undo's probe). If fewer than ``limit`` tools match, others fill
+    the list: different words do not prove that a tool is useless. A catalog within the limit is returned whole.
 
     Raises ``ValueError`` for a negative limit and for a score that is not finite.
     """
@@ -114,7 +114,7 @@ def select_tools(
 
 
 def _companions(spec: ToolSpec, catalog: ToolCatalog) -> Iterable[ToolSpec]:
-    """What a saga needs along with a tool."""
+    """The undo and the probes that a saga needs along with a tool."""
     undo = None if spec.undo is None else catalog.spec(spec.undo)
     names = [spec.undo, spec.probe, None if undo is None else undo.probe]
     return [other for name in names if name is not None and (other := catalog.spec(name)) is not None]
@@ -130,7 +130,7 @@ def _finite(value: float, spec: ToolSpec) -> float:
 
 
 def _bm25(goal: str, specs: Sequence[ToolSpec]) -> list[float]:
-    """The score of each tool for the goal; 0 where no word is shared."""
+    """The score of each tool for the goal; 0 if they share no word."""
     query = set(words(goal[:_MAX_GOAL_CHARS]))
     bags = [_bag(spec) for spec in specs]
     lengths = [sum(bag.values()) for bag in bags]

@@ -1,7 +1,7 @@
-"""Where an exception of a tool came from, for the journal and the log: files, lines, functions, source lines.
+"""The origin of a tool's exception, for the journal and the log: files, lines, functions, source lines.
 
-No value is in it, and no message: those may hold secrets, and the message has its own place in an error, where secrets
-are taken out. What is left is the tool's source as its author wrote it.
+It contains no values and no messages: those may hold secrets, and the message has its own field in an error, where
+secrets are removed. What remains is the tool's source as its author wrote it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, walk_tb
 from typing import Final
 
-#: Of a deep stack, the first and the last frames say most.
+#: The first and the last frames of a deep stack are the most useful.
 _FIRST_FRAMES: Final = 3
 _LAST_FRAMES: Final = 9
 _MAX_CAUSES: Final = 3
@@ -22,7 +22,7 @@ _HERE: Final = Path(__file__).parent
 _STANDARD: Final = str(Path(linecache.__file__).parent)
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _ENGINE: Final = str(_HERE.parent)
-#: What carries a call to the tool is no part of the tool.
+#: The frames that lead to the tool's call are not part of the tool.
 _CARRIERS: Final = frozenset(str(_HERE / name) for name in ("calling.py", "threads.py"))
 
 
@@ -37,7 +37,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def place_outside_the_engine(error: BaseException) -> str:
-    """``file:line`` where code of the user's own broke, or called what broke; an empty text if there is none."""
+    """``file:line`` of the user's own code that broke, or that called what broke; an empty text if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 1}"
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
