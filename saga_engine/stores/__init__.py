@@ -1,6 +1,6 @@
-"""WHERE IT IS WRITTEN: journals behind one door, ``open_store``.
+"""STORES: journals, leases and queues in Redis or Valkey, opened by ``open_store``.
 
-Nothing heavy is imported before a URL asks for it.
+No heavy module is imported before a URL needs it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["DEFAULT_URL", "open_store"]
 DEFAULT_URL: Final = "embedded://.saga"
 
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
-#: What a URL may say beside the address. Retries, time-outs and decoding are the store's own business.
+#: The options that a URL may have. Retries, time-outs and decoding are set by the store itself.
 _REMOTE_OPTIONS: Final = frozenset({"db", "username", "password", "client_name", "socket_keepalive"})
 _SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
 _SCHEMES_HINT: Final = (
@@ -40,14 +40,14 @@ def open_store(
 ) -> Store:
     """The store behind ``url``, not yet opened: nothing is read or written before ``Store.open``.
 
-    ``durability``: ``fsync`` (refuse a server that keeps less), ``replicated:N`` (a write counts once N replicas
-    have it on disk, too) or ``relaxed``. ``patience_s``: how long, in seconds, a call is repeated while the server
-    cannot be reached. ``root``: the folder that a relative ``embedded://`` path starts from (default: the current
-    one). ``snapshot``: only to read from; an embedded store whose server is down is then read from a copy, and its
-    folder is not changed. Every URL takes ``?namespace=NAME``, the first part of all keys.
+    ``durability``: ``fsync`` (refuse a server that keeps less), ``replicated:N`` (a write counts once N replicas have
+    it on disk, too) or ``relaxed``. ``patience_s``: how long, in seconds, a call is repeated while the server is
+    unreachable. ``root``: the folder that a relative ``embedded://`` path starts from (default: the current one).
+    ``snapshot``: read only; if the server of an embedded store is down, a copy is read and the folder is not changed.
+    Every URL takes ``?namespace=NAME``, the first part of all keys.
 
-    Raises ``StoreUrlInvalid`` for a URL that cannot be understood or whose extra is not installed, and
-    ``SettingInvalid`` for the other arguments.
+    Raises ``StoreUrlInvalid`` for a URL that is invalid or whose extra is not installed, and ``SettingInvalid`` for the
+    other arguments.
     """
     from saga_engine.settings import replicas_of
 
@@ -85,7 +85,7 @@ def open_store(
 
 
 def _demand_encoded(scheme: str, address: str, options: dict[str, str]) -> None:
-    """Refuse marks that cut a secret in two, before the first half is shown as a host and the other as an option."""
+    """Refuse unencoded delimiters in a secret, before its parts are shown as a host and an option."""
     path = "" if scheme == "unix" else address.partition("/")[2]
     fragment = "+" not in scheme and "#" in address
     if fragment or "@" in path or any("@" in name for name in options):
@@ -109,7 +109,7 @@ def _demand_known(options: dict[str, str], known: frozenset[str]) -> None:
 
 
 def _several(scheme: str, address: str, options: dict[str, str], shared: dict[str, Any]) -> Store:
-    """A store behind several addresses: a cluster, or a primary that Sentinels name."""
+    """A store with several addresses: a cluster, or a primary that Sentinels name."""
     from saga_engine.stores.redis import RedisStore
 
     if scheme.endswith("+cluster"):
@@ -128,13 +128,13 @@ def _several(scheme: str, address: str, options: dict[str, str], shared: dict[st
 def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> Store:
     _demand_known(options, _REMOTE_OPTIONS)
     try:
-        # A port that is no number is found only when it is read.
+        # A port that is not a number is found only when it is read.
         _ = urlsplit(address).port
     except ValueError as error:
         raise StoreUrlInvalid(f"the store's address cannot be understood: {error}", hint=_SCHEMES_HINT) from error
     database = "" if address.startswith("unix:") else urlsplit(address).path.strip("/")
     if not re.fullmatch(r"[0-9]*", database):
-        # redis-py would take database 0.
+        # redis-py would use database 0.
         raise StoreUrlInvalid(
             f"the store's address names the database {database[:64]!r}, which is no number",
             hint="write redis://HOST:PORT/0, or ?namespace=NAME to part sagas by a name",

@@ -1,6 +1,6 @@
 """Addresses with several hosts: ``redis+sentinel://`` and ``redis+cluster://``.
 
-Read by hand, because no URL of the standard has two hosts.
+Parsed here, because no standard URL has two hosts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Address(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """What a URL with several hosts says. ``shown`` is the URL without its secrets."""
+    """The content of a URL with several hosts. ``shown`` is the URL without its secrets."""
 
     tls: bool
     user: str
@@ -43,7 +43,7 @@ class Addresses(NamedTuple):
 
 
 def parse(scheme: str, address: str, options: Mapping[str, str], *, port: int, hint: str) -> Addresses:
-    """Cut ``[USER:PASSWORD@]HOST[:PORT],…[/PATH…]``. ``port`` is for hosts that name none.
+    """Split ``[USER:PASSWORD@]HOST[:PORT],…[/PATH…]``. ``port`` is for hosts that name none.
 
     Raises ``StoreUrlInvalid``, which never shows the secrets.
     """
@@ -53,7 +53,7 @@ def parse(scheme: str, address: str, options: Mapping[str, str], *, port: int, h
     hosts = tuple(_host(text.strip(), port, hint) for text in listed.split(","))
     if len(set(hosts)) < len(hosts):
         raise StoreUrlInvalid("the store's address names a host twice", hint=hint)
-    # A user without a password means nothing to a server, and would be dropped silently.
+    # A user without a password is meaningless to a server, and would be dropped silently.
     if at and not password:
         raise StoreUrlInvalid("the store's address names a user without a password", hint=hint)
     query = {key: "***" if key.endswith("password") else value for key, value in options.items()}
@@ -85,7 +85,7 @@ def _host(text: str, port: int, hint: str) -> Address:
 
 
 class Recipe:
-    """How a connection to any host of one URL is made. Raises ``StoreUrlInvalid`` for an option that means nothing."""
+    """The configuration of connections to any host of one URL. Raises ``StoreUrlInvalid`` for meaningless options."""
 
     def __init__(self, *, tls: bool, user: str, password: str, db: int, options: Mapping[str, str], hint: str) -> None:
         query = {name: value for name, value in options.items() if name not in ("username", "password", "db")}

@@ -1,7 +1,7 @@
-"""The append-only file in an embedded store's folder, looked at from outside the server.
+"""The append-only file in an embedded store's folder, inspected outside the server.
 
-Two kinds of damage would otherwise pass in silence. Without its manifest the server takes the folder for a new one and
-writes over the journal. A file whose end is missing is loaded up to the cut.
+Two kinds of damage would otherwise remain unnoticed. Without its manifest the server takes the folder for a new one and
+overwrites the journal. A file whose end is missing is loaded up to the cut.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "appendonlydir"
 MANIFEST: Final = "appendonly.aof.manifest"
-#: A base file with no key in it is smaller. A server that was killed during its first start leaves just that.
+#: A base file without any key is smaller. A server that was killed during its first start leaves just that.
 _EMPTY_BASE_BYTES: Final = 256
 _CUT: Final = re.compile(r"(\d\d? \w{3} \d{4} \d\d:\d\d:\d\d).*Truncating the AOF (\S+) at offset (\d+)")
-#: What the server's log says of a tool that the wheel does not have.
+#: What the server's log says of a tool that the wheel does not contain.
 _ADVICE: Final = re.compile(r"[:.]? *(make a backup of your AOF file|You can: 1\)).*", re.IGNORECASE)
 _DAMAGED: Final = re.compile(r"Bad file format|Unexpected end of file|AOF.*manifest|doesn't exist|Wrong signature|CRC")
 
@@ -29,7 +29,7 @@ REPAIR_HINT: Final = (
 
 
 def missing_manifest(data: Path) -> str | None:
-    """Why no server may be started on this data: its files are there and the manifest that lists them is not."""
+    """Why no server may start on this data: its files exist but the manifest that lists them does not."""
     folder = data / FOLDER
     if not folder.is_dir() or (folder / MANIFEST).exists():
         return None
@@ -45,7 +45,7 @@ def missing_manifest(data: Path) -> str | None:
 
 
 def cuts(log: Path, start: int = 0) -> Sequence[str]:
-    """Each time that a server found the end of its file missing, in words. ``start``: a place in the log."""
+    """A message for each time that a server found the end of its file missing. ``start``: a position in the log."""
     try:
         with log.open("rb") as file:
             file.seek(start)
@@ -59,7 +59,7 @@ def cuts(log: Path, start: int = 0) -> Sequence[str]:
 
 
 def last_words(log: Path) -> tuple[str, str | None]:
-    """The last lines of the log without advice that cannot be followed here, and a hint if the files are damaged."""
+    """The last lines of the log without advice that does not apply here, and a hint if the files are damaged."""
     lines = log.read_text("utf-8", "replace").strip().splitlines()[-3:]
     said = " / ".join(_ADVICE.sub("", line).strip() for line in lines) or "its log is empty"
     return said, REPAIR_HINT if any(_DAMAGED.search(line) for line in lines) else None

@@ -1,4 +1,4 @@
-"""The entries of a group commit, as ``append.lua`` reads them, and what is said of a head that is none."""
+"""The entries of a group commit in the form that ``append.lua`` reads, and errors about damaged heads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def options(entry: Entry) -> list[Argument]:
 
 
 def check(entry: Entry) -> None:
-    """Refuse what would break a law of the store: a fault of the caller, found before anything is sent."""
+    """Refuse an entry that would break a law of the store: an error of the caller, found before anything is sent."""
     if entry.creation and (entry.seq != 0 or not entry.records):
         raise ValueError(f"{entry.saga_id}: a creation starts a journal at 0 with at least one record")
     if entry.consumed and not entry.records:
@@ -66,7 +66,7 @@ def check(entry: Entry) -> None:
 
 
 def damaged_head(saga_id: str, why: str) -> JournalUnreadable:
-    """Somebody else wrote to the head of a saga."""
+    """The error for a saga whose head a foreign writer damaged."""
     return JournalUnreadable(
         f"the head of saga {saga_id} is damaged: {why}",
         hint="another program wrote to its keys: restore them from a backup; no other saga is concerned",
@@ -75,7 +75,7 @@ def damaged_head(saga_id: str, why: str) -> JournalUnreadable:
 
 
 def head_of(saga_id: str, fields: Sequence[Any]) -> Head:
-    """Raises ``JournalUnreadable`` for a head to which somebody else has written."""
+    """Parse a head. Raises ``JournalUnreadable`` if a foreign writer damaged it."""
     if len(fields) == 1:
         raise damaged_head(saga_id, str(fields[0], "utf-8", "replace"))
     status, epoch, owner, owner_ttl_ms, digest, created_ms, changed_ms, length, messages, summary = fields

@@ -1,4 +1,4 @@
-"""The ways of a store to its servers: scripts and plain commands, on one server or over the partitions of a cluster."""
+"""Routes commands to servers: scripts and plain commands, on one server or over the partitions of a cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from saga_engine.ports import StorePromise
     from saga_engine.stores.connection import Argument, Check, Connector, Wire
 
-#: Scripts that need not be on a replica's disk before they count: those that read, those that only give away, and those
-#: whose loss costs a statistic, a moment of a rate, or one more failure before a breaker opens. All others wait,
-#: because somebody relies on what they wrote: an epoch that came back after a fail-over would be two owners.
+#: Scripts that need not be on a replica's disk before they count: those that read, those that only release, and those
+#: whose loss costs a statistic, a slot of a rate, or one more failure before a breaker opens. All others wait, because
+#: a process relies on what they wrote: an epoch that came back after a fail-over would mean two owners.
 _UNCONFIRMED: Final = frozenset(
     {
         "close_lease",
@@ -39,14 +39,14 @@ _UNCONFIRMED: Final = frozenset(
 )
 
 _ABSENT: Final = b"absent"
-#: The keys of a call that a wrong type has refused are named, if there are no more.
+#: An error about a wrong type names the keys of the call, up to this number.
 _KEYS_NAMED: Final = 4
-#: How long a group commit on a cluster waits for the slowest node, in seconds, before it lets the others go on.
+#: How long a group commit on a cluster waits for the slowest node, in seconds, before the others proceed.
 _GRACE_S: Final = 1.0
 
 
 class Calls:
-    """Calls of one store. With ``replicas``, a write counts once so many replicas of its server have it on disk."""
+    """Calls of one store. With ``replicas``, a write counts once that many replicas of its server have it on disk."""
 
     def __init__(self, connector: Connector, *, patience_s: float, replicas: int) -> None:
         self._url = connector.url
@@ -54,15 +54,15 @@ class Calls:
         self._patience_s = patience_s
         self._cluster = isinstance(connector, ClusterConnector)
         self._settling: set[asyncio.Task[None]] = set()
-        # A long list or a large value must not stand between the journal and the disk: appends have their own line.
+        # A long list or a large value must not delay the journal: appends have their own connections.
         self.journal = _line(connector, patience_s, self._check, width=2)
         self.others = _line(connector, patience_s, self._check, width=8)
-        #: Whether a server that keeps too little is refused on each new connection.
+        #: Whether each new connection refuses a server whose durability is insufficient.
         self.demanding = False
 
     @property
     def scattered(self) -> bool:
-        """Whether partitions may lie on different servers, so that no call can speak of two of them."""
+        """Whether partitions may be on different servers, so that no call can use two of them."""
         return self._cluster
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class Calls:
             try:
                 return await line.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args], replicas=replicas)
             except NoScriptError:
-                # The server was restarted, or has never seen it; EVAL also loads.
+                # The server was restarted, or has never seen it; EVAL also loads it.
                 return await line.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
         except ResponseError as error:
             raise refusal(error, self._url, keys if len(keys) <= _KEYS_NAMED else ()) from error
@@ -102,9 +102,9 @@ class Calls:
         line: Line | ClusterLine | None = None,
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[Any]:
-        """The replies of one script to several (keys, arguments); on a cluster all at once, one round trip to a node.
+        """The replies of one script to several (keys, arguments); on a cluster all at once, one round trip per node.
 
-        ``instead``: for each a plain command of one key, which is called while the slot is on its way. Raises as
+        ``instead``: for each a plain command of one key, which is called while the slot is being migrated. Raises as
         ``run`` does.
         """
         line = line or self.others
@@ -133,9 +133,9 @@ class Calls:
         line: ClusterLine,
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[asyncio.Future[Any]]:
-        """The reply of each call of one script on a cluster. No node is waited for longer than ``_GRACE_S``.
+        """The reply of each call of one script on a cluster. It waits for no node longer than ``_GRACE_S``.
 
-        ``instead`` is as in ``run_many``. A future that is not done goes on by itself; one that failed has a
+        ``instead`` is as in ``run_many``. A future that is not done continues by itself; one that failed has a
         ``SagaError``.
         """
         chosen = script(name)
@@ -162,7 +162,7 @@ class Calls:
         name: str,
         line: ClusterLine,
     ) -> None:
-        """Hand the replies of one node to those who wait for them."""
+        """Set the replies of one node on the futures of their callers."""
         try:
             replies = await task
         except BaseException as error:
@@ -183,7 +183,7 @@ class Calls:
                 settled = refusal(reply, self._url)
             if isinstance(settled, SagaError):
                 future.set_exception(settled)
-                future.exception()  # whoever wants to know reads it; nobody need
+                future.exception()  # a caller that needs it reads it; no caller has to
             else:
                 future.set_result(settled)
 
@@ -197,10 +197,9 @@ class Calls:
         """Run one script over many partitions, with the same arguments; returns the reply of each call that was made.
 
         ``keys_by_tag`` are groups of keys; those of a group share one hash tag. One server gets all keys in one call,
-        in the given order, so that there is one reply; a cluster gets one call for each group, all at once, and the
-        replies are in the order of the groups. So the script must give a reply that can be merged, whatever number
-        of groups it was given. No call is atomic with another. Raises as one call does: whichever fails first.
-        ``instead`` is as in ``run_many``.
+        in the given order, so there is one reply. A cluster gets one call for each group, all at once, and the replies
+        are in the order of the groups. So the replies of the script must be mergeable for any number of groups. No call
+        is atomic with another. Raises the first error of any call. ``instead`` is as in ``run_many``.
         """
         if self._cluster:
             return await self.run_many(name, [(keys, args) for keys in keys_by_tag], instead=instead)
@@ -216,7 +215,7 @@ class Calls:
     # --- what the servers promise ---
 
     async def promise(self, tags: Sequence[str], *, open_door: bool) -> StorePromise:
-        """What the servers keep, read from each now; with ``replicas``, a write to each partition is tried as well."""
+        """The durability that the servers report now; with ``replicas``, a write to each partition is tried as well."""
         servers = await self._servers(open_door=open_door)
         unconfirmed = ""
         if self._replicas and all(map(confirms, servers)):
@@ -233,10 +232,10 @@ class Calls:
         return verify(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
 
     async def _check(self, wire: Wire) -> None:
-        """Whether a server that is connected anew still keeps enough; raises ``DurabilityInsufficient``.
+        """Check a newly connected server; raises ``DurabilityInsufficient``.
 
-        It may have been restarted with another configuration, or be another one. What it is in its cluster or group of
-        replicas shows with the first call.
+        It may have been restarted with another configuration, or replaced. Its role in its cluster or group of replicas
+        shows with the first call.
         """
         if not self.demanding:
             return
@@ -253,7 +252,7 @@ class Calls:
         demand_kept(self._url, facts)
 
     async def forget(self) -> None:
-        """Close the connections that are not in use: whatever comes next is asked of a new one."""
+        """Close the idle connections: every later call gets a new one."""
         await self.journal.close()
         await self.others.close()
 
@@ -268,7 +267,7 @@ class Calls:
                     settings[name] = None
                 elif known is not None:
                     known[setting] = str(found[1], "utf-8") if found else ""
-        # INFO is left out by some managed services; what cannot be read is judged by what can.
+        # Some managed services do not provide INFO; the check uses what can be read.
         infos = {
             name: {} if isinstance(found, ResponseError) else _info(found)
             for name, found in await self._asked(["INFO"])
@@ -298,7 +297,7 @@ def _with_absent(keys: Sequence[Argument]) -> Sequence[Argument]:
 
 
 def _untold(error: ResponseError) -> bool:
-    """Whether the server does not let us look at its settings."""
+    """Whether the server does not show its settings."""
     return isinstance(error, NoPermissionError) or "unknown" in str(error).lower()
 
 

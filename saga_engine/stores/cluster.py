@@ -1,15 +1,15 @@
-"""Calls to a cluster: each goes to the node that has the slot of its key, and follows it when it moves.
+"""Calls to a cluster: each goes to the node that has the slot of its key, and follows a slot that moves.
 
-A script of the store touches keys that it derives by itself, all with the hash tag of its partition. A slot that is
-moved key by key (``CLUSTER SETSLOT MIGRATING``) lies in two places for a while, and no script may run on half of it:
-a session that is elsewhere would seem to have ended.
+A script of the store uses keys that it derives itself, all with the hash tag of its partition. A slot that is migrated
+key by key (``CLUSTER SETSLOT MIGRATING``) lies in two places for a while, and no script may run on half of it: a lease
+that is on the other node would seem to have ended.
 
-* Every script names one more key, which never exists (``absent``). In a slot on its way the server looks for it
-  before the script begins, does not find it, and says ``TRYAGAIN`` or ``ASK``.
+* Every script names one more key, which never exists (``absent``). In a migrating slot the server looks for it before
+  the script begins, does not find it, and answers ``TRYAGAIN`` or ``ASK``.
 * ``ASK`` is followed for plain commands of one key, with ``ASKING`` in front; never for a script.
 
-A saga of such a slot waits until the slot has arrived. A slot that is moved as a whole (Valkey 9,
-``CLUSTER MIGRATESLOTS``) is away for milliseconds.
+A saga of such a slot waits until the slot has arrived. A slot that is migrated as a whole (Valkey 9, ``CLUSTER
+MIGRATESLOTS``) is unavailable for milliseconds.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ SLOTS: Final = 16384
 
 _PORT: Final = 6379
 _HOPS: Final = 5
-#: How long a node may take to tell the map before the others decide alone.
+#: How long a node may take to answer with its map before the others decide without it.
 _ANSWER_S: Final = 1.0
 #: How many nodes are asked for the map at once.
 _ASKED: Final = 8
-#: What a script says that met a key which is elsewhere: nobody but a slot on its way can bring that about.
+#: The error of a script that met a key on another node: only a migrating slot can cause it.
 _NOT_LOCAL: Final = "non local key"
 
 
@@ -62,7 +62,7 @@ def slot_of(key: bytes) -> int:
 
 
 class ClusterConnector:
-    """The map of ``redis+cluster://H1:6379,H2,…``: which node has which slot. Raises ``StoreUrlInvalid``."""
+    """The map of ``redis+cluster://H1:6379,H2,…``: the node of each slot. Raises ``StoreUrlInvalid``."""
 
     hint = (
         "check that the cluster is up (CLUSTER INFO) and that the addresses are right; the sagas go on from where they "
@@ -87,7 +87,7 @@ class ClusterConnector:
         self._refreshing = asyncio.Lock()
 
     def twin(self) -> ClusterConnector:
-        """One with a map and a lock of its own."""
+        """A connector with a map and a lock of its own."""
         twin = copy.copy(self)
         twin._forget()  # noqa: SLF001 - it is one of us
         return twin
@@ -99,7 +99,7 @@ class ClusterConnector:
         self._refreshing = asyncio.Lock()
 
     def node(self, address: Address) -> NodeConnector:
-        """Connections to one node."""
+        """A connector to one node."""
         return NodeConnector(self, self._recipe, address)
 
     async def connect(self) -> RedisWire:
@@ -114,7 +114,7 @@ class ClusterConnector:
     # --- the map ---
 
     def owner(self, slot: int) -> Address:
-        """The node that has a slot. Raises a connection error if nobody is known to have it."""
+        """The node that has a slot. Raises a connection error if no node is known to have it."""
         found = self._owners[slot]
         if found is None:
             self._stale = True
@@ -126,28 +126,28 @@ class ClusterConnector:
         return tuple(dict.fromkeys(owner for owner in self._owners if owner is not None))
 
     def moved(self, slot: int, address: Address) -> None:
-        """A node has said that another has the slot now; the rest of the map is looked at before the next call."""
+        """Record that another node has the slot now; the rest of the map is refreshed before the next call."""
         self._owners[slot] = address
         self._stale = True
 
     def suspect(self) -> None:
-        """A node did not answer: the map may be out of date."""
+        """Mark the map as possibly out of date, because a node did not answer."""
         self._stale = True
 
     async def prepare(self, limit_s: float) -> None:
-        """Look at the map if it may be out of date. An old map stays where no node can be reached."""
+        """Refresh the map if it may be out of date. An old map remains if no node can be reached."""
         if not self._stale:
             return
         async with self._refreshing:
             if self._stale:
-                # Stale until it is done: whoever comes meanwhile waits for it here, and does not use the old one.
+                # Stale until it is done: concurrent callers wait here for the new map instead of using the old one.
                 self._stale = not await self._refresh(min(limit_s, _ANSWER_S))
 
     async def _refresh(self, limit_s: float) -> bool:
-        """Ask several nodes at once, and believe the one with the latest epoch once most have answered.
+        """Ask several nodes at once, and use the answer with the latest epoch once most have answered.
 
-        Returns False if nobody answers and there is an old map to go on with.
-        A node that was cut off does not know that another has taken its slots, and may say so for as long as it lives.
+        Returns False if no node answers and there is an old map to continue with. A node that was cut off does not know
+        that another has taken over its slots, and may report the old map for as long as it lives.
         """
         asked = tuple(dict.fromkeys((*self._known, *self._seeds)))[:_ASKED]
         tasks = [asyncio.create_task(self._ask(address)) for address in asked]
@@ -172,7 +172,7 @@ class ClusterConnector:
             self._owners, self._known = latest[2], latest[3]
             return True
         if any(self._owners):
-            return False  # the call itself will tell
+            return False  # the call itself will find out
         for reason in reasons:
             if "cluster support disabled" in str(reason):
                 raise StoreRefused(
@@ -187,7 +187,7 @@ class ClusterConnector:
     async def _ask(self, address: Address) -> _Map:
         wire = await self._recipe.connect(address)
         try:
-            # CLUSTER SLOTS is older than CLUSTER SHARDS, and every server that speaks of clusters still has it.
+            # CLUSTER SLOTS is older than CLUSTER SHARDS, and every server with cluster support still has it.
             info, slots = await wire.call_many([("CLUSTER", "INFO"), ("CLUSTER", "SLOTS")])
         finally:
             await wire.close()
@@ -204,24 +204,24 @@ class ClusterConnector:
         return fields.get("cluster_state") == "ok", int(fields.get("cluster_current_epoch", 0)), owners, tuple(known)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def promise(self) -> StorePromise | None:
         """Only the servers know."""
         return None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """Somebody else's server: nothing can be seen but what it tells."""
+        """A remote server: nothing is known but what it reports."""
         return ()
 
 
-#: Whether the node is content with the cluster, the epoch that it knows, the owner of each slot, and all nodes.
+#: Whether the node considers the cluster healthy, the epoch that it knows, the owner of each slot, and all nodes.
 _Map = tuple[bool, int, list[Address | None], tuple[Address, ...]]
 
 
 def _place(node: Sequence[Any], asked: Address) -> Address:
     host = b"" if node[0] is None else node[0]
-    # Nothing or '?' is said by a node that does not know its own name: it is the one that was asked.
+    # A node that does not know its own name reports nothing or '?': it is the one that was asked.
     return Address(asked.host if host in (b"", b"?") else str(host, "utf-8"), int(node[1]))
 
 
@@ -237,17 +237,17 @@ class NodeConnector:
         self._address = address
 
     async def prepare(self, limit_s: float) -> None:
-        """The map has been looked at before."""
+        """Nothing to do: the cluster's connector has refreshed the map."""
 
     async def connect(self) -> RedisWire:
         """Open a connection."""
         return await self._recipe.connect(self._address)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def twin(self) -> NodeConnector:
-        """Never asked for: the cluster's own is."""
+        """Never called: the cluster's own twin is used."""
         return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
@@ -255,7 +255,7 @@ class NodeConnector:
         return None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """Somebody else's server: nothing can be seen but what it tells."""
+        """A remote server: nothing is known but what it reports."""
         return ()
 
 
@@ -280,12 +280,12 @@ class ClusterLine(Patient):
         replicas: int = 0,
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[Any]:
-        """The replies of commands that are sent all at once, those of one node in one go; a server's error is a reply.
+        """The replies of commands that are sent all at once, those of one node together; a server's error is a reply.
 
-        Each must be safe to repeat: what comes to nothing is called again by itself, as ``call`` does. ``instead``
-        holds for each command the plain one to call while its slot is on its way.
+        Each must be safe to repeat: a failed one is repeated by itself, as by ``call``. ``instead`` holds for each
+        command the plain one to call while its slot is being migrated.
 
-        Raises ``StoreUnavailable`` or ``StoreRefused`` as ``call`` does, when the others have been seen to.
+        Raises ``StoreUnavailable`` or ``StoreRefused`` as ``call`` does, once the others are complete.
         """
         try:
             replies = await self._all_at_once(commands, replicas)
@@ -332,10 +332,10 @@ class ClusterLine(Patient):
         grace_s: float,
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[tuple[Sequence[int], asyncio.Task[list[Any]]]]:
-        """As ``call_many``, but no node is waited for longer than ``grace_s``: places, and the task of their replies.
+        """Like ``call_many``, but wait for no node longer than ``grace_s``: places, and the task of their replies.
 
-        A task that is not done goes on. Its replies are the server's, errors included, or a ``SagaError`` for a call
-        that came to nothing.
+        A task that is not done continues. Its replies are the server's, errors included, or a ``SagaError`` for a call
+        that failed.
         """
         try:
             await self._cluster.prepare(self._patience_s)
@@ -364,7 +364,7 @@ class ClusterLine(Patient):
         replicas: int,
         instead: Sequence[Sequence[Argument]] | None,
     ) -> list[Any]:
-        """The replies to the commands of one node; what comes to nothing there is called again by itself."""
+        """The replies to the commands of one node; a command that fails there is repeated by itself."""
         replies: list[Any] = [None] * len(commands)
         if address is not None:
             replies = list(await self._at(address, commands, replicas))
@@ -389,7 +389,7 @@ class ClusterLine(Patient):
     def _shares(
         self, commands: Sequence[Sequence[Argument]]
     ) -> tuple[dict[Address, list[int]], dict[int, RedisConnectionError]]:
-        """The places of the commands of each node, and those that no node is known for."""
+        """The places of the commands of each node, and of those without a known node."""
         shares: dict[Address, list[int]] = {}
         away: dict[int, RedisConnectionError] = {}
         for place, args in enumerate(commands):
@@ -400,7 +400,7 @@ class ClusterLine(Patient):
         return shares, away
 
     async def _at(self, address: Address, commands: Sequence[Sequence[Argument]], replicas: int) -> Sequence[Any]:
-        """What one node replies to commands that are sent in one go, once."""
+        """The replies of one node to commands that are sent together, once."""
         limit_s = self._attempt_s
 
         async def talk(wire: Wire) -> list[Any]:
@@ -414,7 +414,7 @@ class ClusterLine(Patient):
             await self._lost(address)
             return [not_now] * len(commands)
         except ResponseError as error:
-            # They were applied, and not confirmed.
+            # They were applied, but not confirmed.
             return [NotNowError(error)] * len(commands)
 
     async def on_each(self, args: Sequence[Argument]) -> list[tuple[str, Any]]:
@@ -491,25 +491,25 @@ class ClusterLine(Patient):
         return line
 
     async def _lost(self, address: Address) -> None:
-        """A node does not answer: somebody else may have its slots, and its other connections are of no use either."""
+        """Record that a node does not answer: another may have its slots, and its other connections are useless."""
         self._cluster.suspect()
         await self._line(address).close()
 
     async def _drop_idle(self) -> None:
-        # Those of nodes that answer are kept: a call to one that died must not cost all others their connections.
+        # Connections to nodes that answer are kept: a call to a dead one must not cost all others their connections.
         return
 
     async def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
         for line in self._lines.values():
             await line.close()
 
 
 def _on_its_way(error: ResponseError) -> bool:
-    """Whether the slot of the call is being moved, key by key."""
+    """Whether the slot of the call is being migrated, key by key."""
     return isinstance(error, TryAgainError) or type(error) is AskError or _NOT_LOCAL in str(error)
 
 
 def _elsewhere(error: ResponseError, replicas: int) -> bool:
-    """Whether the call may come to something if it is made again, perhaps at another node."""
+    """Whether a repeat of the call may succeed, perhaps at another node."""
     return isinstance(error, AskError) or _on_its_way(error) or passing(error, moves=True, replicas=replicas)

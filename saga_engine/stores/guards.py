@@ -1,9 +1,9 @@
-"""What the guards of all processes share, in the same Redis or Valkey as the journals.
+"""The shared state of the guards of all processes, in the same Redis or Valkey as the journals.
 
 One script for each kind of guard, with its laws at its top. All keys of a tool, of a resource, of a rate and of a tally
-carry a hash tag of their own, so everything that a script changes together lives in one slot::
+carry a hash tag of their own, so everything that a script changes together is in one slot::
 
-    saga:{t:<tool>}:memory:<digest>  hash    a call that somebody claimed or made: owner nonce done_ms result
+    saga:{t:<tool>}:memory:<digest>  hash    a claimed or made call: owner nonce done_ms result
     saga:{t:<tool>}:owner:<owner>    hash    its calls (m:<digest>) and who relies on their result (by:<owner>)
     saga:{t:<tool>}:breaker          hash    failures opens_at trial_until trial, and a field for each failure
     saga:{t:<tool>}:stats            hash    numbers by name
@@ -11,7 +11,7 @@ carry a hash tag of their own, so everything that a script changes together live
     saga:{r:<hash>}:queue            zset    tickets by arrival
     saga:{r:<hash>}:alive            zset    tickets by the time they die
     saga:{rate:<hash>}               string  the theoretical arrival time of the next call, in µs
-    saga:{y:<hash>}                  hash    a tally of no saga: entries by owner
+    saga:{y:<hash>}                  hash    a tally without a saga: entries by owner
     saga:{p07}:tally:<id>            hash    the tallies of a saga: entries by hash and owner
 
 Names that may be any text (resources, rates, tallies) are hashed: 32 hex digits of their SHA-256. Every key but the
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     from saga_engine.stores.connection import Argument
 
-#: Longer is as good as for ever, and a server refuses times that do not fit 64 bits.
+#: Longer is equivalent to for ever, and a server refuses times that do not fit 64 bits.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000
 #: The greatest product of a rate's interval and its burst, in µs: 100 years. Lua counts exactly to 2**53.
 _LONGEST_US: Final = _LONGEST_MS * 1000
 
 
 class Run(Protocol):
-    """How a script is run: its name, its keys and its arguments. Safe to repeat, as all these scripts are."""
+    """Runs a script, given its name, its keys and its arguments. All these scripts are safe to repeat."""
 
     def __call__(self, name: str, keys: Sequence[Argument], args: Sequence[Argument]) -> Awaitable[Any]:
         """The reply of the script."""
@@ -46,7 +46,7 @@ class Run(Protocol):
 
 
 class Spread(Protocol):
-    """How a script is run over keys that may lie on several servers, given in groups; a reply for each call made."""
+    """Runs a script over groups of keys that may be on several servers; a reply for each call made."""
 
     def __call__(
         self, name: str, keys_by_tag: Sequence[Sequence[str]], args: Sequence[Argument]
@@ -58,9 +58,9 @@ class Spread(Protocol):
 class RedisGuards:
     """A ``GuardStore`` (see ``ports``) beside the journals of a ``RedisStore``.
 
-    Each call is one script in one round trip, atomic, on the server's clock. After a lost reply a script is run again
-    with the same arguments: ``claim`` and the breaker's verbs recognise their own work; ``reserve`` may reserve twice
-    (the limit is kept, a moment is wasted) and ``count`` may count twice; for all others once more is the same as once.
+    Each call is one script in one round trip, atomic, on the server's clock. After a lost reply a script is repeated
+    with the same arguments. ``claim`` and the breaker's verbs recognise their own work; ``reserve`` may reserve twice
+    (the limit holds, a time slot is wasted) and ``count`` may count twice; all others are idempotent.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class RedisGuards:
     async def claim(self, tool: str, memory: str, owner: str, ttl_ms: int) -> Claim:
         """Claim a call before it is made, unless it has been made (or claimed) by another owner within its time.
 
-        ``new`` and ``ours`` are written for ``ttl_ms`` from now. Who gets another owner's result relies on it until
-        ``unrely``, also when the result itself is long gone.
+        ``new`` and ``ours`` are written for ``ttl_ms`` from now. An owner that gets another one's result relies on it
+        until ``unrely``, even after the result itself has expired.
         """
         keys = self._memory_keys(tool, owner, memory)
         verdict, *rest = await self._run("guard_memory", keys, ["claim", owner, memory, _ms(ttl_ms), _nonce()])
@@ -100,43 +100,43 @@ class RedisGuards:
     async def remember(self, tool: str, memory: str, owner: str, result: bytes, ttl_ms: int) -> None:
         """The claimed call happened, with this result; kept for ``ttl_ms`` from now.
 
-        Written if the claim is still the owner's, or has expired and is nobody's. A call that ``owner`` never claimed,
-        or has forgotten since, is not written.
+        Written if the claim is still the owner's, or has expired and has no owner. A call that ``owner`` never claimed,
+        or has since forgotten, is not written.
         """
         keys = self._memory_keys(tool, owner, memory)
         await self._run("guard_memory", keys, ["remember", owner, memory, _ms(ttl_ms), result])
 
     async def forget(self, tool: str, owner: str) -> Sequence[str]:
-        """Drop what ``owner`` claimed or made, unless others rely on its result: they are returned, sorted."""
+        """Drop the calls of ``owner``, unless others rely on the result: these are returned, sorted."""
         relying = await self._run("guard_memory", self._memory_keys(tool, owner), ["forget", owner])
         return sorted(map(_text, relying))
 
     async def recollect(self, tool: str, owner: str) -> bytes | None:
-        """The result of the call that ``owner`` made; None if it is not known (any more)."""
+        """The result of the call that ``owner`` made; None if it is unknown or has expired."""
         result: bytes | None = await self._run("guard_memory", self._memory_keys(tool, owner), ["recollect", owner])
         return result
 
     async def unrely(self, tool: str, owner: str, relying: str) -> None:
-        """``relying`` no longer relies on the result of ``owner``."""
+        """Record that ``relying`` no longer relies on the result of ``owner``."""
         await self._run("guard_memory", self._memory_keys(tool, owner), ["unrely", owner, relying])
 
     async def saga_status(self, saga_id: str) -> str | None:
-        """The status of a saga in this store; None if there is no such saga."""
+        """The status of a saga in this store; None if it does not exist."""
         return await self._status(saga_id)
 
     async def saga_driven(self, saga_id: str) -> bool:
-        """Whether a live process drives a saga of this store now."""
+        """Whether a process with a valid lease owns a saga of this store now."""
         return await self._driven(saga_id)
 
     # --- resources and rates ---
 
     async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
-        """Join the queue for a resource, or keep alive in it; returns the ticket whose turn it is."""
+        """Join the queue for a resource, or stay alive in it; returns the ticket whose turn it is."""
         args: list[Argument] = ["take", _ms(ttl_ms, least=0), *tickets]
         return _text(await self._run("guard_queue", self._queue_keys(resource), args))
 
     async def keep(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
-        """Keep those of the tickets alive that have a place; returns the ticket whose turn it is."""
+        """Keep alive those of the tickets that are in the queue; returns the ticket whose turn it is."""
         args: list[Argument] = ["keep", _ms(ttl_ms, least=0), *tickets]
         return _text(await self._run("guard_queue", self._queue_keys(resource), args))
 
@@ -145,7 +145,7 @@ class RedisGuards:
         return _text(await self._run("guard_queue", self._queue_keys(resource), ["give", ticket]))
 
     async def reserve(self, rate: str, interval_us: int, burst: int, max_wait_ms: int | None) -> int:
-        """Reserve the next free moment of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now, rounded up.
+        """Reserve the next free slot of a rate limit (GCRA, ITU-T I.371): how many ms to wait from now, rounded up.
 
         ``interval_us``: one call in so many microseconds, ``burst``: that many at once after a pause. -1: the wait
         would be longer than ``max_wait_ms``, and nothing is reserved. Raises ``ValueError`` for an interval or a burst
@@ -168,7 +168,7 @@ class RedisGuards:
         return {tool: _breaker(flat[at : at + 3]) for tool, at in zip(tools, range(0, len(flat), 3), strict=True)}
 
     async def breaker_trial(self, tool: str, trial_ms: int) -> bool:
-        """Be the one call that is let through, for ``trial_ms``. True as well when the breaker has closed meanwhile."""
+        """Become the one call that is let through, for ``trial_ms``. Also true if the breaker has closed meanwhile."""
         args: list[Argument] = ["trial", _ms(trial_ms, least=0), _nonce()]
         go: int = await self._run("guard_breaker", [self._tool_key(tool, "breaker")], args)
         return go == 1
@@ -249,7 +249,7 @@ class RedisGuards:
 
 
 def _hash(name: str) -> str:
-    # A plan's text may hold half of a surrogate pair, which is no UTF-8; it is a name like any other.
+    # A plan's text may hold half of a surrogate pair, which is not UTF-8; it is a name like any other.
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -258,7 +258,7 @@ def _ms(duration: int, least: int = 1) -> int:
 
 
 def _nonce() -> str:
-    """Tells one call from another; the repeats of a call whose reply was lost carry the same."""
+    """Distinguishes calls; the repeats of a call whose reply was lost carry the same nonce."""
     return uuid.uuid4().hex
 
 

@@ -1,4 +1,4 @@
-"""A server that lives in this process and forgets everything at its end: for tests and first steps.
+"""A server inside this process that loses everything at its end: for tests and first steps.
 
 It runs the same scripts as a real one (fakeredis with its Lua), so the store above it is the same store.
 """
@@ -32,7 +32,7 @@ class MemoryWire:
         return await self._client.execute_command(*args)  # type: ignore[no-untyped-call]
 
     async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Run one after the other. Errors are not replies here: nothing that fails on purpose is sent to a fake."""
+        """Run one after the other. Errors are not replies here: no command that fails on purpose is sent to a fake."""
         return [await self.call(args) for args in commands]
 
     async def close(self) -> None:
@@ -52,7 +52,7 @@ class MemoryConnector:
         self._server = _SHARED.setdefault(name, fakeredis.FakeServer()) if name else fakeredis.FakeServer()
 
     async def prepare(self, limit_s: float) -> None:
-        """It is always there."""
+        """It is always available."""
 
     async def connect(self) -> MemoryWire:
         """Open a connection."""
@@ -62,7 +62,7 @@ class MemoryConnector:
         """The data stays for the life of the process if it has a name."""
 
     def twin(self) -> MemoryConnector:
-        """Nothing in it belongs to an event loop."""
+        """Nothing in it is bound to an event loop."""
         return copy.copy(self)
 
     def promise(self) -> StorePromise:
@@ -76,5 +76,5 @@ class MemoryConnector:
         )
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """Nothing beside its promise."""
+        """Nothing beside its durability."""
         return ()

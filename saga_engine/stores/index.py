@@ -1,4 +1,4 @@
-"""The index of sagas by status: those that changed last, and all of them page by page."""
+"""The index of sagas by status: the most recently changed ones, and all of them page by page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAGE = 500
 
 
 async def latest(spread: Spread, tags: Sequence[str], statuses: Sequence[str], limit: int) -> Sequence[Candidate]:
-    """Those that changed last."""
+    """The most recently changed sagas."""
     merged: Sequence[Candidate] = ()
     for status in statuses:
         keys = [(f"{tag}index:{status}",) for tag in tags]
@@ -31,7 +31,7 @@ async def latest(spread: Spread, tags: Sequence[str], statuses: Sequence[str], l
 async def scanned(
     plain: Callable[..., Awaitable[Any]], tags: Sequence[str], status: str, at: PagePlace
 ) -> tuple[Sequence[Candidate], PagePlace | None]:
-    """Those from ``at`` on, and where to go on; None: that was all."""
+    """The sagas from ``at`` on, and where to continue; None: that was all."""
     partition, cursor = at
     found: list[Candidate] = []
     # Small partitions share a page.
@@ -49,7 +49,7 @@ async def scanned(
 
 
 def _candidates(pairs: Iterable[tuple[bytes, bytes | float]], status: str) -> list[Candidate]:
-    """Those that may be sagas: another program may have written other things there."""
+    """Ids that may be sagas: a foreign writer may have added other members."""
     found = []
     for raw, score in pairs:
         saga_id, changed_ms = str(raw, "utf-8", "replace"), float(score)

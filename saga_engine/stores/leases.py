@@ -1,7 +1,7 @@
-"""The lease of a process beside the journals: a key with a TTL in each partition, kept by the server's clock.
+"""The lease of a process beside the journals: a key with a TTL in each partition, timed by the server's clock.
 
-On one server it lives and ends as a whole. On a cluster each partition judges its own part, so that a server which is
-away costs no more than its partitions.
+On one server it is valid or ended as a whole. On a cluster each partition has its own part, so that an unavailable
+server affects only its own partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RedisLeases:
-    """The sessions of a ``RedisStore``; ``tags`` are the partitions."""
+    """The leases of a ``RedisStore``; ``tags`` are the partitions."""
 
     def __init__(self, calls: Calls, mender: Mender, tags: Sequence[str]) -> None:
         self._calls = calls
@@ -33,9 +33,10 @@ class RedisLeases:
     async def open(self, owner: str, ttl_ms: int, partitions: Sequence[int] | None = None) -> int:
         """See ``ports.Store.open_lease``.
 
-        On a cluster the time is that of the primary that is ahead, since whoever goes by it never goes back. Leases do
-        not depend on it: each primary keeps the time that is left in its partitions, and the owner counts its lease
-        from before it sent this. Clocks that differ make deadlines early by as much, and harm no fence.
+        On a cluster the time is that of the primary whose clock is ahead, so that the store's time never goes back.
+        Leases do not depend on it: each primary keeps the remaining time in its partitions, and the owner counts its
+        lease from before it sent this call. Differing clocks make deadlines early by the difference, and weaken no
+        fence.
         """
         keys = [(f"{tag}lease:{owner}", f"{tag}owners") for tag in self._chosen(partitions)]
         return int(max(await self._mender.spread("open_lease", keys, [ttl_ms, owner])))
@@ -75,7 +76,7 @@ class RedisLeases:
     ) -> tuple[list[tuple[str, str]], list[tuple[bytes, str, int]]]:
         """The keys of each partition, and the plain command for one whose slot is on its way.
 
-        A lease must not end because its slot takes long to move; mail is found by a later renewal.
+        A lease must not end because its slot is slow to migrate; a later renewal finds the messages.
         """
         keys = [(f"{tag}lease:{owner}", f"{tag}wake:{owner}") for tag in tags]
         return keys, [(b"PEXPIRE", session, ttl_ms) for session, _ in keys]
@@ -91,11 +92,11 @@ async def _later(reply: asyncio.Future[Any], again: partial[Any]) -> Renewal:
     try:
         return _merged([await reply])
     except StoreRefused:
-        return _merged(await again())  # it mends what somebody else wrote to
+        return _merged(await again())  # it repairs what a foreign writer damaged
 
 
 async def renewed_anywhere(store: Apart, owner: str, ttl_ms: int, partitions: Sequence[int]) -> Renewal:
-    """Renew the lease wherever it can be; ``only`` says where, unless it was everywhere."""
+    """Renew the lease wherever possible; ``only`` names the partitions, unless it was everywhere."""
     renew_apart = store.renew_apart
     if renew_apart is None:
         return await store.renew(owner, ttl_ms)

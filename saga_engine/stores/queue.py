@@ -1,7 +1,8 @@
-"""The queue of sagas that want a worker, beside the journals in the same Redis or Valkey.
+"""The queue of sagas that need a worker, beside the journals in the same Redis or Valkey.
 
-A sorted set in each partition holds the sagas that nobody owns by the time when they want a worker: at once, or when a
-timer fires. It changes in the same script as owner and epoch, so a saga is never in two hands and never in none.
+A sorted set in each partition holds the sagas that nobody owns by the time when they need a worker: at once, or when a
+timer fires. It changes in the same script as owner and epoch, so a saga never has two owners and is never lost between
+two.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from saga_engine.stores.repair import Mender
 
 _LIVE: Final = tuple(status for status in SAGA_STATES if status not in SAGA_FINAL)
-#: How many sagas one call of the way through a partition looks at: the server is held up for a millisecond at most.
+#: How many sagas one call of a partition's scan reads: it blocks the server for a millisecond at most.
 _LOOK_AT: Final = 500
-#: Lua's stack bounds how many names one command can take.
+#: Lua's stack limits the number of names that one command can take.
 _TAKE_AT_ONCE: Final = 1000
 
 
@@ -30,7 +31,7 @@ class RedisWork:
         self._mender = mender
         self._spread, self._plain = mender.spread, mender.plain
         self._tags = tags
-        self._together = together  # whether one call may speak of several partitions
+        self._together = together  # whether one call may use several partitions
 
     @property
     def count(self) -> int:
@@ -38,12 +39,12 @@ class RedisWork:
         return len(self._tags)
 
     async def take(self, owner: str, nonce: str, limit: int, partitions: Sequence[int]) -> Taking:
-        """Acquire up to ``limit`` sagas that want a worker now; see ``ports.WorkStore``."""
+        """Acquire up to ``limit`` sagas that need a worker now; see ``ports.WorkStore``."""
         limit = min(limit, _TAKE_AT_ONCE)
         now_ms, next_due_ms = 0, None
         sagas: list[Taken] = []
         ended: list[int] = []
-        # Where each partition takes a call, one after the other: together they must not take more than the limit.
+        # If each partition takes a call, one after the other: together they must not take more than the limit.
         for numbers in [partitions] if self._together else [[number] for number in partitions]:
             due = [(f"{self._tags[number]}due",) for number in numbers]
             for reply in await self._spread("take", due, [owner, nonce, limit - len(sagas)]):
@@ -58,7 +59,7 @@ class RedisWork:
         return Taking(now_ms, not ended, next_due_ms, sagas, ended)
 
     async def owners(self, partitions: Sequence[int]) -> Mapping[str, int]:
-        """Who has, or had, a session, and what is left of it in ms; 0: it has ended."""
+        """The owners that have, or had, a lease, and its remaining time in ms; 0: it has ended."""
         found: dict[str, int] = {}
         for reply in await self._spread("owners", [(f"{self._tags[number]}owners",) for number in partitions], []):
             for owner, ttl_ms in zip(reply[::2], reply[1::2], strict=True):
@@ -67,7 +68,7 @@ class RedisWork:
         return found
 
     async def reclaim(self, owner: str, partitions: Sequence[int], *, dead: bool = False, silent_ms: int = 0) -> int:
-        """Put the sagas of an owner whose session has ended into the queue; returns how many there were."""
+        """Put the sagas of an owner whose lease has ended into the queue; returns their number."""
         moved = 0
         least_ms = silent_ms if dead else -1
         for number in partitions:
@@ -88,11 +89,11 @@ class RedisWork:
         return moved
 
     async def sweep(self, owner: str, at: SweepPlace = SWEEP_START, *, queue: bool = True) -> Swept:
-        """Look at some of the sagas that have not ended; see ``ports.WorkStore``."""
+        """Scan some of the sagas that have not ended; see ``ports.WorkStore``."""
         partition, status, cursor = at
         tags = self._tags if self._together else self._tags[partition : partition + 1]
         args = [owner, int(queue), _LOOK_AT, partition if self._together else 0, status, cursor, *_LIVE]
-        # On a cluster the call speaks of one partition, and its reply is the only one.
+        # On a cluster the call uses one partition, and its reply is the only one.
         (reply,) = await self._spread("sweep", [(f"{tag}owners",) for tag in tags], args)
         next_at = (reply[0], reply[1], str(reply[2], "utf-8"))
         if not self._together:
@@ -103,7 +104,7 @@ class RedisWork:
         return Swept(next_at, reply[3], owned, damaged)
 
     async def forget(self, owner: str) -> None:
-        """An owner whose session has ended has left no saga behind; see ``ports.WorkStore``."""
+        """Remove an owner whose lease has ended and that has no saga left; see ``ports.WorkStore``."""
         await self._spread("reclaim", [(f"{tag}owners",) for tag in self._tags], [owner, -1, "", 0, 0])
 
     async def damage(self) -> Sequence[tuple[str, str]]:
@@ -112,15 +113,15 @@ class RedisWork:
         return [(word, key) for word, key in found if word != "unfinished"]
 
     async def mend(self) -> None:
-        """Go on with the mending that somebody has left unfinished, and mend what is damaged now."""
+        """Continue unfinished mending of other processes, and mend what is damaged now."""
         await self._mender.mend(self._tags)
 
     async def report(self, owner: str, body: bytes, ttl_ms: int) -> None:
-        """What a worker says of itself (JSON), forgotten after ``ttl_ms``."""
+        """Store a worker's report (JSON), which expires after ``ttl_ms``."""
         await self._plain("SET", self._report_key(owner), body, "PX", ttl_ms)
 
     async def overview(self) -> Load:
-        """What there is to do, and who does it."""
+        """The work in the store, and its workers."""
         replies = await self._spread("overview", [(f"{tag}due",) for tag in self._tags], list(SAGA_STATES))
         waiting = [reply[3] for reply in replies if reply[3] != -1]
         owners = await self.owners(range(len(self._tags)))

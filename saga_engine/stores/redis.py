@@ -1,29 +1,29 @@
-"""The store: journals in Redis or Valkey, written by scripts that check epoch and place before they add anything.
+"""The store: journals in Redis or Valkey, written by scripts that check epoch and position before they add anything.
 
-One class for every server; a remote, an embedded and a fake one differ only in their ``Connector``. All keys of a saga
-carry the hash tag of its partition, so everything a script changes together lives in one slot::
+One class serves every server; a remote, an embedded and a fake one differ only in their ``Connector``. All keys of a
+saga carry the hash tag of its partition, so everything that a script changes together is in one slot::
 
     saga:{p07}:journal:<id>     list    the records
     saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary; mail values tally idle
     saga:{p07}:values:<id>      hash    large values by digest
-    saga:{p07}:messages:<id>       list    messages waiting
-    saga:{p07}:tally:<id>       hash    what the policy has counted (see ``guards``)
+    saga:{p07}:messages:<id>    list    messages waiting
+    saga:{p07}:tally:<id>       hash    counts of the policy (see ``guards``)
     saga:{p07}:index:<STATUS>   zset    id by changed_ms
-    saga:{p07}:expiry           zset    id of a finished saga by the time it goes
-    saga:{p07}:lease:<owner>  string  with a TTL: the lease of a process, which covers all its sagas
-    saga:{p07}:wake:<owner>     set     ids of its sagas with mail
-    saga:{p07}:owners           set     who has a session, or left sagas behind when it ended
-    saga:{p07}:due              zset    id of a saga that nobody owns, by the time when it wants a worker
-    saga:{p07}:taken:<owner>    list    what its last request for work got: nonce, ids
-    saga:{p00}:report:<owner>   string  with a TTL: what a worker says of itself
+    saga:{p07}:expiry           zset    id of a finished saga by the time it expires
+    saga:{p07}:lease:<owner>    string  with a TTL: the lease of a process, which covers all its sagas
+    saga:{p07}:wake:<owner>     set     ids of its sagas with messages
+    saga:{p07}:owners           set     owners with a lease, or with sagas left when it ended
+    saga:{p07}:due              zset    id of a saga that nobody owns, by the time when it needs a worker
+    saga:{p07}:taken:<owner>    list    the result of its last request for work: nonce, ids
+    saga:{p00}:report:<owner>   string  with a TTL: a worker's report about itself
     saga:{p07}:clock            string  the latest time that was seen (see ``renew.lua``)
-    saga:{p07}:damaged:<name>   any     what somebody else wrote over one of these keys (``mend.lua``)
+    saga:{p07}:damaged:<name>   any     a foreign value found at one of these keys (``mend.lua``)
     saga:{p07}:mending          string  while they are rebuilt
-    saga:{p07}:mark             string  with a TTL: what confirmations by replicas wait for (see ``wire``)
+    saga:{p07}:mark             string  with a TTL: the write that replicas confirm (see ``connection``)
     saga:meta                   hash    format, partitions
 
 The keys of the guards are in ``guards``, those of large values without a journal here in ``values``; the verbs for
-workers are in ``work``.
+workers are in ``queue``.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 PARTITIONS: Final = 16
 
-#: No single call carries more than this, unless one entry alone does.
+#: No single call is larger than this, unless one entry alone is.
 _CALL_BYTES: Final = 16 * 1024 * 1024
 _RECORDS_PER_READ: Final = 1000
-#: Of so many sagas the names of journal and head are kept at hand.
+#: The number of sagas whose key names are cached.
 _KEYS_KEPT: Final = 4096
 _HEADS_PER_READ: Final = 500
 _LOOKS: Final = 5
@@ -119,7 +119,7 @@ class RedisStore:
     # --- opening and closing ---
 
     async def open(self) -> None:
-        """Connect, refuse a server that keeps too little, and agree on the format."""
+        """Connect, refuse a server with insufficient durability, and agree on the format."""
         demanding = self._durability != "relaxed" and not self._connector.promise()
         if demanding:
             demand(await self.promise())
@@ -135,7 +135,7 @@ class RedisStore:
         self._calls.demanding = demanding
 
     async def verify(self) -> None:
-        """Refuse a server that keeps less than it did. Then every new connection does, until it keeps enough again."""
+        """Refuse a server whose durability has dropped; then so does every new connection, until it recovers."""
         if self._calls.demanding:
             try:
                 demand(await self.promise())
@@ -144,7 +144,7 @@ class RedisStore:
                 raise
 
     async def close(self) -> None:
-        """Give back connections. An embedded server stops when its last client has left."""
+        """Release connections. An embedded server stops when its last client has left."""
         await self._mender.close()
         await self._calls.close()
         await self._connector.close()
@@ -164,16 +164,16 @@ class RedisStore:
         return await self._leases().open(owner, ttl_ms, partitions)
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
-        """Extend the lease, unless it has ended in any partition: then the others run out by themselves."""
+        """Extend the lease, unless it has ended in any partition: then the others expire by themselves."""
         return await self._leases().renew(owner, ttl_ms)
 
     @property
     def renew_apart(self) -> Callable[[str, int, Sequence[int]], Awaitable[Renewals]] | None:
-        """``renew`` by partition, none of which waits for another (see ``ports.Apart``); None on one server."""
+        """Renew by partition, without one waiting for another (see ``ports.Apart``); None on one server."""
         return self._leases().renew_apart if self._calls.scattered else None
 
     def partition_of(self, saga_id: str) -> int:
-        """The partition in which a saga lies."""
+        """The partition of a saga."""
         return crc32(saga_id.encode()) % len(self._tags)
 
     def _leases(self) -> RedisLeases:
@@ -185,7 +185,7 @@ class RedisStore:
         """Extend the lease and the places in queues from another thread, over a connection of its own."""
 
         async def renewed() -> Renewal:
-            # Where one server is away, what the others have said must be heard in time.
+            # If one server is unavailable, the answers of the others must be used in time.
             patience_s = limit_s / 2 if self._calls.scattered else limit_s
             twin = RedisStore(
                 self._connector.twin(), namespace=self._namespace, durability=self._durability, patience_s=patience_s
@@ -208,9 +208,9 @@ class RedisStore:
         await self._leases().close(owner, clean=clean, partitions=partitions)
 
     async def acquire(self, saga_id: str, owner: str, dead_owner: str | None = None) -> Acquired | Held:
-        """Take the saga if nobody with a live session has it.
+        """Take the saga if no process with a valid lease owns it.
 
-        Raises ``SagaNotFound``, and ``LeaseLost`` when the session of ``owner`` itself has ended.
+        Raises ``SagaNotFound``, and ``LeaseLost`` if the lease of ``owner`` itself has ended.
         """
         reply = await self._run("acquire", self._journal_and_head(saga_id), [owner, dead_owner or ""])
         outcome = reply[0]
@@ -230,7 +230,7 @@ class RedisStore:
         return Acquired(reply[1], reply[2], reply[3:])
 
     async def release(self, saga_id: str, epoch: int, due_ms: int = 0) -> None:
-        """Give the saga up, if ``epoch`` is still its epoch."""
+        """Release the saga, if ``epoch`` is still its epoch."""
         await self._run("release", [self._key("head", saga_id)], [epoch, due_ms])
 
     # --- the journal ---
@@ -258,13 +258,13 @@ class RedisStore:
         return AppendReply(now_ms, acks, {place: _failed(error) for place, error in damaged.items()})
 
     def _damaged(self, code: Sequence[bytes]) -> StoreRefused:
-        """Why a saga whose keys somebody else wrote to cannot be written; other sagas are not concerned."""
+        """The error for a saga whose keys a foreign writer damaged; other sagas are not affected."""
         return refusal(ResponseError(str(code[0], "utf-8", "replace")), self.url)
 
     async def _append_scattered(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit on a cluster: a call for each partition, all at once, in one round trip to each node.
 
-        If one partition is away, the whole is: the writer asks again for all, which is safe.
+        If one partition is unavailable, the whole commit is: the writer repeats all of it, which is safe.
         """
         shares: dict[int, _Places] = {}
         for place, entry in enumerate(entries):
@@ -282,14 +282,14 @@ class RedisStore:
         return AppendReply(max(abs(reply[0]) for reply in replies), acks)
 
     def _mend_after(self, replies: Sequence[Any], calls: Sequence[tuple[_Keys, _Arguments]]) -> None:
-        """Mend the partitions of which a group commit has found that they want it."""
+        """Mend the partitions that a group commit has found damaged."""
         for reply, (keys, _) in zip(replies, calls, strict=False):
             if reply[0] < 0:
                 self._mender.mend_soon(keys)
 
     @property
     def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
-        """``append`` on several servers of which none waits for another (see ``ports.Apart``); None on one server."""
+        """Append on several servers, without one waiting for another (see ``ports.Apart``); None on one server."""
         return self._append_apart if self._calls.scattered else None
 
     async def _append_apart(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
@@ -381,7 +381,7 @@ class RedisStore:
     async def values(self, saga_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
         """The large values of a saga by digest."""
         found: dict[str, bytes] = {}
-        # One by one: each may be large, and an answer that holds them all might not fit anybody's time-out.
+        # One by one: each may be large, and a reply with all of them might exceed every time-out.
         for digest in dict.fromkeys(digests):
             value = await self._plain("HGET", self._key("values", saga_id), digest)
             if value is None:
@@ -404,12 +404,12 @@ class RedisStore:
         return head_of(saga_id, found)
 
     async def list(self, status: str | None = None, limit: int = 1000) -> Sequence[Head]:
-        """Summaries, the one that changed last first."""
+        """Summaries, the most recently changed first."""
         wanted = (status,) if status else SAGA_STATES
         heads: dict[str, Head] = {}
         damaged: dict[str, JournalUnreadable] = {}
-        # An entry that turns out wrong is removed by the look at it, and may have hidden a right one: look again. A few
-        # times only, because sagas go on changing while they are listed.
+        # Reading a wrong index entry removes it, and it may have hidden a right one: read again. Only a few times,
+        # because sagas change while they are listed.
         for _ in range(_LOOKS):
             heads.clear()
             damaged.clear()
@@ -430,7 +430,7 @@ class RedisStore:
         return sorted(heads.values(), key=lambda head: (-head.changed_ms, head.saga_id))
 
     async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
-        """Some of the sagas of a status, and where to go on; see ``ports.Store``."""
+        """Some of the sagas of a status, and where to continue; see ``ports.Store``."""
         piece, following = await scanned(self._plain, self._tags, status, at)
         heads = []
         for (_, saga_id, _), fields in zip(piece, await self._heads(piece), strict=True):
@@ -442,7 +442,7 @@ class RedisStore:
         return heads, following
 
     async def _heads(self, piece: Sequence[Candidate]) -> Sequence[Any]:
-        """What ``heads.lua`` says of each candidate."""
+        """The reply of ``heads.lua`` for each candidate."""
         shares: dict[str, _Places] = {}
         for place, (_, saga_id, _) in enumerate(piece):
             head = self._key("head", saga_id)
@@ -462,7 +462,7 @@ class RedisStore:
     # --- mail ---
 
     async def post(self, saga_id: str, message: bytes) -> Head:
-        """Put a message into the inbox and wake the owner. The same bytes never wait twice."""
+        """Post a message to a saga and wake its owner. The same bytes never wait twice."""
         found = await self._run("post", [self._key("head", saga_id)], [message])
         if found is None:
             raise self._not_found(saga_id)
@@ -476,7 +476,7 @@ class RedisStore:
         return head_of(saga_id, found)
 
     async def messages(self, saga_id: str) -> Sequence[bytes]:
-        """The messages waiting, oldest first; none for a saga that does not exist."""
+        """The waiting messages, oldest first; none for a saga that does not exist."""
         waiting: Sequence[bytes] = await self._plain("LRANGE", self._key("messages", saga_id), 0, -1)
         return waiting
 
@@ -516,7 +516,7 @@ class RedisStore:
             tag = tags[crc32(saga_id.encode()) % partitions]
             return f"{tag}journal:{saga_id}", f"{tag}head:{saga_id}"
 
-        # A saga asks for them with each append.
+        # A saga needs them for each append.
         self._both = lru_cache(_KEYS_KEPT)(both)
         return tags
 
@@ -524,7 +524,7 @@ class RedisStore:
         try:
             tag = self._tags[crc32(saga_id.encode()) % len(self._tags)]
         except UnicodeEncodeError as error:
-            # A lone surrogate, as a terminal makes one of a byte that is no UTF-8: no saga can be called so.
+            # A lone surrogate, as a terminal makes one of a byte that is not UTF-8: no saga can have this id.
             raise self._not_found(ascii(saga_id)[1:-1]) from error
         return f"{tag}{kind}:{saga_id}"
 
@@ -545,12 +545,12 @@ class RedisStore:
 def _failed(error: StoreRefused) -> asyncio.Future[Ack]:
     found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
     found.set_exception(error)
-    found.exception()  # whoever wants to know reads it; nobody need
+    found.exception()  # a caller that needs it reads it; no caller has to
     return found
 
 
 def _later(reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
-    """The ack of the entry at that place of a call whose reply is not there yet, or will never be."""
+    """The ack of the entry at that position in a call whose reply is late or will never arrive."""
     found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
 
     def settle(reply: asyncio.Future[Any]) -> None:
@@ -558,7 +558,7 @@ def _later(reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
             found.cancel()
         elif error := reply.exception():
             found.set_exception(error)
-            found.exception()  # whoever wants to know reads it; nobody need
+            found.exception()  # a caller that needs it reads it; no caller has to
         else:
             code = reply.result()[at + 1]
             if type(code) is list:

@@ -1,4 +1,4 @@
-"""A server somebody else runs, by URL."""
+"""A remote server, by URL."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     from saga_engine.ports import StorePromise
 
-#: Hosts of this machine.
+#: Host names of this machine.
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", None})
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown: every password, wherever it stands, is replaced."""
+    """The URL in a form fit to show: every password, wherever it stands, is replaced."""
     parsed = urlsplit(url)
     rest = "".join((parsed.path, parsed.fragment, *(part for part in parsed.query.split("&") if "=" not in part)))
     if "@" in rest and parsed.scheme not in ("unix", "embedded", "memory"):
-        # A secret with a mark in it that should have been encoded: where it begins and ends cannot be told.
+        # A secret with a delimiter that should have been encoded: its begin and end cannot be determined.
         return f"{parsed.scheme}://***@{url.rpartition('@')[2]}"
     user, at, host = parsed.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
@@ -50,7 +50,7 @@ class RemoteConnector:
 
     def __init__(self, url: str) -> None:
         try:
-            # An explicit timeout of none in the options; the URL may name neither (see open_store).
+            # An explicit timeout of none in the options; the URL may set neither (see open_store).
             self._pool = ConnectionPool.from_url(url, **connection_options())
             options = self._pool.connection_kwargs
             self.url = without_password(url)
@@ -58,24 +58,24 @@ class RemoteConnector:
             if url.startswith("unix:") and not options.get("path"):
                 raise ValueError("a unix:// address needs an absolute path: unix:///run/redis.sock")
         except ValueError as error:
-            # A password with a mark in it that should have been encoded is taken for something else, and shown as that.
+            # A password with an unencoded delimiter is parsed as another part of the URL, and would be shown as that.
             why = "; a password has to be URL-encoded" if "@" in url else f": {error}"
             raise StoreUrlInvalid(
                 f"the store's address cannot be understood{why}", hint="for example redis://localhost:6379/0"
             ) from error
 
     async def prepare(self, limit_s: float) -> None:
-        """There is nothing here that could mend somebody else's server."""
+        """Nothing to do: a remote server cannot be repaired from here."""
 
     async def connect(self) -> RedisWire:
         """Open a connection."""
         return await open_wire(self._pool)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def twin(self) -> RemoteConnector:
-        """Nothing in it belongs to an event loop."""
+        """Nothing in it is bound to an event loop."""
         return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
@@ -83,5 +83,5 @@ class RemoteConnector:
         return None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """Somebody else's server: nothing can be seen but what it tells."""
+        """A remote server: nothing is known but what it reports."""
         return ()

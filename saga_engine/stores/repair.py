@@ -1,6 +1,7 @@
-"""Keys of partitions that somebody else wrote to: they are set aside, and rebuilt from the heads (see ``mend.lua``).
+"""Repairs partitions that a foreign writer damaged: sets keys aside and rebuilds them from the heads (``mend.lua``).
 
-Nothing looks for them on its way: a call that meets one fails, it is mended, and the call is made again.
+A foreign writer is another program that writes to the keys of the store. No call searches for damage: a call that meets
+it fails, the partition is mended, and the call is repeated.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _log = logging.getLogger("saga_engine.stores")
 
-#: A call is made so often: what one mending has rebuilt may lead to the next damaged key.
+#: The maximum number of attempts of a call: after one mending it may meet the next damaged key.
 _TRIES: Final = 3
-#: How many keys one call looks at while a partition is rebuilt: the server is held up for some milliseconds at most.
+#: How many keys one call reads while a partition is rebuilt: it blocks the server for some milliseconds at most.
 _KEYS_PER_LOOK: Final = 1000
 #: The tag of a partition, at the start of its keys.
 _TAG: Final = re.compile(r"[^{]*\{p\d+\}:")
 
 
 class Mender:
-    """The calls of a store, which mend the partitions whose keys have a wrong type."""
+    """The calls of a store; mends partitions whose keys have a wrong type."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -42,7 +43,7 @@ class Mender:
     async def run(
         self, name: str, keys: Sequence[Argument], args: Sequence[Argument], line: Line | ClusterLine | None = None
     ) -> Any:
-        """As that of ``Calls``."""
+        """See ``Calls.run``."""
         return await self._mended(keys, lambda: self._calls.run(name, keys, args, line))
 
     async def spread(
@@ -52,12 +53,12 @@ class Mender:
         args: Sequence[Argument],
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[Any]:
-        """As that of ``Calls``."""
+        """See ``Calls.spread``."""
         keys = [group[0] for group in keys_by_tag]
         return await self._mended(keys, lambda: self._calls.spread(name, keys_by_tag, args, instead))
 
     async def plain(self, *args: Argument) -> Any:
-        """As that of ``Calls``."""
+        """See ``Calls.plain``."""
         return await self._mended(args[1:2], lambda: self._calls.plain(*args))
 
     async def _mended(self, keys: Sequence[Argument], call: Callable[[], Awaitable[_T]]) -> _T:
@@ -67,7 +68,7 @@ class Mender:
             except StoreRefused as error:
                 if error.context.get("reason") != "WRONGTYPE" or not _tags(keys):
                     raise
-                # Another process may have mended it a moment ago: then there is nothing wrong any more.
+                # Another process may have mended it a moment ago: then nothing is wrong any more.
                 if not await self.mend(keys) and tried > 1:
                     raise
         return await call()
@@ -75,11 +76,11 @@ class Mender:
     # --- mending ---
 
     async def find(self, tags: Iterable[str]) -> Sequence[tuple[str, str]]:
-        """What is wrong in partitions: ``wrong`` or ``aside`` and the key, ``unfinished`` and that of the owners."""
+        """The damage in partitions: ``wrong`` or ``aside`` and the key, ``unfinished`` and the key of the owners."""
         return await self._survey("look", tags)
 
     async def mend(self, keys: Iterable[Argument]) -> bool:
-        """Mend the partitions in which these keys lie; returns whether there was something to mend."""
+        """Mend the partitions of these keys; returns whether there was anything to mend."""
         async with self._mending:
             found = await self._survey("aside", _tags(keys))
             for word, key in found:
@@ -98,14 +99,14 @@ class Mender:
             return bool(unfinished)
 
     def mend_soon(self, keys: Iterable[Argument]) -> None:
-        """Mend them while the others go on."""
+        """Mend them in the background."""
         task = asyncio.create_task(self._mend_quietly(list(keys)), name="saga-mending")
         if not task.done():
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for what is being mended."""
+        """Wait for mending in progress."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _mend_quietly(self, keys: Sequence[Argument]) -> None:
@@ -124,6 +125,6 @@ class Mender:
 
 
 def _tags(keys: Iterable[Argument]) -> Sequence[str]:
-    """The tags of the partitions in which these keys lie."""
+    """The tags of the partitions of these keys."""
     found = (_TAG.match(key if isinstance(key, str) else str(key)) for key in keys)
     return list(dict.fromkeys(match[0] for match in found if match))

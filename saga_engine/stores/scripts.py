@@ -1,4 +1,4 @@
-"""The server-side scripts: one file each in ``lua/``, with the law it keeps written at its top."""
+"""The server-side scripts: one file each in ``lua/``, with its law in the comment at the top."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FOLDER: Final = Path(__file__).with_name("lua")
 
 
 class Script(NamedTuple):
-    """A script as the server knows it: by the digest of its text."""
+    """A script as the server identifies it: by the digest of its text."""
 
     body: bytes
     sha: bytes
@@ -19,6 +19,6 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str) -> Script:
-    """The script of that name, with the shared beginning in front."""
+    """The script of that name, after the shared prelude."""
     body = (_FOLDER / "prelude.lua").read_bytes() + (_FOLDER / f"{name}.lua").read_bytes()
     return Script(body, hashlib.sha1(body, usedforsecurity=False).hexdigest().encode())

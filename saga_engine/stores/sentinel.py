@@ -1,4 +1,4 @@
-"""A primary that Sentinels watch over: whoever they name now, wherever it moves."""
+"""A primary that Sentinels watch: the server that they name now, wherever it moves."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from saga_engine.stores.connection import RedisWire
 
 _SENTINEL_PORT: Final = 26379
-#: How long a Sentinel may take to answer before the others decide alone.
+#: How long a Sentinel may take to answer before the others decide without it.
 _ANSWER_S: Final = 1.0
 
 
 class SentinelConnector:
     """Connections to the primary of ``redis+sentinel://H1:26379,H2,H3/MASTER[/DB]``. Raises ``StoreUrlInvalid``.
 
-    Every new connection asks all Sentinels and takes the address that most of them name, so that one which was cut off
-    and still speaks of the past is outvoted; the server itself must then say that it is a primary.
+    Every new connection asks all Sentinels and takes the address that most of them name, so that a Sentinel which was
+    cut off and reports an old primary is outvoted; the server itself must then report that it is a primary.
     """
 
     hint = (
@@ -54,7 +54,7 @@ class SentinelConnector:
         self.open_door = self._server.open_door(said.hosts)
 
     async def prepare(self, limit_s: float) -> None:
-        """There is nothing here that could mend somebody else's servers."""
+        """Nothing to do: remote servers cannot be repaired from here."""
 
     async def connect(self) -> RedisWire:
         """Open a connection to the primary. Raises a connection error while there is none."""
@@ -82,7 +82,7 @@ class SentinelConnector:
         raise RedisConnectionError("no Sentinel answers: " + "; ".join(dict.fromkeys(map(str, answers))))
 
     async def _ask(self, sentinel: Address) -> Address | Exception | None:
-        """What one Sentinel says: an address, None for a name that it does not know, or why it says nothing."""
+        """The answer of one Sentinel: an address, None for an unknown name, or the reason for no answer."""
         try:
             async with asyncio.timeout(_ANSWER_S):
                 wire = await self._asking.connect(sentinel)
@@ -97,10 +97,10 @@ class SentinelConnector:
         return None if found is None else Address(str(found[0], "utf-8"), int(found[1]))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def twin(self) -> SentinelConnector:
-        """Nothing in it belongs to an event loop."""
+        """Nothing in it is bound to an event loop."""
         return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
@@ -108,7 +108,7 @@ class SentinelConnector:
         return None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """Somebody else's server: nothing can be seen but what it tells."""
+        """A remote server: nothing is known but what it reports."""
         return ()
 
 

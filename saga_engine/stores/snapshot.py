@@ -1,13 +1,13 @@
-"""Reading an embedded store whose server is down, without a change to its folder.
+"""Reads an embedded store whose server is down, without a change to its folder.
 
 A reader attaches to the server of the folder if it runs. If not, it copies the append-only file to a temporary folder
-and starts a server on the copy. The copy is consistent also if a server starts on the folder meanwhile: files of that
-format only grow, and an end that is missing is dropped when they are loaded. A base file is never written to, so a link
-stands for it.
+and starts a server on the copy. The copy is consistent even if a server starts on the folder meanwhile: files of that
+format only grow, and an incomplete end is dropped on loading. A base file is never modified, so the copy contains a
+link to it.
 
-The temporary server ends with the reader, also if the reader is killed: a small process waits for the end of a pipe
+The temporary server ends with the reader, even if the reader is killed: a small process waits for the end of a pipe
 that the reader holds, stops the server and removes its files. When the folder gets a server of its own, the reader
-changes over to it, so that what follows a saga sees what happens now.
+switches to it, so that a command which follows a saga sees current records.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _POLL_S: Final = 0.01
-#: How often a reader of a copy looks whether the folder has a server now.
+#: How often a reader of a copy checks whether the folder has a server now.
 _LOOK_S: Final = 1.0
-#: The log may be rewritten while it is copied; so often it is copied anew.
+#: The log may be rewritten while it is copied; the number of attempts to copy it.
 _COPIES: Final = 10
-#: Stops the server and removes its files when the pipe ends. It is told the server's id first.
+#: Stops the server and removes its files when the pipe ends. It receives the server's pid first.
 _KEEPER: Final = """
 import os, shutil, signal, sys
 pid = sys.stdin.readline().strip()
@@ -81,7 +81,7 @@ class SnapshotConnector(EmbeddedConnector):
                 self._watching = asyncio.create_task(self._change_over(self._copy), name="saga-snapshot")
 
     async def close(self) -> None:
-        """End the temporary server; the folder's own is stopped if nobody else uses it."""
+        """End the temporary server; the folder's own is stopped if no other client uses it."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -90,7 +90,7 @@ class SnapshotConnector(EmbeddedConnector):
         await self._leave_copy()
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """What the logs of both servers say."""
+        """The findings of the logs of both servers."""
         return [*super().findings(), *(() if self._copy is None else self._copy.findings())]
 
     async def _change_over(self, copy: TemporaryServer) -> None:
@@ -146,7 +146,7 @@ class TemporaryServer:
             self._server = None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
-        """What was not in the copy because its end was missing: (severity, text, hint)."""
+        """The data missing from the copy because its end was incomplete: (severity, text, hint)."""
         texts = () if self._home is None else cuts(self._home / "log")
         return [("warning", text, "it is dropped for good when a saga is begun or resumed") for text in texts]
 
@@ -186,7 +186,7 @@ class TemporaryServer:
         return path
 
     def _copy(self, data: Path) -> None:
-        """Copy what the manifest lists, as it stands at one moment."""
+        """Copy the files that the manifest lists, in one consistent state."""
         source = self._folder / "data" / FOLDER
         for _ in range(_COPIES):
             target = data / FOLDER

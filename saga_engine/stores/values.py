@@ -1,4 +1,4 @@
-"""Large values of sagas whose journals lie elsewhere (in Temporal), in the same Redis or Valkey as all the rest.
+"""Large values of sagas whose journals lie elsewhere (in Temporal), in the same Redis or Valkey as the store.
 
 There is one key for each value::
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from saga_engine.stores.connection import Argument
     from saga_engine.stores.guards import Run
 
-#: Longer is as good as for ever, and a server refuses times that do not fit 64 bits.
+#: Longer is equivalent to for ever, and a server refuses times that do not fit 64 bits.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000
 
 
 class Command(Protocol):
-    """How a plain command on one key is run."""
+    """Runs a plain command on one key."""
 
     def __call__(self, *args: Argument) -> Awaitable[Any]:
         """The reply of the command."""
@@ -42,7 +42,7 @@ class RedisValues:
         await self._run("value", [self._key(digest)], [min(max(ttl_ms, 1), _LONGEST_MS), data])
 
     async def get(self, digest: str) -> bytes | None:
-        """The bytes; None if they are not there."""
+        """The bytes; None if they do not exist."""
         found: bytes | None = await self._command("GET", self._key(digest))
         return found
 

@@ -1,9 +1,9 @@
--- Take a saga, if nobody with a live session has it.
+-- Take a saga, if no owner with a valid lease has it.
 --
 -- KEYS  journal and head
 -- ARGV  owner, dead_owner ('' for none)
--- Reply {1, epoch, seq, message...} taken; {0, owner, ttl} held by another; {-1} no such saga; {-2} our session has ended;
---       {-3} its head is damaged
+-- Reply {1, epoch, seq, message...} taken; {0, owner, ttl} held by another; {-1} no such saga; {-2} our lease has
+--       ended; {-3} its head is damaged
 --
 -- LAW  Each success makes a new, greater epoch, so a repeat after a lost reply merely makes one more.
 

@@ -1,4 +1,4 @@
--- Group commit. Every entry stands or falls by itself; whatever is not 'ok' changed nothing.
+-- Group commit. Every entry succeeds or fails by itself; an entry that is not 'ok' changed nothing.
 --
 -- KEYS  journal and head of each entry, in turn
 -- ARGV  owner, then for each entry: epoch, seq, n, flags, the arguments of the flags in the order below, n records
@@ -6,29 +6,28 @@
 --       v values: count, then digest and bytes of each
 --       s status                m summary                        r release
 --       i consumed messages     k keep_ms                        d due_ms
--- Reply the time in ms (negative: a key of the partition has a wrong type and wants mending, see `mend`), then one item
+-- Reply the time in ms (negative: a key of the partition has a wrong type and needs mending, see `mend`), then one item
 --       for each entry: code + 8 * waiting messages, or the digest of the saga that exists
 --       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more   5 full
---       {text}: the keys of this saga are damaged, so that nothing can be said or done about it
+--       {text}: the keys of this saga are damaged, so that it can be neither read nor written
 --
 -- LAWS
--- 1. An append that is already there, asked again under the same epoch, is 'ok' and nothing is applied a second time.
---    The epoch judges, not the owner: the first application may have released the saga.
--- 2. The epoch is the fence. The owner's session must live as well, so a coordinator that slept past its lease cannot
---    write even if nobody has taken over yet; the server's clock decides.
--- 3. All checks of an entry come before its first write. Its journal is written before what a repeat must not do twice
---    (trim the inbox, clear the owner), so a command that the server refuses half-way loses no message.
--- 4. A live saga has no TTL. Only a final status sets one, and anything appended after that takes it away again.
--- 5. A saga with mail is not given up, unless it has ended: its owner reads the mail first. Whoever posts to a saga
---    without an owner acts on it, so no message waits for nobody.
--- 6. What nobody owns and has something left to do stands in `due`, by the time when it wants a worker; what is owned
---    does not.
--- 7. A key of the partition that somebody else wrote to keeps no entry from being added: what it was to say is in the
---    heads, of which it is rebuilt.
+-- 1. An append that is already there, repeated under the same epoch, is 'ok' and nothing is applied a second time.
+--    The epoch decides, not the owner: the first application may have released the saga.
+-- 2. The epoch is the fence. The owner's lease must be valid as well, so an owner that slept past the end of its lease
+--    cannot write even if nobody has taken over yet; the server's clock decides.
+-- 3. All checks of an entry come before its first write. Its journal is written before the actions that a repeat must
+--    not do twice (trim the messages, clear the owner), so a command that the server refuses half-way loses no message.
+-- 4. A live saga has no TTL. Only a final status sets one, and any later append removes it again.
+-- 5. A saga with messages is not released, unless it has ended: its owner reads the messages first. A process that
+--    posts to a saga without an owner takes it over, so every message has a reader.
+-- 6. A saga with work left that nobody owns is in `due`, by the time when it needs a worker; an owned saga is not.
+-- 7. A key of the partition that a foreign writer damaged does not prevent an append: its content is in the heads, from
+--    which it is rebuilt.
 --
 -- An entry without flags, the common case, costs three calls: its head, a length, one push. The head says whether there
--- is an inbox (`mail`), large values (`values`) or what the policy has counted (`tally`) to look at. What changes in sorted sets
--- is gathered, because many entries of a partition change the same ones, and written at the end, also when an entry fails.
+-- are messages (`mail`), large values (`values`) or counts of the policy (`tally`) to read. Changes to sorted sets are
+-- gathered, because many entries of a partition change the same ones, and written at the end, also if an entry fails.
 
 local call = redis.call
 local OK, FENCED, CONFLICT, MISSING, RELEASED, FULL = 0, 1, 2, 3, 4, 5
@@ -37,7 +36,7 @@ local KINDS = {'journal:', 'head:', 'values:', 'messages:', 'tally:'}
 local ALWAYS_THERE = 2
 local NOTHING = {}
 local PURGE_AT_ONCE = 64
--- Lua's stack bounds how many values one call can take.
+-- Lua's stack limits the number of values that one call can take.
 local PUSH_AT_ONCE = 1000
 
 local owner = ARGV[1]
@@ -89,7 +88,7 @@ local function options(flags)
   return chosen
 end
 
--- One look per partition and call: time stands still inside a script.
+-- One lookup per partition and call: time stands still inside a script.
 local function alive(tag)
   local known = sessions[tag]
   if known == nil then
@@ -126,7 +125,7 @@ local function store_values(tag, id, chosen)
   end
 end
 
--- What the sorted sets are going to say: for each key the score of each id, false for 'not there'.
+-- The pending writes to the sorted sets: for each key the score of each id, false for 'remove'.
 local scores = {}
 
 local function score(key, id, value)
@@ -159,7 +158,7 @@ local function write_scores()
   end
 end
 
--- Index entries outlive the keys they speak of; each saga that ends clears away some that are over.
+-- Index entries outlive their keys; each saga that ends removes some expired ones.
 local function purge(tag)
   local over = shared('ZRANGEBYSCORE', tag .. 'expiry', '-inf', now - 1000, 'LIMIT', 0, PURGE_AT_ONCE)
   for _, id in ipairs(over or {}) do
@@ -192,7 +191,7 @@ local function persist(tag, id)
   score(tag .. 'expiry', id, false)
 end
 
--- The index follows every change of the head, so 'changed last' is one look-up and no status is listed twice.
+-- The index follows every change of the head, so the last changed saga is one lookup and no saga has two statuses.
 local function change_head(head, tag, id, old_status, chosen, released)
   local fields = {}
   if chosen.status or chosen.summary then
@@ -230,11 +229,11 @@ local function create(journal, head, n, first, last, chosen)
     return FULL
   end
   if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id) > 0 then
-    -- Leftovers of an earlier saga of this name would otherwise become part of this one.
+    -- Otherwise leftovers of an earlier saga with this name would become part of this one.
     call('DEL', journal, tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id)
   end
   local status = chosen.status or 'PENDING'
-  -- A saga may have ended by the time it is first written: its first step could not even be called.
+  -- A saga may have ended by its first write: even its first step could not be called.
   local holder = chosen.owned and not chosen.release and owner or ''
   store_values(tag, id, chosen)
   push(journal, first, last)
@@ -272,7 +271,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   end
   local length = call('LLEN', journal)
   if length ~= seq or n == 0 then
-    -- Asked again? The first time may have given the saga up.
+    -- A repeat? The first application may have released the saga.
     local there = length == seq + n and (n > 0 and same(journal, seq, first, last) or n == 0 and found[2] == '')
     if there then
       return (found[2] == '' and RELEASED or OK) + 8 * waiting
@@ -331,7 +330,7 @@ for k = 1, #KEYS, 2 do
       write_scores()
       error(code, 0)
     end
-    code = {text} -- somebody else wrote there: it is this saga's damage, and no other's
+    code = {text} -- a foreign writer damaged this saga, and no other
   end
   reply[#reply + 1] = code
 end

@@ -1,6 +1,6 @@
--- End the lease of an owner now. Asked again, it changes nothing.
+-- End the lease of an owner now. A repeat changes nothing.
 --
--- KEYS  the owner's session key, its wake key and the owners of each partition, in turn
+-- KEYS  the owner's lease key, its wake key and the owners of each partition, in turn
 -- ARGV  owner, 1 if it owns no saga any more
 
 for k = 1, #KEYS, 3 do

@@ -6,8 +6,8 @@
 --       'outcome', 1 failed or 0, failures, open_ms, nonce
 -- Reply look and outcome: failures, 1 tripped or 0, opens_ms, for each key; trial: 1 go or 0
 --
--- A breaker is a hash: failures, opens_at (only when tripped), trial_until and trial (only since a trial was given), and
--- 'n:<nonce>' for each failure in the row. No key: closed, no failure.
+-- A breaker is a hash: failures, opens_at (only when tripped), trial_until and trial (only since a trial was given),
+-- and 'n:<nonce>' for each failure in the row. No key: closed, no failure.
 --
 --   state      is                                   success    failure                              trial
 --   closed     no opens_at                          closed,0   failures + 1, open at the limit      go
@@ -17,13 +17,13 @@
 --   lapsed     waiting, trial_until <= now          closed,0   failures + 1, open for open_ms       go, and on trial
 --
 -- LAWS
--- 1. Failures of calls that were under way when the breaker opened (and of compensations, which pass it) are not counted
---    while it is open or waits, so they cannot keep it open.
+-- 1. Failures of calls that were under way when the breaker opened (and of compensations, which pass it) are not
+--    counted while it is open or waits, so they cannot keep it open.
 -- 2. Since a trial was given, the first failure counts as the trial's, even after its time.
--- 3. One trial at a time. One whose outcome never comes is over after trial_ms, and somebody else has a try.
--- 4. A failure, and the ask for a trial, that is repeated after a lost reply has its nonce and is counted once. A repeated
---    success may also wipe out failures that came in between: the breaker opens a little later, no more.
--- 5. A breaker that nobody touches for KEEP_MS after its opening is forgotten.
+-- 3. One trial at a time. One without an outcome is over after trial_ms, and another call may try.
+-- 4. A failure or request for a trial that is repeated after a lost reply has its nonce and counts once. A repeated
+--    success may also clear failures that came in between: the breaker only opens a little later.
+-- 5. A breaker without changes for KEEP_MS after its opening is deleted.
 
 local call = redis.call
 local KEEP_MS = 30 * 86400000

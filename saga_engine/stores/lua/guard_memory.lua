@@ -1,4 +1,4 @@
--- The engine's memory of the calls of a tool: who claimed or made a call, what came of it, and who relies on that.
+-- The de-duplication of a tool's calls: who claimed or made a call, its result, and who relies on that.
 --
 -- KEYS  the owner's record (<tag>owner:<owner>), and for claim and remember the entry (<tag>memory:<digest>)
 -- ARGV  verb and its arguments
@@ -8,19 +8,20 @@
 --       recollect  owner                           result or false
 --       unrely     owner, relying                  0
 --
--- An entry is a hash (owner, nonce, done_ms, result) with the time-to-live of the memory. A record is a hash with a
--- field 'm:<digest>' for each call that its owner claimed and 'by:<owner>' for each other owner that got its result.
+-- An entry is a hash (owner, nonce, done_ms, result) with the time-to-live of the de-duplication. A record is a hash
+-- with a field 'm:<digest>' for each call that its owner claimed and 'by:<owner>' for each other owner that got its
+-- result.
 --
 -- LAWS
 -- 1. An entry belongs to one owner at a time; only that owner changes it, and only for a call that it has claimed and
---    not forgotten since. So a 'remember' that comes late cannot bring back what is being undone.
--- 2. Nobody gets another's result without standing in the maker's record, in the same step. Who is written down there
---    stays until 'unrely', however long the entry has been gone.
--- 3. A record lives for KEEP_MS longer than any entry it speaks of, and its life is never made shorter.
+--    not forgotten since. So a late 'remember' cannot restore an entry whose effect is being undone.
+-- 2. Nobody gets another owner's result without an entry in the maker's record, made in the same script. That entry
+--    stays until 'unrely', even after the result itself has expired.
+-- 3. A record lives for KEEP_MS longer than any entry it refers to, and its life is never shortened.
 -- 4. A result that others rely on is not dropped.
--- 5. A claim that is repeated after a lost reply has the nonce of the first, and gets the same answer. Any other claim of
---    the same owner is 'ours': a call may have been made in between.
--- 6. The age of a result counts from the first time that it was said to be there; how long it is kept, from the last.
+-- 5. A claim that is repeated after a lost reply has the nonce of the first, and gets the same answer. Any other claim
+--    of the same owner is 'ours': a call may have been made in between.
+-- 6. The age of a result counts from the first 'remember'; its time-to-live from the last.
 
 local call = redis.call
 local KEEP_MS = 30 * 86400000
@@ -36,7 +37,7 @@ local function touch(key, ttl_ms)
   end
 end
 
--- What follows `prefix` in the names of the record's fields.
+-- The rest of the names of the record's fields that begin with `prefix`.
 local function listed(prefix)
   local found = {}
   for _, field in ipairs(call('HKEYS', record)) do
@@ -101,7 +102,7 @@ local function forget()
   return relying
 end
 
--- One owner makes one call; should it have made several, the last is the one.
+-- One owner makes one call; if it made several, the last one counts.
 local function recollect()
   local last, last_ms = false, -1
   for _, digest in ipairs(listed('m:')) do

@@ -1,4 +1,4 @@
--- The queue for a resource: one at a time, first come first served, and whoever is not heard of loses the place.
+-- The queue for a resource: one at a time, first come first served, and an expired ticket loses its place.
 --
 -- KEYS  queue (tickets by number of arrival) and alive (tickets by the ms in which they die)
 -- ARGV  'take', ttl_ms, ticket...     join in this order, or be kept alive
@@ -7,14 +7,14 @@
 -- Reply the ticket whose turn it is, '' for an empty queue
 --
 -- LAWS
--- 1. The turn is that of the ticket that arrived first among those alive. A place is never lost by asking again in time.
--- 2. A ticket lives until ttl_ms after it was last taken. A dead one has no place: if it asks again it joins at the end,
+-- 1. The turn is that of the ticket that arrived first among those alive. A repeat in time never loses the place.
+-- 2. A ticket lives until ttl_ms after it was last taken. A dead one has no place: a repeat joins at the end,
 --    even if nobody has dropped it yet.
--- 3. Whatever is at the front and not alive is dropped by whoever sees it, so a queue never stands still; up to
+-- 3. Every call drops dead tickets at the front, so a queue never stands still; up to
 --    DROP_AT_ONCE dead ones elsewhere go with each call. A ticket is dropped once, so a call costs the logarithm of the
 --    queue's length for each ticket that it names.
 -- 4. Both keys expire with the last ticket.
--- 5. Asked again after a lost reply, all verbs change nothing but the time of death.
+-- 5. A repeat after a lost reply changes nothing but the time of death.
 
 local call = redis.call
 local DROP_AT_ONCE = 64

@@ -6,8 +6,8 @@
 --
 -- LAWS
 -- 1. An owner has one entry, so a repeat changes nothing.
--- 2. The tallies of a saga that has not ended have no TTL; `append` gives them that of the saga when it ends. Only those of a
---    saga whose journal is elsewhere (in Temporal) are kept for ttl_ms after the last change.
+-- 2. The tallies of a saga that has not ended have no TTL; `append` gives them that of the saga when it ends. Only
+--    those of a saga whose journal is elsewhere (in Temporal) are kept for ttl_ms after the last change.
 
 local call = redis.call
 local tallies, head = KEYS[1], KEYS[2]

@@ -1,10 +1,10 @@
--- The heads of sagas, false for one that is not there.
+-- The heads of sagas, false for one that does not exist.
 --
 -- KEYS  heads
--- ARGV  for each, the status under whose index it was found, or '' when it was asked for by name
+-- ARGV  for each, the status under whose index it was found, or '' if it was requested by name
 --
--- LAW  An index entry whose saga is gone, or has another status by now, is wrong: it is removed by whoever finds it.
---      A saga with a key of a wrong type hides no other: {text} stands for it. Asked for by name it is an error.
+-- LAW  An index entry whose saga is gone, or has another status by now, is wrong: this script removes it.
+--      A saga with a key of a wrong type hides no other: {text} stands for it. Requested by name it is an error.
 
 local reply = {}
 for k, head in ipairs(KEYS) do

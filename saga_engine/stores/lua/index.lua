@@ -1,4 +1,4 @@
--- The ids of indexes with their times, the one that changed last first.
+-- The ids in indexes with their times, the most recently changed first.
 --
 -- KEYS  index keys
 -- ARGV  how many of each

@@ -1,18 +1,20 @@
--- Keys of a partition that have a wrong type, because somebody else wrote there: they are set aside, and what they said
--- is rebuilt from the heads.
+-- Keys of a partition that have a wrong type, because of a foreign writer: they are set aside, and their content is
+-- rebuilt from the heads.
 --
 -- KEYS  the owners of partitions ('rebuild': of one)
 -- ARGV  'look', status...                 finds them
 --       'aside', status...                renames them
---       'rebuild', cursor, how many keys to look at
+--       'rebuild', cursor, how many keys to read
 -- Reply look and aside: a flat list of word and key: 'wrong' of a wrong type (look: still there, aside: there no more),
---       'aside' what was set aside lately, 'unfinished' a partition that is to be rebuilt; rebuild: the next cursor
+--       'aside' a key that was set aside recently, 'unfinished' a partition that is to be rebuilt; rebuild: the
+--       next cursor
 --
 -- LAWS
--- 1. Nothing is thrown away: what was in the way stands as <tag>damaged:<name> for 30 days.
--- 2. Whoever sets something aside rebuilds, and if it dies somebody else does: `mending` stands until it is done.
--- 3. Rebuilding only adds, so it may be repeated, and the partition may be used meanwhile. A saga whose time in `due` was
---    lost is due now; whoever drives it knows better.
+-- 1. Nothing is thrown away: the damaged key is kept as <tag>damaged:<name> for 30 days.
+-- 2. The process that sets a key aside rebuilds it, and if it dies another one does: `mending` exists until that is
+--    done.
+-- 3. Rebuilding only adds, so it may be repeated, and the partition may be used meanwhile. A saga that lost its
+--    time in `due` is due now; its next owner knows the real time.
 
 local call = redis.call
 local KEPT_MS = 30 * 86400000
@@ -21,7 +23,7 @@ local function type_of(key)
   return call('TYPE', key).ok
 end
 
--- Each key of a partition but those of sagas, with its type.
+-- Each key of a partition except those of sagas, with its type.
 local function each_key(tag, look_at)
   for _, name in ipairs({'due', 'expiry'}) do
     look_at(name, 'zset')

@@ -1,4 +1,4 @@
--- The format of the store and its number of partitions, written by whoever uses it first and never changed after.
+-- The format of the store and its number of partitions, written by its first user and never changed afterwards.
 --
 -- KEYS  meta
 -- ARGV  format and partitions of a new store

@@ -1,12 +1,12 @@
--- Start (or start anew) the lease of an owner in every partition. One lease covers all the sagas of a process.
+-- Start (or restart) the lease of an owner in every partition. One lease covers all the sagas of a process.
 --
--- KEYS  the owner's session key and the owners of each partition, in turn
+-- KEYS  the owner's lease key and the owners of each partition, in turn
 -- ARGV  ttl_ms, owner
 -- Reply the time in ms
 --
--- The session holds its ttl_ms, so that what is left of it tells when it was renewed last (see `reclaim`).
+-- The lease key holds its ttl_ms, so that its remaining time shows when it was last renewed (see `reclaim`).
 --
--- LAW  Whoever has a session stands among the owners until none of its sagas is left to anybody: who died is found there.
+-- LAW  An owner with a lease is among the owners until none of its sagas is left: that is how dead owners are found.
 
 local now = now_ms()
 for k = 1, #KEYS, 2 do

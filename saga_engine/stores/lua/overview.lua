@@ -1,4 +1,4 @@
--- What a store has to do, by numbers that are kept anyway.
+-- The work in a store, from numbers that are kept anyway.
 --
 -- KEYS  the `due` key of each partition
 -- ARGV  the statuses

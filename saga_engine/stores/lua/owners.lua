@@ -1,7 +1,7 @@
--- Who has, or had, a session, and what is left of it.
+-- The owners that have, or had, a lease, and its remaining time.
 --
 -- KEYS  the owners of each partition
--- Reply {owner, ttl in ms, ...} over all keys; 0: the session has ended
+-- Reply {owner, ttl in ms, ...} over all keys; 0: the lease has ended
 
 local reply = {}
 for _, owners in ipairs(KEYS) do

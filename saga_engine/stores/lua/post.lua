@@ -1,4 +1,4 @@
--- Put a message into the inbox and wake the owner. Replies the head as it then is, or false for no such saga.
+-- Post a message to a saga and wake its owner. Replies the head as it then is, or false for no such saga.
 --
 -- KEYS  head
 -- ARGV  message
@@ -6,10 +6,10 @@
 -- LAWS
 -- 1. The same bytes never wait twice: a post that is repeated after a lost reply changes nothing. (A message carries an
 --    id of its own, so equal bytes are the same message.)
--- 2. A finished saga that will expire takes its inbox with it.
--- 3. An inbox is bounded: each post reads it, and its reader takes it whole. Replies 0 when it is full.
--- 4. Whoever posts to a saga that nobody owns acts on it. If it dies first, a worker comes after a while: a time to spare
---    for the poster, who has the tools at hand and waits for the outcome.
+-- 2. The messages of a finished saga expire with it.
+-- 3. The number of messages is limited: each post reads them, and the owner takes all at once. Replies 0 at the limit.
+-- 4. A process that posts to a saga without an owner takes the saga over. If it dies first, a worker comes after a
+--    while: the poster goes first, because it has the tools and waits for the outcome.
 
 local TO_SPARE_MS = 5000
 local MOST_WAITING = 1000

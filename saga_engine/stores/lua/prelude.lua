@@ -1,18 +1,18 @@
--- Put in front of every script. Time is the server's; keys are derived from a head key, so that everything a script
--- touches for one saga carries that saga's hash tag: <namespace>:{pNN}:head:<id>.
+-- The beginning of every script. Time is the server's; keys are derived from a head key, so that all keys that a
+-- script uses for one saga carry that saga's hash tag: <namespace>:{pNN}:head:<id>.
 
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- A head key cut into its tag ('saga:{p07}:') and the id. A namespace has no brace, so the first match is the tag's.
+-- A head key, cut into its tag ('saga:{p07}:') and the id. A namespace has no brace, so the first match is the tag's.
 local function parts(head)
   local at = string.find(head, '}:head:', 1, true)
   return string.sub(head, 1, at + 1), string.sub(head, at + 7)
 end
 
--- What is left of a session in milliseconds; 0 when it has ended.
+-- The remaining time of a lease in milliseconds; 0 once it has ended.
 local function ttl_of(tag, owner)
   if owner == '' then
     return 0
@@ -20,18 +20,18 @@ local function ttl_of(tag, owner)
   return math.max(redis.call('PTTL', tag .. 'lease:' .. owner), 0)
 end
 
--- The latest time that was seen in a partition: what stands for later than now was written by a clock that was wrong
--- (see `renew`). Seldom written, so that it costs little; at most that much of a step is not made good.
+-- The latest time that was seen in a partition: any recorded time after the present was written by a wrong clock (see
+-- `renew`). It is seldom written, so that it costs little; a step of the clock is corrected up to that interval.
 local function seen_ms(tag, now)
   local found = redis.pcall('GET', tag .. 'clock')
-  local seen = type(found) == 'string' and tonumber(found) or 0 -- what is no number is written anew
+  local seen = type(found) == 'string' and tonumber(found) or 0 -- a value that is not a number is overwritten
   if now > seen + 5000 then
     redis.call('SET', tag .. 'clock', now)
   end
   return seen
 end
 
--- Have a saga that nobody owns wait for a worker until `due_ms`.
+-- Queue a saga that nobody owns for a worker at `due_ms`.
 local function wait_for_worker(tag, id, due_ms, now, call)
   if due_ms > now then
     seen_ms(tag, now)
@@ -45,8 +45,8 @@ local function is_number(field)
   return field and #field < 16 and string.find(field, '^%d+$') ~= nil
 end
 
--- The head as a flat list in the order of the client's `Head`, or false when there is no such saga. Fields that somebody
--- else removed are false.
+-- The head as a flat list in the order of the client's `Head`, or false when there is no such saga. Fields that a
+-- foreign writer removed are false.
 local function describe(head)
   local found = redis.call('HMGET', head, 'status', 'epoch', 'owner', 'digest', 'created_ms', 'changed_ms', 'summary')
   if not found[1] and redis.call('EXISTS', head) == 0 then
@@ -60,7 +60,7 @@ local function describe(head)
 end
 
 -- On a cluster the last key is one that never exists, so that the server refuses the whole script (TRYAGAIN, ASK) while
--- the keys of its slot lie in two places. No script looks at it. No other key has nothing but this behind its tag.
+-- the keys of its slot lie in two places. No script reads it. No other key has only this after its tag.
 do
   local last = KEYS[#KEYS]
   if last and string.sub(last, string.find(last, '}:', 1, true) or 1) == '}:absent' then
@@ -68,5 +68,5 @@ do
   end
 end
 
--- Where a saga has ended: nobody need look after it any more.
+-- The statuses of sagas that need no owner any more.
 local FINAL = {COMPLETED = true, COMPENSATED = true, WAIVED = true}

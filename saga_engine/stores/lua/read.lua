@@ -1,4 +1,4 @@
--- A piece of a journal, or false when there is no such saga.
+-- A range of a journal, or false when there is no such saga.
 --
 -- KEYS  journal and head
 -- ARGV  first and last index

@@ -1,13 +1,13 @@
--- A piece of the way through a partition's sagas: those of an owner that is gone go into the queue.
+-- One part of the scan of a partition's sagas: those of an owner that is gone go into the queue.
 --
 -- KEYS  the owners of a partition ('' for status: of any number)
--- ARGV  owner, -1 or, if it is provably dead, for how many ms its session must not have been renewed, status, cursor,
---       how many to look at ('' for status: it has no saga left)
--- Reply {next cursor, how many were put there}; {-1} the owner lives
+-- ARGV  owner, -1 or, if it is provably dead, for how many ms its lease must not have been renewed, status, cursor,
+--       how many to read ('' for status: it has no saga left)
+-- Reply {next cursor, how many were queued}; {-1} the owner lives
 --
--- LAW  With its session over, an owner can neither write nor acquire, so what is not its saga now will not become so.
---      That of a dead one is ended first: a write that it sent with its last breath may still be on its way.
---      The session holds the time for which it is renewed: what of that has passed tells when it was renewed last.
+-- LAW  Without a lease, an owner can neither write nor acquire, so it will get no further sagas.
+--      The lease of a dead owner is ended first: one of its writes may still be on its way.
+--      The lease key holds the time for which it is renewed: the part that has passed shows when it was last renewed.
 
 local owners, owner, silent_ms, status = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 if #KEYS > 1 then
@@ -40,7 +40,7 @@ local found = redis.call('ZSCAN', tag .. 'index:' .. status, ARGV[4], 'COUNT', A
 for i = 1, #found[2], 2 do
   local id = found[2][i]
   local head = tag .. 'head:' .. id
-  -- (What is no hash was written by somebody else, and has no owner.)
+  -- (A key that is not a hash was written by a foreign writer, and has no owner.)
   if redis.pcall('HGET', head, 'owner') == owner then
     redis.call('HSET', head, 'owner', '')
     redis.call('ZADD', tag .. 'due', now, id)

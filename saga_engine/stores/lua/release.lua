@@ -1,10 +1,10 @@
--- Give a saga up, if the epoch is still its epoch. Asked again, it changes nothing.
+-- Release a saga, if the epoch is still its epoch. A repeat changes nothing.
 --
 -- KEYS  head
--- ARGV  epoch, due_ms: when it wants a worker (0: never)
+-- ARGV  epoch, due_ms: when it needs a worker (0: never)
 --
--- LAW  Mail that came while it was owned was left to the owner, who has not read it: a worker does. At once if nothing
---      else was to become of the saga; soon if it is given up for a reason, which may hold for the mail as well.
+-- LAW  Messages that came while it was owned were left to the owner, who has not read them: a worker does. At once if
+--      the saga was released without a time; soon if it has one, whose reason may hold for the messages as well.
 
 local SOON_MS = 5000
 
@@ -20,7 +20,7 @@ if found[1] == ARGV[1] and found[2] ~= '' then
   if due_ms > 0 then
     wait_for_worker(tag, id, due_ms, now)
   else
-    redis.call('HSET', KEYS[1], 'idle', '1') -- on purpose: `sweep` takes it for no orphan
+    redis.call('HSET', KEYS[1], 'idle', '1') -- on purpose: `sweep` does not count it as orphaned
   end
 end
 return 0

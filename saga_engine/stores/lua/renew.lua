@@ -1,13 +1,14 @@
--- Extend a lease in every partition, unless it has ended in any: a lease that is over is never brought back, because
--- somebody may already have taken a saga on the strength of its end.
+-- Extend a lease in every partition, unless it has ended in any: a lease that has ended is never restored, because
+-- another process may already have taken over a saga.
 --
--- KEYS  the owner's session key and wake key of each partition, in turn
+-- KEYS  the owner's lease key and wake key of each partition, in turn
 -- ARGV  ttl_ms
--- Reply {time in ms, 1 alive or 0 ended, id of an owned saga with mail...}; the wakes stay until the mail is consumed
+-- Reply {time in ms, 1 alive or 0 ended, id of an owned saga with messages...}; a wake stays until the saga's messages
+--       are consumed
 --
--- LAW  Nobody waits for a clock that stepped back. `clock` is the latest time that was seen in a partition. If it is in the
---      future, what was written by that clock is moved back by as much: the times in `due` that had not come then, and
---      the ends of leases. A saga that is taken too early for it goes back into the queue; an owner that lives renews.
+-- LAW  Nobody waits for a clock that stepped back. `clock` is the latest time that was seen in a partition. If it is in
+--      the future, times that this clock wrote are moved back by the same amount: the times in `due` that had not come
+--      then, and the ends of leases. A saga that is taken over too early goes back into the queue; a live owner renews.
 
 local STEP_MS = 2000
 
@@ -39,7 +40,7 @@ end
 
 local reply = {now, 1}
 for k = 1, #KEYS, 2 do
-  if call('PTTL', KEYS[k]) <= 0 then -- over in its last millisecond, as everywhere else
+  if call('PTTL', KEYS[k]) <= 0 then -- in its last millisecond it has ended, as everywhere else
     reply[2] = 0
     return reply
   end

@@ -1,15 +1,16 @@
--- A piece of the way through the sagas that have not ended. One that nobody owns and nobody queued goes into the queue.
+-- One part of the scan of sagas that have not ended. A saga that nobody owns and that is not queued goes into the
+-- queue.
 --
 -- KEYS  the owners of partitions
--- ARGV  owner, 1 to queue what is found or 0 to count it, how many sagas to look at, where to begin (key, status, cursor;
---       0 0 0 is the beginning), then the statuses
--- Reply {where to go on: key, status, cursor (0 0 0: this was the end), how many orphans, {id of each saga that cannot be
---       read...}, id and epoch of each saga of `owner`...}
+-- ARGV  owner, 1 to queue orphaned sagas or 0 to count them, how many sagas to read, where to begin (key, status,
+--       cursor; 0 0 0 is the beginning), then the statuses
+-- Reply {where to continue: key, status, cursor (0 0 0: this was the end), how many orphans, {id of each saga that
+--       cannot be read...}, id and epoch of each saga of `owner`...}
 --
 -- LAWS
--- 1. A saga whose owner's session has ended is nobody's: the owner can neither write nor acquire.
--- 2. What rests for a person, and what was given up for its agent (`idle`), wants no worker.
--- 3. A saga with damaged keys cannot be driven: nobody queues it, and it is told of instead.
+-- 1. A saga whose owner's lease has ended has no owner: the former owner can neither write nor acquire.
+-- 2. A saga that waits for an operator, and one that was released until its agent restarts (`idle`), needs no worker.
+-- 3. A saga with damaged keys cannot run: nobody queues it, and it is reported instead.
 
 local call = redis.call
 local owner, queue, left = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
@@ -29,7 +30,7 @@ local function is_orphan(tag, id, name, found)
   return not due or tonumber(due) == math.huge
 end
 
--- Whether a saga is there and somebody else wrote to its keys.
+-- Whether a saga exists and a foreign writer damaged its keys.
 local function is_damaged(tag, id, found)
   if found.err then
     return true
@@ -40,7 +41,7 @@ local function is_damaged(tag, id, found)
   return false
 end
 
--- (Looked at only before it is queued, because it costs.)
+-- (Checked only before it is queued, because of the cost.)
 local function can_be_driven(tag, id)
   local journal, inbox = redis.pcall('LLEN', tag .. 'journal:' .. id), redis.pcall('LLEN', tag .. 'messages:' .. id)
   return type(journal) == 'number' and type(inbox) == 'number'

@@ -1,16 +1,16 @@
--- Acquire sagas that want a worker now, as `acquire` does, but many in one call, with their journals.
+-- Acquire sagas that need a worker now, as `acquire` does, but many in one call, with their journals.
 --
 -- KEYS  the `due` key of each partition
 -- ARGV  owner, nonce, limit
--- Reply {time in ms, 1 alive or 0 our session has ended, next due in ms or -1, then for each saga taken:
---       id, epoch, length, waiting messages, {record...} or false if the journal is too long to come along}
+-- Reply {time in ms, 1 alive or 0 our lease has ended, next due in ms or -1, then for each saga taken:
+--       id, epoch, length, waiting messages, {record...} or false if the journal is too long for this reply}
 --
 -- LAWS
--- 1. What was taken is remembered under the nonce, longer than anybody waits for an answer. Asked again with it after a
---    lost reply, the same sagas are the answer, if they are still ours: nothing is ours without our knowing.
--- 2. A member of `due` that has ended, is gone, or is owned by a live session is wrong there: whoever finds it removes it.
--- 3. A saga with damaged keys cannot be driven: it is taken out of the queue, and the others are served.
--- 4. A key of a partition that has a wrong type is an error before anything is written: it is mended, and we are asked again.
+-- 1. The ids of the taken sagas are kept under the nonce, longer than any caller waits for an answer. A repeat with it
+--    after a lost reply gets the same sagas, if they are still ours: we own no saga without knowing it.
+-- 2. A member of `due` that has ended, is gone, or is owned under a valid lease is wrong: this script removes it.
+-- 3. A saga with damaged keys cannot run: it is removed from the queue, and the others are served.
+-- 4. A key of a partition that has a wrong type is an error before any write: it is mended, and the call is repeated.
 
 local call = redis.call
 local LONGEST = 256
@@ -40,7 +40,7 @@ local function add(tag, id, epoch)
   reply[at + 4], reply[at + 5] = call('LLEN', tag .. 'messages:' .. id), records
 end
 
--- Owner and status of a saga; false for one that is gone or cannot be read (`sweep` tells of it).
+-- Owner and status of a saga; false for one that is gone or cannot be read (`sweep` reports it).
 local function readable(tag, id)
   local went, found = pcall(function()
     call('LLEN', tag .. 'journal:' .. id)

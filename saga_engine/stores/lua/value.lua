@@ -4,7 +4,7 @@
 -- ARGV  ttl_ms, bytes
 -- Reply 0
 --
--- LAW  It counts once replicas have it, where they are waited for: the journal elsewhere has nothing but its digest.
+-- LAW  With `replicated:N` it counts once the replicas have it: the journal elsewhere has only its digest.
 
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[1])
 return 0
