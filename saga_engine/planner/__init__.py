@@ -1,5 +1,5 @@
-"""Talking to models: prompts, one adapter for all providers, reading and mending of answers, the repair loop.
+"""REQUESTS TO MODELS: prompts, one adapter for all providers, parsing and repair of answers, the repair loop.
 
-A model's answer is hostile input. What a plan may use is decided by the checks, never by what the model was told.
-Nothing is imported here: the packages behind a model take seconds to load, and only who asks one pays for it.
+A model's answer is hostile input. The checks decide what a plan may use, never the instructions to the model. This
+package imports nothing: the packages behind a model take seconds to load, and only a request pays for them.
 """

@@ -1,7 +1,7 @@
-"""Steps for a saga that is stuck: a model is asked until its steps pass the check, within one allowance.
+"""Requests steps for a saga that is stuck: a model is asked until its steps pass the check, within one allowance.
 
-What happened to the saga is told to the model, and results of tools are part of that, so its answer is as hostile as
-they are. Nothing here is taken on trust: the saga's own check decides, and a tool that was not shown is not taken.
+The prompt contains the saga's history with results of tools, so the answer is as hostile as they are. Nothing in it is
+trusted: the saga's own check decides, and tools that the model was not offered are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.ports import PlannerAnswer, Repair
 
-#: Chooses tools for a text: at most so many, with what they need beside them.
+#: Chooses tools for a text: at most a given number, with their undos and probes beside them.
 SelectTools = Callable[[str, "ToolCatalog", int], Sequence["ToolSpec"]]
 
 _Steps = list[dict[str, Any]]
@@ -42,19 +42,19 @@ _OTHER_WAY: Final = Terms(
     failed_hint="another model may do better",
 )
 _MAX_PROBLEMS = 20
-#: Numbers that are tried for an id that is taken.
+#: How many numbers are tried for an id that is taken.
 _NUMBERS = range(2, 12)
 _ID_CHARS = 60
 _DOUBLE = re.compile(r"^\$\.steps\[(\d+)\]\.step_id\Z")
-#: Found too often at worst (in a text where it would not bind), never too seldom.
+#: It may find too many (in a text where it would not bind), never too few.
 _BOUND = re.compile(r"\$output\.step_([A-Za-z0-9_-]+)")
 
 
 class ModelAdvisor:
-    """A ``ports.Advisor`` that asks a planner, and asks again with what the check finds.
+    """A ``ports.Advisor`` that asks a planner, and repeats the question with the problems that the check finds.
 
-    ``rounds``: how often the model is asked for one answer at most. ``allowance`` covers all rounds of one answer.
-    ``limit``: how many tools the model is shown; of more, those of the steps at hand, then those that ``select``
+    ``rounds``: the maximum number of requests for one answer. ``allowance`` covers all rounds of one answer. ``limit``:
+    how many tools the model is offered. Of more, it gets those of the steps in question, then those that ``select``
     finds (without it, the first ones).
 
     Both questions raise ``GoalImpossible`` (the model says so), ``PlannerFailed`` (no steps that pass),
@@ -77,13 +77,13 @@ class ModelAdvisor:
         self._limit = limit
 
     async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
-        """Steps that compensate for one that stands and cannot be undone."""
+        """Steps that compensate for one whose effect exists and cannot be undone."""
         if not request.tools:
             raise PlannerUnavailable(
                 "no tool may make up for another's call, so no model was asked",
                 hint="mark the tools that may with compensates=True",
             )
-        # A compensating step is not undone, so it has no rollback that could be mended: this catalog knows no undos.
+        # A compensating step is not undone, so it has no rollback to repair: this catalog knows no undos.
         form = Offer(())
         offer = self._offer(request.tools, _words(request.goal, request.stuck), [request.stuck.tool])
         tools = list(offer.offered.values())
@@ -142,14 +142,14 @@ class ModelAdvisor:
         except SagaError:
             raise
         except Exception as error:
-            # A planner may be somebody else's code: its defect must end the question, never the saga.
+            # A planner may be foreign code: its defect must end the question, never the saga.
             said = printable(f"{type(error).__name__}: {error}", 500)
             raise ModelUnreachable(
                 f"{self._planner.model} could not be asked: {said}", hint="this is a defect of the planner"
             ) from error
 
     def _offer(self, tools: Sequence[ToolSpec], words: str, needed: Sequence[str]) -> Offer:
-        """The tools that the model is shown; the undos of all of them are known."""
+        """The tools that the model is offered; the undos of all of them are known."""
         whole = Offer(tools)
         if len(tools) <= self._limit:
             return whole
@@ -158,13 +158,13 @@ class ModelAdvisor:
         rest = Offer([spec for spec in tools if spec.name not in chosen])
         room = self._limit - len(chosen)
         found = list(rest.offered.values())[:room] if self._select is None else self._select(words, rest, room)
-        # What comes of ``select`` can only narrow what may be used.
+        # The result of ``select`` can only narrow what may be used.
         chosen |= {spec.name: spec for spec in found if spec.name in rest.offered}
         return Offer(list(chosen.values()), whole)
 
 
 def _words(goal: str, step: Any) -> str:
-    """What tools are chosen by; nothing that a tool returned is in it."""
+    """The text that tools are chosen by; it contains no result of a tool."""
     return f"{goal} {step.name} {step.tool}"
 
 
@@ -172,7 +172,7 @@ def _words(goal: str, step: Any) -> str:
 
 
 def _steps(form: Mapping[str, Any]) -> tuple[_Steps, list[Problem]]:
-    """The steps of an answer, as far as their form lets them be looked at."""
+    """The steps of an answer, as far as their form can be read."""
     steps = form.get("steps")
     if not isinstance(steps, list) or not steps:
         hint = "give at least one step, or say under 'impossible' why there is none"
@@ -195,7 +195,7 @@ def _without_rollbacks(steps: _Steps, notes: list[str]) -> _Steps:
 def _judged(
     steps: _Steps, problems: list[Problem], offer: Offer, check: StepsCheck, notes: list[str]
 ) -> tuple[_Steps | None, list[Problem]]:
-    """The steps, mended where that needs no thought, and what is still wrong with them."""
+    """The steps, repaired if that needs no decision, and their remaining problems."""
     if problems:
         return None, problems
     found = list(check(steps))
@@ -208,9 +208,9 @@ def _judged(
 def _with_other_ids(
     steps: _Steps, found: list[Problem], check: StepsCheck, notes: list[str]
 ) -> tuple[_Steps, list[Problem]]:
-    """The steps with other ids in place of those that are taken, and what is wrong with them then.
+    """The steps with other ids in place of those that are taken, and their problems then.
 
-    Only where nothing in the answer names such an id: else nobody but the model knows which of the two steps is meant.
+    Only if nothing in the answer names such an id: otherwise only the model knows which of the two steps is meant.
     """
     doubles = {
         int(match[1])
@@ -233,7 +233,7 @@ def _with_other_ids(
 
 
 def _named(value: Any) -> Iterator[str]:
-    """All ids of steps that are named anywhere, as a dependency or in a binding."""
+    """All ids of steps that appear anywhere, as a dependency or in a binding."""
     if isinstance(value, str):
         yield from _BOUND.findall(value)
     elif isinstance(value, list):
@@ -248,7 +248,7 @@ def _named(value: Any) -> Iterator[str]:
 
 
 def _beyond(steps: _Steps, offer: Offer) -> list[Problem]:
-    """Where steps call a tool that the model was not shown; the registered undo of a shown one may undo."""
+    """The places where steps call a tool that was not offered; the registered undo of an offered one may undo."""
     found: list[Problem] = []
     for index, step in enumerate(steps):
         for tool, path, undoes in _called(step, ("steps", index)):

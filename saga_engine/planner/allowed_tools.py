@@ -1,4 +1,4 @@
-"""What a model was offered, and the checks that hold it to that: its goodwill is not part of the proof."""
+"""The tools offered to a model, and the checks that enforce the offer: they do not rely on its cooperation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan, Step
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
-#: Found too often at worst (in a text where it would not bind), never too seldom.
+#: It may find too many (in a text where it would not bind), never too few.
 _SECRET = re.compile(r"\$secret\.(\w*)")
 _MAX_PROBLEMS = 20
 
@@ -21,8 +21,8 @@ _MAX_PROBLEMS = 20
 class Offer:
     """The tools that a model may use, with the undos and probes registered for them. Is a ``ToolCatalog``.
 
-    ``catalog`` is where registered undos are looked up; without it they must be among ``specs``. A step may call what
-    was offered; a rollback may also call the registered undo of such a tool.
+    ``catalog`` resolves registered undos; without it they must be among ``specs``. A step may call the offered tools; a
+    rollback may also call the registered undo of such a tool.
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class Offer:
                     self._specs.setdefault(found.name, found)
 
     def spec(self, name: str) -> ToolSpec | None:
-        """The declaration of a tool that was offered or undoes one that was."""
+        """The declaration of an offered tool or of the undo of one."""
         return self._specs.get(name)
 
     def names(self) -> Sequence[str]:
-        """The names of the tools that were offered."""
+        """The names of the offered tools."""
         return list(self.offered)
 
     def problems(self, plan: Plan) -> list[Problem]:
-        """Where a plan goes beyond what was offered: tools that serve as undo only, and secrets."""
+        """The places where a plan exceeds the offer: tools that serve as undo only, and secrets."""
         found: list[Problem] = []
         for index, step in enumerate(plan.steps):
             found += self._tools(step, index)

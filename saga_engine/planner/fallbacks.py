@@ -1,4 +1,4 @@
-"""Plans prepared for an intent: what is done when no model can be asked."""
+"""Prepared plans for an intent, for use when no model answers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FallbackPlan:
-    """A plan prepared for an intent. It is read only when no model can be asked."""
+    """A prepared plan for an intent. It is read only when no model answers."""
 
     intent: str
     source: Path | Mapping[str, Any]
 
 
 def choose_fallback(settings: PlannerSettings, goal: str, intent: str | None = None) -> FallbackPlan | None:
-    """The plan prepared for ``intent``; without one, for an intent, or of a plan file, that is exactly this goal.
+    """The prepared plan for ``intent``; without it, the one whose intent or goal equals this goal.
 
-    Raises ``SettingInvalid`` for an intent that nobody prepared a plan for.
+    Raises ``SettingInvalid`` for an intent without a prepared plan.
     """
     plans = settings.fallback_plans
     if intent is not None:
@@ -46,4 +46,4 @@ def _goal_of(path: Path) -> str | None:
     try:
         return load_plan(path).goal.strip()
     except PlanInvalid:
-        return None  # a plan that was not asked for is judged when it is
+        return None  # a plan that was not requested is checked when it is used

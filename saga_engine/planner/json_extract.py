@@ -1,7 +1,7 @@
-"""Finding the one JSON object in what a model said.
+"""Finds the one JSON object in a model's answer.
 
-Models wrap JSON in fences, introduce it, explain it afterwards and comment on it; some think aloud first. All that is
-taken from a model, never from a file. What is cut off in the middle is not completed: half a plan is no plan.
+Models wrap JSON in fences, introduce it, explain it afterwards and comment on it; some think aloud first. All of that
+is accepted from a model, never from a file. A truncated object is not completed: half a plan is no plan.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ MAX_ANSWER_CHARS = 256 * 1024
 _MAX_PASSES = 4
 
 _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-# Possessive, and satisfied by the end of the text: each character is looked at once, whatever the text.
+# Possessive, and satisfied by the end of the text: each character is visited once, whatever the text.
 _TOKEN = re.compile(
     r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|[{}\[\]]|,(?=\s*[}\]])', re.DOTALL
 )
 
 
 def find_object(text: str) -> str:
-    """The JSON text of the object that the answer is, empty if there is none.
+    """The JSON text of the answer's object, empty if there is none.
 
     Of several objects with steps, or with a reason for none, the last one counts: models correct themselves.
     """
@@ -52,7 +52,7 @@ def find_object(text: str) -> str:
 
 
 def _is_answer(value: dict[str, Any]) -> bool:
-    """Whether an object is a plan or the reason for none, and not a part of a plan that broke off around it."""
+    """Whether an object is a plan or the reason for none, and not a part of a truncated plan."""
     inner = value.get("plan")
     return (
         isinstance(value.get("steps"), list)
@@ -68,7 +68,7 @@ def is_cut(text: str) -> bool:
 
 
 def _end(text: str, start: int) -> int:
-    """Where the object that begins at ``start`` ends, -1 if it does not."""
+    """The end of the object that begins at ``start``, -1 if it has none."""
     depth = 0
     for match in _TOKEN.finditer(text, start):
         found = match.group()
@@ -96,7 +96,7 @@ def _cleaned(span: str) -> str:
 
 
 def _loads(text: str) -> dict[str, Any] | None:
-    """The object, or ``None``. Only a look: the plan's reader judges depth, size, doubled keys and numbers again."""
+    """The object, or ``None``. A first look: the plan's parser checks depth, size, doubled keys and numbers again."""
     if not text.startswith("{"):
         return None
     try:
@@ -111,5 +111,5 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int:
-    # Turning a very long number into an int is slow; such a number is out of range anyway.
+    # Converting a very long number to an int is slow; such a number is out of range anyway.
     return int(digits) if len(digits) <= 21 else 2**64

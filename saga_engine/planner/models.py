@@ -1,8 +1,8 @@
-"""Asking a model through pydantic-ai: one adapter for all providers and for every server that speaks like one.
+"""Asks a model through pydantic-ai: one adapter for all providers and for every server with a compatible API.
 
 The package is imported when a model is asked, in a thread, because that takes seconds. Its SDKs retry by themselves and
-their time-outs count for each try; here their retries are off, every request on the wire is counted, and one limit
-covers the whole.
+their time-outs count for each attempt; here their retries are off, every request on the wire is counted, and one limit
+covers all attempts.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
 
-#: Tries of one question, the first included.
+#: Attempts for one question, the first included.
 _TRIES = 3
 _LONGEST_WAIT_S = 10.0
 _MESSAGE_CHARS = 500
 _EXTRA = 'pip install "saga-engine[planner]"'
-#: Stands for a key where a server of one's own wants none; the SDKs insist on one.
+#: A placeholder key for self-hosted servers that need none; the SDKs insist on one.
 _NO_KEY = "no-key"
-#: Where Ollama listens unless it is told otherwise (https://docs.ollama.com/api/introduction).
+#: Ollama's default address (https://docs.ollama.com/api/introduction).
 _OLLAMA_URL = "http://localhost:11434/v1"
 
 
 class ModelPlanner:
     """A ``ports.Planner`` that asks the model of the settings.
 
-    ``wait`` is how it waits between two tries, in seconds. A planner has no connections between two questions.
+    ``wait`` sleeps for a number of seconds between two attempts. A planner keeps no connections between two questions.
     """
 
     def __init__(self, settings: PlannerSettings, *, wait: Callable[[float], Any] = asyncio.sleep) -> None:
@@ -102,7 +102,7 @@ class ModelPlanner:
         return PlannerAnswer(text, json_text, self.model, asked.label, asked.digest, usage)
 
     async def _tries(self, model: Model, asked: Asked, allowance: Allowance) -> tuple[ModelResponse, int]:
-        """Ask until the model answers or its errors are final; returns how many requests that took."""
+        """Ask until the model answers or an error is final; returns the number of requests."""
         from pydantic_ai import exceptions
         from pydantic_ai.direct import model_request
         from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
@@ -129,7 +129,7 @@ class ModelPlanner:
             except again as error:
                 if number == tries:
                     raise self._unreachable(error, number) from error
-                # Full jitter, so that many processes do not come back at the same moment.
+                # Full jitter, so that many processes do not retry at the same moment.
                 pause = error.retry_after if error.retry_after is not None else random.random() * 0.5 * 2**number
                 await self._wait(min(max(pause, 0.0), _LONGEST_WAIT_S))
             except (exceptions.ModelAuthenticationError, exceptions.ModelNotFoundError) as error:
@@ -139,7 +139,8 @@ class ModelPlanner:
                     raise self._unavailable(error) from error
                 raise self._unreachable(error, number) from error
             except Exception as error:
-                # A server may answer anything with status 200; what the SDK then stumbles over is no error of its own.
+                # A server may answer anything with status 200; a failure of the SDK to read it is not the SDK's own
+                # error.
                 raise self._unreadable(error, number) from error
         raise AssertionError("the last try returns or raises")
 
@@ -174,9 +175,10 @@ class ModelPlanner:
 
 
 def _retries_off(model: Model) -> bool:
-    """Turn off the retries of the model's own client, where it has such a switch.
+    """Turn off the retries of the model's own client, if it has such a switch.
 
-    The setting of a request would do so in a copy of the client, and that takes its headers from the environment anew.
+    The setting of a request would do so in a copy of the client, and the copy reads its headers from the environment
+    again.
     """
     client = getattr(model, "client", None)
     if not hasattr(client, "max_retries"):
@@ -192,7 +194,7 @@ def _parameters(asked: Asked, output: str) -> ModelRequestParameters:
 
     about = "The plan, or why there is none."
     if output == "tool":
-        # Params are free objects, which the strict mode of some providers cannot say.
+        # Params are free objects, which the strict mode of some providers cannot express.
         tool = ToolDefinition(
             name=ANSWER_TOOL, parameters_json_schema=asked.schema, description=about, strict=False, kind="output"
         )
@@ -202,7 +204,7 @@ def _parameters(asked: Asked, output: str) -> ModelRequestParameters:
         return ModelRequestParameters(
             output_mode="native" if output == "native" else "prompted",
             output_object=definition,
-            # The prompt has the schema already.
+            # The prompt contains the schema already.
             prompted_output_template=False,
             allow_text_output=True,
         )
@@ -210,7 +212,7 @@ def _parameters(asked: Asked, output: str) -> ModelRequestParameters:
 
 
 def read_response(response: ModelResponse) -> tuple[str, str]:
-    """What the model said, and the JSON object in it: the arguments of the answer's tool, else found in the text."""
+    """The model's text, and the JSON object in it: the arguments of the answer's tool, else found in the text."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 
     texts: list[str] = []
@@ -229,7 +231,7 @@ def read_response(response: ModelResponse) -> tuple[str, str]:
 
 
 def _cost(response: ModelResponse) -> float | None:
-    """The price in US dollars, where the model and its provider are in the price list."""
+    """The price in US dollars, if the model and its provider are in the price list."""
     try:
         return float(response.cost().total_price)
     except (LookupError, ValueError, AssertionError):
@@ -266,7 +268,7 @@ def build_model(settings: PlannerSettings) -> Model:
 
 
 def _provider(kind: str, settings: PlannerSettings) -> Provider[Any]:
-    """The provider at its own address, with our key if there is one, else with its own variable."""
+    """The provider at its own address, with our key if there is one, else with the provider's own variable."""
     from pydantic_ai.providers import infer_provider, infer_provider_class
 
     if settings.api_key:
@@ -278,7 +280,7 @@ def _provider(kind: str, settings: PlannerSettings) -> Provider[Any]:
 
 
 def _at_url(kind: str, name: str, settings: PlannerSettings) -> Model:
-    """A model at an address of one's own. Only our key is sent there, never one of the provider's own variables."""
+    """A model at a configured address. Only our key is sent there, never one of the provider's own variables."""
     from pydantic_ai.models import infer_model
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
@@ -290,12 +292,12 @@ def _at_url(kind: str, name: str, settings: PlannerSettings) -> Model:
         try:
             made = infer_provider_class(kind)
         except ValueError:
-            made = None  # a name of one's own for a server that speaks like OpenAI
+            made = None  # a custom name for a server with OpenAI's API
         if made is not None and {"base_url", "api_key"} <= inspect.signature(made).parameters.keys():
             options: dict[str, Any] = {"base_url": settings.base_url, "api_key": key}
             provider = _bare(made(**options))
             return infer_model(f"{kind}:{name}", lambda _: provider)
-    # Servers of one's own know the older name of the limit on an answer; OpenAI's newer models refuse it.
+    # Self-hosted servers know the older name of the limit on an answer; OpenAI's newer models refuse it.
     newer = name.startswith(("gpt-", "o1", "o3", "o4"))
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=newer)
     provider = _bare(OpenAICompatibleProvider(kind, base_url=settings.base_url, api_key=key, profile=profile))
@@ -303,10 +305,10 @@ def _at_url(kind: str, name: str, settings: PlannerSettings) -> Model:
 
 
 def _bare(provider: Provider[Any]) -> Provider[Any]:
-    """The provider without the headers that its SDK takes from the environment.
+    """The provider without the headers that its SDK reads from the environment.
 
     ``OPENAI_ORG_ID``, ``OPENAI_PROJECT_ID``, ``OPENAI_CUSTOM_HEADERS`` and ``ANTHROPIC_CUSTOM_HEADERS`` are meant for
-    the provider's own servers, and the last two often hold a token. No argument of the SDKs says no to them.
+    the provider's own servers, and the last two often hold a token. No argument of the SDKs disables them.
     """
     for name, nothing in (("organization", None), ("project", None), ("_custom_headers", {})):
         if hasattr(provider.client, name):

@@ -1,4 +1,4 @@
-"""The planner of one coordinator: who is asked, and within what bounds, for plans and when a saga is stuck."""
+"""The planner of one coordinator: which planner answers, and within what limits, for plans and stuck sagas."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """A planner and its settings. Without a planner there may still be plans that were prepared for an intent."""
+    """A planner and its settings. Without a planner there may still be prepared plans."""
 
     planner: Planner | None
     settings: PlannerSettings
 
     @classmethod
     def of(cls, given: str | Planner | PlannerSettings) -> Planning:
-        """From ``provider:name`` (the environment says the rest), from settings, or from a planner of one's own.
+        """From ``provider:name`` (the environment has the rest), from settings, or from a custom planner.
 
-        The model's packages are not loaded before it is asked. Raises ``PlannerUnavailable`` for a name that names no
-        model, and ``SettingInvalid``.
+        The model's packages are not loaded before a request. Raises ``PlannerUnavailable`` for a name without a model,
+        and ``SettingInvalid``.
         """
         if isinstance(given, str):
             settings = planner_settings({}, {"model": given})
@@ -40,7 +40,7 @@ class Planning:
         return cls(given, PlannerSettings())
 
     def advisor(self, select: SelectTools) -> ModelAdvisor | None:
-        """Who is asked for steps when a saga is stuck; ``select`` chooses the tools that it is shown."""
+        """The advisor that proposes steps when a saga is stuck; ``select`` chooses the tools that it offers."""
         if self.planner is None:
             return None
         chosen = self.settings
@@ -60,7 +60,7 @@ class Planning:
         input: Mapping[str, Any] | None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
     ) -> PlannedPlan:
-        """A checked plan for ``goal``. Raises what ``make_plan`` does."""
+        """A checked plan for ``goal``. Raises the errors of ``make_plan``."""
         chosen = self.settings
         return await make_plan(
             goal,
@@ -75,7 +75,7 @@ class Planning:
         )
 
     def goals(self, goal: str, intent: str | None = None) -> set[str]:
-        """The goals that a plan for ``goal`` may have: it, and that of the plan prepared for it."""
+        """The goals that a plan for ``goal`` may have: it, and that of its prepared plan."""
         from saga_engine.plan.model import load_plan
 
         prepared = choose_fallback(self.settings, goal, intent)

@@ -1,4 +1,4 @@
-"""What a model is asked: requests turned into prompts, cut to size and fenced."""
+"""Turns requests into prompts, cut to size and fenced."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from saga_engine.planner.settings import OutputMode
     from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair, ReplanRequest
 
-#: What the output tool is called where a model answers by calling one.
+#: The name of the output tool, for models that answer by calling one.
 ANSWER_TOOL: Final = "answer"
-#: What the engine fills in when a call is made; a model never sees it.
+#: Parameters that the engine fills at a call; a model never sees them.
 _HIDDEN: Final = frozenset({"idempotency_key"})
 _GOAL_CHARS: Final = 10_000
 _WORDS_CHARS: Final = 800
 _SHOWN_PROBLEMS: Final = 20
 _SHOWN_STEPS: Final = 50
 _PREVIOUS_CHARS: Final = 20_000
-#: What is shown of one value, in bytes of JSON.
+#: The shown size of one value, in bytes of JSON.
 _VALUE_BYTES: Final = 2500
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A prompt ready to be sent: two texts, the schema of the answer, the prompts' names, and the digest of it all."""
+    """A prompt ready to send: two texts, the schema of the answer, the prompts' names, and the digest of all."""
 
     system: str
     question: str
@@ -41,7 +41,7 @@ class Asked:
 
 
 def ask_for_plan(request: PlanRequest, mode: OutputMode) -> Asked:
-    """The question for a whole plan."""
+    """The prompt for a whole plan."""
     values = {
         "goal": data("goal", request.goal[:_GOAL_CHARS]),
         "input": data("input", _cut(dict(request.input), 6000)),
@@ -52,7 +52,7 @@ def ask_for_plan(request: PlanRequest, mode: OutputMode) -> Asked:
 
 
 def ask_for_compensation(request: CompensationRequest, mode: OutputMode) -> Asked:
-    """The question for steps that make up for a step that cannot be undone."""
+    """The prompt for steps that compensate for a step that cannot be undone."""
     values = {
         "goal": data("goal", request.goal[:_GOAL_CHARS]),
         "stuck": data("stuck", past_step(request.stuck)),
@@ -64,7 +64,7 @@ def ask_for_compensation(request: CompensationRequest, mode: OutputMode) -> Aske
 
 
 def ask_for_another_way(request: ReplanRequest, mode: OutputMode) -> Asked:
-    """The question for other steps for what is left of a plan."""
+    """The prompt for other steps for the rest of a plan."""
     values = {
         "goal": data("goal", request.goal[:_GOAL_CHARS]),
         "input": data("input", _cut(dict(request.input), 6000)),
@@ -108,7 +108,7 @@ def _how(mode: OutputMode) -> str:
 
 
 def tool_card(spec: ToolSpec) -> dict[str, Any]:
-    """What a model is told of a tool."""
+    """The description of a tool for a model."""
     card: dict[str, Any] = {"tool": spec.name, "effect": spec.effect}
     words = {"about": spec.description, "use_when": spec.use_when, "not_when": spec.not_when, "returns": spec.returns}
     card |= {name: text[:_WORDS_CHARS] for name, text in words.items() if text}
@@ -139,10 +139,10 @@ def past_step(step: PastStep) -> dict[str, Any]:
 
 
 def answer_schema() -> dict[str, Any]:
-    """The schema of an answer, made from the schema of plans.
+    """The schema of an answer, derived from the schema of plans.
 
-    Goal, input and id are not the model's business; retries, time limits and resources belong to the tools' owners;
-    ``impossible`` is the way out.
+    The model does not set goal, input and id; the tools' owners set retries, time limits and resources; with
+    ``impossible`` a model refuses.
     """
     from saga_engine.plan.schema import plan_schema
 
@@ -158,7 +158,7 @@ def answer_schema() -> dict[str, Any]:
 
 
 def _chosen(schema: dict[str, Any], kept: tuple[str, ...]) -> dict[str, Any]:
-    """An object's schema with these fields alone, each without the null that a file may also have there."""
+    """An object's schema with only these fields, each without the null that a file may also have there."""
     made: dict[str, Any] = {
         name: schema[name] for name in ("type", "additionalProperties", "description") if name in schema
     }
@@ -182,7 +182,7 @@ _IMPOSSIBLE: Final[dict[str, Any]] = {
     "type": "string",
     "description": "Instead of steps: why these tools cannot serve the goal.",
 }
-#: What the checks review anyway, and what a server that enforces a schema may stumble over.
+#: Keywords that the checks cover anyway, and that a server which enforces a schema may not support.
 _BOUNDS: Final = ("default", "maxItems", "maxLength", "exclusiveMaximum")
 #: The fields of the format that a model may fill.
 _KEPT: Final[Mapping[str, tuple[str, ...]]] = {

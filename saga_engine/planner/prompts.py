@@ -1,7 +1,7 @@
-"""The prompts: files with a front matter, filled by a template that can do nothing but put texts in their places.
+"""The prompts: files with a front matter, filled by a template language that can only insert texts.
 
-Whatever comes from a person, a tool or a model is *data*: it is written as JSON in which the characters that a fence
-is made of (``<``, ``>`` and the backtick) and all that cannot be seen are escaped, so no data can end its fence, open
+Everything that comes from a person, a tool or a model is *data*: it is written as JSON in which the characters of a
+fence (``<``, ``>`` and the backtick) and all invisible characters are escaped, so no data can end its fence, open
 another one, or pass for a turn of the conversation.
 """
 
@@ -23,7 +23,7 @@ _HEADING = re.compile(r"^# (System|Question)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt file: its name and version, what it must be given, and its two halves."""
+    """One prompt file: its name and version, its placeholders, and its two halves."""
 
     name: str
     version: str
@@ -34,11 +34,11 @@ class Prompt:
 
     @property
     def label(self) -> str:
-        """Name and version, as they are journalled."""
+        """Name and version, in the journalled form."""
         return f"{self.name}@{self.version}"
 
     def render(self, values: Mapping[str, str]) -> tuple[str, str]:
-        """System text and question with every place filled; values are never looked into for places."""
+        """System text and question with every placeholder filled; values are never searched for placeholders."""
         missing = sorted(set(self.inputs) - set(values))
         if missing:
             raise KeyError(f"the prompt {self.name} needs {missing[0]}")
@@ -50,7 +50,7 @@ class Prompt:
 
 
 def folder() -> Path:
-    """Where the prompts are: in the installed package, or beside it in a checkout. Raises ``PlannerUnavailable``."""
+    """The prompts' folder: in the installed package, or beside it in a checkout. Raises ``PlannerUnavailable``."""
     package = Path(__file__).parents[1]
     for place in (package / "planner_prompts", package.parent / "planner_prompts"):
         if (place / "propose.md").is_file():
@@ -109,7 +109,7 @@ def data_lines(name: str, values: Iterable[Any]) -> str:
 
 
 def safe_json(value: Any) -> str:
-    """JSON on one line, in which no fence and nothing invisible can stand."""
+    """JSON on one line, without fences and invisible characters."""
     return "".join(
         _escaped(char) if char in "<>`" or not char.isprintable() else char
         for char in json.dumps(value, ensure_ascii=False, allow_nan=False)

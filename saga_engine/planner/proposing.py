@@ -1,4 +1,4 @@
-"""From a goal to a plan that the engine can trust: ask, read, mend, check, and ask again with what was wrong."""
+"""Makes a plan that the engine can trust from a goal: ask, read, repair, check, and ask again with the problems."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _TERMS = Terms(
 
 @dataclass(frozen=True, slots=True)
 class PlannedPlan:
-    """A checked plan and how it came about.
+    """A checked plan and its origin.
 
-    ``source``: who made it. ``notes``: what was mended or should be known. ``rounds``: how often the model was asked.
-    ``usage`` is what that used of ``budget`` (null: no limit). ``transcript``: for each round what was said (cut), what
-    was wrong with it and what it used.
+    ``source``: who made it. ``notes``: repairs and remarks. ``rounds``: how often the model was asked. ``usage`` is the
+    part of ``budget`` that was used (null: no limit). ``transcript``: for each round the answer (cut), its problems and
+    its usage.
     """
 
     plan: Plan
@@ -75,9 +75,9 @@ async def make_plan(
 ) -> PlannedPlan:
     """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
 
-    ``catalog`` is where the registered undos of the tools are found. ``input`` are the values of ``$input.…``; they
-    become part of the plan. The model is asked ``rounds`` times at most, within ``allowance`` for all of them.
-    Without a planner, or when it cannot be asked, ``fallback`` is used if it is given and valid.
+    ``catalog`` resolves the registered undos of the tools. ``input`` are the values of ``$input.…``; they become part
+    of the plan. The model is asked at most ``rounds`` times, within ``allowance`` for all of them. If there is no
+    planner, or it cannot answer, ``fallback`` is used if it is given and valid.
 
     Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the
     transcript), ``PlanInvalid`` (the goal or the fallback plan), ``ValueNotJson``.
@@ -108,7 +108,7 @@ async def _asked(  # noqa: PLR0917
     allowance: Allowance,
     rounds: int,
 ) -> PlannedPlan:
-    """The plan that a model makes."""
+    """A plan made by a model."""
     secrets = tuple(sorted(offer.secrets))
 
     async def ask(repair: Repair | None, left: Allowance) -> PlannerAnswer:
@@ -143,9 +143,9 @@ def judge_plan(
     input: Mapping[str, Any],  # noqa: A002 - the plan's own word
     notes: list[str],
 ) -> tuple[Plan | None, list[Problem]]:
-    """A plan made of an answer, mended as far as possible, and what is wrong with it.
+    """A plan from an answer, repaired as far as possible, and its problems.
 
-    The goal is the one that was asked for, whatever the model made of it, and the caller's input wins.
+    Its goal is the requested one, whatever the model wrote, and the caller's input takes precedence.
     """
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.model import load_plan
@@ -156,7 +156,7 @@ def judge_plan(
         return [*offer.problems(plan), *check_plan(plan, offer)]
 
     def check_rest(plan: Plan) -> list[Problem]:
-        mended = move_pivot_last(plan, offer, []) is not plan  # once the form is right, we mend that ourselves
+        mended = move_pivot_last(plan, offer, []) is not plan  # once the form is correct, the engine repairs this
         return [problem for problem in check(plan) if not (mended and problem.code == "pivot-not-last")]
 
     form = mend_form(data, offer, notes)
@@ -176,7 +176,7 @@ def judge_plan(
 def _prepared(
     fallback: FallbackPlan, goal: str, given: dict[str, Any], catalog: ToolCatalog, reason: SagaError
 ) -> PlannedPlan:
-    """The plan prepared for an intent; a person wrote it, so it may use every tool there is. Raises ``PlanInvalid``."""
+    """The prepared plan of an intent; a person wrote it, so it may use every tool. Raises ``PlanInvalid``."""
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.model import load_plan
 

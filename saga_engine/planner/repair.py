@@ -1,7 +1,7 @@
-"""What can be mended in a model's plan without asking it again. Every change is told.
+"""Repairs of a model's plan without another request. Every change is noted.
 
-Nothing is invented here: a mended plan has the model's own calls with the model's own params, in an order that its
-own graph allows, and undos that the tools' owners registered. Whatever needs a decision goes back to the model.
+Nothing is invented: a repaired plan has the model's own calls with the model's own params, in an order that its own
+graph allows, and undos that the tools' owners registered. A problem that needs a decision goes back to the model.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
-#: Notes about one plan; a hostile answer with ten thousand faults does not get ten thousand notes.
+#: The maximum number of notes about one plan, however many faults a hostile answer has.
 _MAX_NOTES = 50
 
 
 def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str]) -> dict[str, Any]:
-    """A plan's JSON with what is wrong in its form put right as far as it needs no thought; adds to ``notes``."""
+    """A plan's JSON with its form repaired as far as no decision is needed; adds to ``notes``."""
     data = dict(answer)
     inner = data.get("plan")
     if "steps" not in data and isinstance(inner, Mapping):
@@ -57,7 +57,7 @@ def _without_nulls(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mend_undo(step: dict[str, Any], spec: ToolSpec, catalog: ToolCatalog, notes: list[str]) -> None:
-    """A rollback that is missing or says nothing is what the tool's registration says."""
+    """Replace a missing or meaningless rollback by the undo of the tool's registration."""
     which = f"step {cut(step.get('step_id', '?'), 80)}"
     rollback = step.get("rollback")
     if spec.effect == "read":
@@ -80,7 +80,7 @@ def _mend_undo(step: dict[str, Any], spec: ToolSpec, catalog: ToolCatalog, notes
 
 
 def _says_nothing(rollback: Any, undo: str, catalog: ToolCatalog) -> bool:
-    """Whether a rollback names no tool that there is, or the registered undo without what it needs."""
+    """Whether a rollback names no known tool, or the registered undo without its required params."""
     if not isinstance(rollback, dict):
         return False
     tool = rollback.get("tool")
@@ -91,7 +91,7 @@ def _says_nothing(rollback: Any, undo: str, catalog: ToolCatalog) -> bool:
 
 
 def move_pivot_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
-    """The plan with its pivot behind every step that can be undone, where the graph allows that; else as it is."""
+    """The plan with its pivot after every step that can be undone, if the graph allows that; else unchanged."""
     from saga_engine.plan.model import load_plan
 
     made = _examined(plan, catalog)
@@ -102,7 +102,7 @@ def move_pivot_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
     behind = graph.reach(pivot, graph.dependents([step.waits for step in made.steps]))
     behind |= {step.index for step in made.steps if step.kind == "retriable"}
     if any(made.steps[index].kind == "compensatable" for index in behind):
-        return plan  # a step that can be undone needs the pivot's output: only the model can say what else to do
+        return plan  # a step that can be undone needs the pivot's output: only the model can decide
     dumped: dict[str, Any] = plan.model_dump(exclude_unset=True)
     steps: Sequence[dict[str, Any]] = dumped["steps"]
     first = [index for index in range(len(steps)) if index != pivot and index not in behind]

@@ -1,4 +1,4 @@
-"""Asking a model again with what was wrong with its answer: a number of rounds within one allowance."""
+"""Asks a model again with the problems of its answer: a number of rounds within one allowance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: What one question may use, with all its rounds, where nothing else is said.
+#: The default allowance of one question, with all its rounds.
 DEFAULT_ALLOWANCE = Allowance(requests=10, tokens=200_000, cost_usd=None, seconds=60.0)
 _SAID_CHARS = 4000
 _REASON_CHARS = 1000
@@ -32,7 +32,7 @@ _REASON_CHARS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the errors call things: what is ``wanted`` of the model, what a refusal means, and what may help."""
+    """Wording of the errors: what is ``wanted`` of the model, what a refusal means, and what may help."""
 
     wanted: str
     refused: str
@@ -42,7 +42,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[_T]):
-    """A value that passed, the answer that it came from, and what all rounds used."""
+    """A value that passed, its answer, and the usage of all rounds."""
 
     value: _T
     answer: PlannerAnswer
@@ -52,15 +52,15 @@ class Found(Generic[_T]):
     transcript: tuple[Mapping[str, Any], ...]
 
 
-#: Asks once, with what was wrong with the last answer and what may still be used.
+#: Asks once, with the problems of the last answer and the remaining allowance.
 Ask = Callable[[Repair | None, Allowance], Awaitable["PlannerAnswer"]]
-#: Makes a value of an answer's object and finds what is wrong with it; adds to the notes what it mended.
+#: Builds a value from an answer's object and finds its problems; adds its repairs to the notes.
 Review = Callable[[Mapping[str, Any], list[str]], tuple[_T | None, list[Problem]]]
 
 
 @dataclass(slots=True)
 class Rounds(Generic[_T]):
-    """One question to one model. ``used`` and ``transcript`` grow with each round, up to ``most`` of them."""
+    """One question to one model. ``used`` and ``transcript`` grow with each round, up to ``most`` rounds."""
 
     model: str
     ask: Ask
@@ -73,10 +73,10 @@ class Rounds(Generic[_T]):
     most: int = 0
 
     async def run(self, rounds: int) -> Found[_T]:
-        """Ask ``rounds`` times at most, until an answer passes.
+        """Ask at most ``rounds`` times, until an answer passes.
 
         Raises ``GoalImpossible``, ``PlannerFailed`` (with the transcript), ``ModelUnreachable`` (the time is over), and
-        what ``ask`` raises.
+        the errors of ``ask``.
         """
         self.most = rounds
         try:
@@ -91,7 +91,7 @@ class Rounds(Generic[_T]):
                 **self._so_far(),
             ) from error
         except (ModelUnreachable, PlannerUnavailable) as error:
-            # What the rounds before this one said and cost is not lost with it.
+            # The answers and the usage of earlier rounds are not lost with it.
             requests = error.context.get("requests", 0)
             self._count(PlannerUsage(requests=requests if isinstance(requests, int) else 0))
             error.context = {**error.context, **self._so_far()}
@@ -113,7 +113,7 @@ class Rounds(Generic[_T]):
         raise self._failed(f"gave no valid {self.terms.wanted} in {rounds} round{many}", repair)
 
     def _judged(self, answer: PlannerAnswer, notes: list[str]) -> tuple[_T | None, list[Problem]]:
-        """The value in an answer, and what is still wrong with it. Raises ``GoalImpossible``."""
+        """The value in an answer, and its remaining problems. Raises ``GoalImpossible``."""
         try:
             data = read_answer(answer)
         except PlanInvalid as error:
@@ -130,7 +130,7 @@ class Rounds(Generic[_T]):
         return self.review(data, notes)
 
     def _left(self) -> Allowance:
-        """What the next question may use. Raises ``PlannerFailed`` when there is nothing left."""
+        """The allowance of the next question. Raises ``PlannerFailed`` if nothing remains."""
         whole, used = self.allowance, self.used
         left = Allowance(
             None if whole.requests is None else whole.requests - used.requests,
@@ -180,17 +180,17 @@ class Rounds(Generic[_T]):
         )
 
     def _not_applied(self) -> list[str]:
-        """The limits that could not be kept, because nobody said how much was used."""
+        """The limits that could not be enforced, because the usage was not reported."""
         found: list[str] = []
         if self.allowance.cost_usd is not None and self.used.cost_usd is None:
             found.append("the price of this model is not known, so the limit on cost was not applied")
-        # What took no time was a script.
+        # An answer that took no time came from a script.
         if self.allowance.tokens is not None and self.used.seconds and not self.used.tokens_in + self.used.tokens_out:
             found.append("the server does not say how many tokens it used, so the limit on tokens was not applied")
         return found
 
     def _so_far(self) -> dict[str, Any]:
-        """What an error tells about the rounds: how many answers there were, what they said and used of what budget."""
+        """An error's details about the rounds: the number of answers, their text, and the usage of which budget."""
         return {
             "rounds": len(self.transcript),
             "usage": usage_dict(self._usage()),
@@ -200,7 +200,7 @@ class Rounds(Generic[_T]):
 
 
 def usage_dict(usage: PlannerUsage) -> dict[str, Any]:
-    """What was used, as one JSON object."""
+    """The usage, as one JSON object."""
     return {
         "requests": usage.requests,
         "tokens_in": usage.tokens_in,
@@ -211,7 +211,7 @@ def usage_dict(usage: PlannerUsage) -> dict[str, Any]:
 
 
 def budget_dict(allowance: Allowance, rounds: int) -> dict[str, Any]:
-    """What might be used, as one JSON object; null: no limit."""
+    """The budget, as one JSON object; null: no limit."""
     return {
         "rounds": rounds,
         "requests": allowance.requests,
@@ -222,7 +222,7 @@ def budget_dict(allowance: Allowance, rounds: int) -> dict[str, Any]:
 
 
 def read_answer(answer: PlannerAnswer) -> dict[str, Any]:
-    """The object in an answer, read as strictly as a plan file. Raises ``PlanInvalid``."""
+    """The object in an answer, parsed as strictly as a plan file. Raises ``PlanInvalid``."""
     from saga_engine.plan.parser import read_source
     from saga_engine.planner.json_extract import is_cut
 
@@ -237,7 +237,7 @@ def read_answer(answer: PlannerAnswer) -> dict[str, Any]:
 
 
 def impossible(data: Mapping[str, Any]) -> str | None:
-    """Why a model says that what was asked for cannot be done, fit to print; ``None`` if it does not say so."""
+    """The model's reason why the request is impossible, fit to print; ``None`` if it gives none."""
     reason = data.get("impossible")
     if data.get("steps") or reason in (None, "", False):
         return None

@@ -1,4 +1,4 @@
-"""How a model is chosen and bounded: flags over environment over ``[planner]`` in ``saga.toml`` over defaults."""
+"""The choice of a model and its limits: flags over environment over ``[planner]`` in ``saga.toml`` over defaults."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ KEY_VARIABLE: Final = "SAGA_MODEL_API_KEY"
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    """Which model is asked, how, and how much it may use.
+    """The model, how to ask it, and how much it may use.
 
-    ``model``: ``provider:name``, empty if none is set. ``base_url``: a server that speaks the provider's protocol.
-    ``output``: how the JSON is asked for: as a tool's arguments, by a schema that the server enforces (``native``), by
-    the server's JSON mode (``prompted``), or as plain text. ``total_s``: the time for one plan with all its rounds.
-    ``max_requests``, ``max_tokens`` (in and out) and ``max_cost_usd`` bound one plan, ``max_output_tokens`` one answer.
-    ``rounds``: how often the model is asked for one plan. ``tools_offered``: how many tools it is shown at most.
-    ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``fallback_plans``: plan files by intent.
-    ``semantic``: what steps that make up for another may do with tools that do not say it themselves.
+    ``model``: ``provider:name``, empty if none is set. ``base_url``: a server with the provider's protocol.
+    ``output``: how the JSON is requested: as a tool's arguments, by a schema that the server enforces (``native``), by
+    the server's JSON mode (``prompted``), or as plain text. ``total_s``: the time for one plan with all its rounds, in
+    seconds. ``max_requests``, ``max_tokens`` (in and out) and ``max_cost_usd`` limit one plan, ``max_output_tokens``
+    one answer. ``rounds``: how often the model is asked for one plan. ``tools_offered``: the maximum number of tools it
+    is offered. ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``fallback_plans``: plan files by
+    intent. ``semantic``: the role in semantic compensation of tools that do not declare one.
     """
 
     model: str = ""
@@ -47,11 +47,11 @@ class PlannerSettings:
     fallback_plans: Mapping[str, Path] = field(default_factory=dict)
 
     def allowance(self) -> Allowance:
-        """What one plan may use."""
+        """The allowance of one plan."""
         return Allowance(self.max_requests, self.max_tokens, self.max_cost_usd, self.total_s)
 
 
-#: Least and most of each number.
+#: Minimum and maximum of each number.
 _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "total_s": (0.01, 3600.0),
     "max_requests": (1, 1000),
@@ -62,7 +62,7 @@ _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "tools_offered": (1, 200),
 }
 _WHOLE: Final = ("max_requests", "max_tokens", "max_output_tokens", "rounds", "tools_offered")
-#: Settings by their variable; what is missing here stands in the file only.
+#: Settings by their variable; settings missing here exist in the file only.
 _VARIABLES: Final[Mapping[str, str]] = {
     "SAGA_MODEL": "model",
     "SAGA_MODEL_BASE_URL": "base_url",
@@ -83,7 +83,7 @@ def planner_settings(
     base: Path = Path(),
     environ: Mapping[str, str] = os.environ,
 ) -> PlannerSettings:
-    """The settings in force. ``table`` is ``[planner]``; paths in it count from ``base``. Flags of None are not given.
+    """The settings in force. ``table`` is ``[planner]``; its paths are relative to ``base``. A flag of None is not set.
 
     Raises ``SettingInvalid``.
     """

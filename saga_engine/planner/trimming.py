@@ -1,4 +1,4 @@
-"""A tool's schemas cut to a size that a model may read, as valid schemas."""
+"""A tool's schemas cut to a readable size for a model, as valid schemas."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 _KEYS = 40
 _KEY_CHARS = 100
-#: A schema may come from the network: what is nested deeper accepts anything.
+#: A schema may come from the network: deeper nesting becomes a schema that accepts anything.
 _SCHEMA_DEPTH = 40
-#: What only repeats or explains, by the order in which it is left out of a schema.
+#: Keywords that only repeat or explain, in the order in which they are removed from a schema.
 _SCHEMA_NOISE = ("title", "$schema", "$id", "examples", "example", "$comment")
 
 
 def trimmed_schema(schema: dict[str, Any], hidden: frozenset[str], limit_chars: int = 4000) -> dict[str, Any]:
-    """A JSON Schema for a model: without noise and ``hidden`` fields, and without words where it is too long."""
+    """A JSON Schema for a model: without noise and ``hidden`` fields, and without descriptions if it is too long."""
     found: dict[str, Any] = _without(schema, _SCHEMA_NOISE)
     properties = found.get("properties")
     if isinstance(properties, dict) and hidden & properties.keys():
@@ -41,7 +41,7 @@ def _size(value: Any) -> int:
 
 
 def _without(node: Any, names: tuple[str, ...], *, named: bool = False, depth: int = 0) -> Any:
-    """A copy without these keywords; a field that happens to have such a name (``named``) is no keyword."""
+    """A copy without these keywords; a field with such a name (``named``) is not a keyword."""
     if depth > _SCHEMA_DEPTH:
         return {}
     if isinstance(node, dict):
