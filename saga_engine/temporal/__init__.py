@@ -1,4 +1,4 @@
-"""THE OTHER RUNTIME: the same pure core inside a Temporal workflow, with the tools as activities.
+"""THE TEMPORAL RUNTIME: the same pure core inside a Temporal workflow, with the tools as activities.
 
-Nothing here imports Temporal before an engine's address asks for it (extra ``temporal``).
+This package imports Temporal only when a runtime's address needs it (extra ``temporal``).
 """

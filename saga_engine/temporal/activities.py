@@ -1,8 +1,7 @@
-"""What a worker does for sagas: calls and probes, alerts, and questions to a model.
+"""The activities of a worker: calls and probes, alerts, and questions to a model.
 
-Each activity says of itself, with heartbeats, that it is alive. Right before a call begins it is asked once more
-whether Temporal can still count on it: a process that was frozen must not wake up and begin a call that is settled
-otherwise by now.
+Each activity sends heartbeats. Right before a call begins, it checks once more that Temporal has not given it up: a
+process that was frozen must not resume and begin a call that has been settled meanwhile.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ Asking = Callable[[State, AskPlanner], Awaitable[Advice | ErrorInfo]]
 
 
 class WorkerClock(Protocol):
-    """The clock that guards judge by; it is set from Temporal's."""
+    """The clock that guards use; it is set from Temporal's."""
 
     def set(self, now_ms: int) -> None:
-        """It is ``now_ms`` (Unix ms) now."""
+        """Set the clock to ``now_ms`` (Unix ms)."""
 
 
 class Hands:
     """The activities of one worker.
 
-    ``ask`` asks a model for steps (None: there is no planner here). ``most_bytes`` is the size of an output that can be
-    handed to Temporal; None: any, because large ones are stored beside it.
+    ``ask`` asks a model for steps (None: this worker has no planner). ``most_bytes`` is the largest output that
+    Temporal accepts; None: any, because large ones are stored beside it.
     """
 
     def __init__(
@@ -70,12 +69,12 @@ class Hands:
         self._most_bytes = most_bytes
 
     def all(self) -> list[Callable[..., Any]]:
-        """The activities, for a worker."""
+        """All activities, for a worker."""
         return [self.call, self.learn, self.alert, self.ask, self.means]
 
     @activity.defn(name=payloads.CALL)
     async def call(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Make a call, a probe, or a look for an old result, once."""
+        """Make a call, a probe, or a lookup of a cached result, once."""
         order = msgspec.convert(body, payloads.Order)
         self._clock.set(round(activity.info().started_time.timestamp() * 1000))  # the server's time
         spec = self._tools.spec(order.tool)
@@ -127,7 +126,7 @@ class Hands:
         if isinstance(outcome, Done) and self._most_bytes is not None:
             size = len(msgspec.json.encode(outcome.output))
             if size > self._most_bytes:
-                # It happened, and that cannot be said without what came of it.
+                # It happened, but its result cannot be returned.
                 text = (
                     f"the output has {size} bytes; more than {self._most_bytes} go through Temporal only with a store"
                 )
@@ -137,14 +136,14 @@ class Hands:
 
     @activity.defn(name=payloads.LEARN)
     async def learn(self, body: dict[str, Any]) -> None:
-        """Remember what a person said came of a call, for identical calls of other sagas."""
+        """Remember an operator's 'happened' about a call, for identical calls of other sagas."""
         if self._tools.spec(body["tool"]) is None:
             raise ApplicationError(f"no worker that answers has the tool {body['tool'][:80]!r}")  # another may have it
         await self._tools.learn(body["tool"], body["params"], body["output"], payloads.read_call(body["call"]))
 
     @activity.defn(name=payloads.ALERT)
     async def alert(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Tell people about a question."""
+        """Send an alert about a question."""
         given = {name: value for name, value in body["question"].items() if name in _QUESTION_FIELDS}
         question = Question(**{**given, "options": tuple(given["options"])})
         async with beating():
@@ -163,7 +162,7 @@ class Hands:
 
     @activity.defn(name=payloads.MEANS)
     async def means(self) -> dict[str, Any]:
-        """What this worker can do beside calling tools."""
+        """The capabilities of this worker beside calls."""
         means = self._means
         return {
             "alerting": means.alerting,
@@ -174,7 +173,7 @@ class Hands:
 
 
 def _logged(error: ErrorInfo, spec: ToolSpec, params: Mapping[str, Any], *, private: bool) -> ErrorInfo:
-    """An error as the log of this worker may have it. Of the rest of the saga the worker knows nothing."""
+    """An error in a form fit for this worker's log. The worker does not know the rest of the saga."""
     mask = Mask({spec.name: spec.sensitive})
     for name in mask.names(spec.name) & params.keys():
         mask.learn(params[name])
@@ -183,18 +182,18 @@ def _logged(error: ErrorInfo, spec: ToolSpec, params: Mapping[str, Any], *, priv
 
 
 def _absent(error: ErrorInfo) -> dict[str, Any]:
-    """This worker cannot make the call; another one may. Nothing was called."""
+    """The error of a worker that cannot make the call; another one may. Nothing was called."""
     return {"is": "absent", "error": msgspec.to_builtins(error)}
 
 
 def _state(body: Mapping[str, Any], catalog: ToolCatalog) -> State:
-    """The saga as it stands, for a model to be told of it. Raises ``JournalUnreadable``."""
+    """The state of the saga, for a model's prompt. Raises ``JournalUnreadable``."""
     values = {digest: payloads.unpack(text) for digest, text in body["values"].items()}
     return state_of(whole_records(payloads.unpack_journal(body["journal"]), values), catalog)
 
 
 def _declared_for(advice: Advice | ErrorInfo, catalog: ToolCatalog) -> dict[str, Any]:
-    """The declarations of the tools that a model's steps use, and of those that undo them."""
+    """The declarations of the tools that a model's steps use, and of their undos."""
     if isinstance(advice, ErrorInfo):
         return {}
     return declarations_of(advice.steps, catalog)

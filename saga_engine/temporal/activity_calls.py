@@ -1,8 +1,8 @@
-"""How a workflow has things done: activities with one attempt, and what their ends tell for certain.
+"""Runs activities for a workflow, each with one attempt, and interprets how they end.
 
-*Not done* is said only where it is provable: a worker never began the call (the server handed it to nobody in time),
-the worker itself says that it did not, or its last heartbeat said that a guard kept the call waiting. Whatever else
-goes wrong (a worker that died or froze, a lost answer) leaves the call unknown.
+*Not done* is reported only if it is provable: a worker never began the call (the server gave it to no worker in time),
+the worker itself says that it did not, or its last heartbeat said that a guard kept the call waiting. Any other failure
+(a worker that died or froze, a lost answer) leaves the outcome of the call unknown.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activity_inputs import CallOrder
 
-#: Temporal repeats nothing by itself: whether a call may be repeated is the core's to judge.
+#: Temporal repeats nothing by itself: the core decides whether a call may be repeated.
 _ONCE: Final = RetryPolicy(maximum_attempts=1)
-#: How long a call may wait for its turn at the guards, on top of its own time.
+#: How long a call may wait for the guards, in addition to its own time.
 _TURN_S: Final = 86_400.0
 #: The waits for a worker that has the tool.
 _ABSENT_FIRST_S: Final = 1.0
 _ABSENT_MOST_S: Final = 60.0
-#: How long the saga waits until what a person said is remembered for identical calls.
+#: How long the saga waits until an operator's decision is remembered for identical calls.
 _LEARN_S: Final = 60.0
 #: How long hooks and models may take.
 _ALERT_S: Final = 600.0
@@ -40,9 +40,9 @@ _ASK_S: Final = 3600.0
 
 
 async def perform_call(order: CallOrder, lease_s: float, unwanted: Callable[[], bool]) -> Outcome | dict[str, Any]:
-    """Have a call made once; a dict if its tool has changed so that the params do not fit (nothing was called then).
+    """Make a call once; a dict if its tool has changed so that the params do not fit (nothing was called then).
 
-    While no worker has the tool, or its secret, the call waits as the journal stands, until it is ``unwanted``.
+    While no worker has the tool, or its secret, the call waits, with the journal unchanged, until it is ``unwanted``.
     """
     wait_s = _ABSENT_FIRST_S
     while True:
@@ -59,7 +59,7 @@ async def perform_call(order: CallOrder, lease_s: float, unwanted: Callable[[], 
 
 
 async def _called(order: CallOrder, lease_s: float) -> Outcome | dict[str, Any] | ErrorInfo:
-    """One activity; an ``ErrorInfo`` if this worker cannot make the call but another may."""
+    """Run one activity; an ``ErrorInfo`` if this worker cannot make the call but another may."""
     within = order.begin_within_s
     try:
         body: dict[str, Any] = await workflow.execute_activity(
@@ -85,9 +85,9 @@ async def _called(order: CallOrder, lease_s: float) -> Outcome | dict[str, Any] 
 
 
 def what_came(error: ActivityError, *, probing: bool) -> Outcome | ErrorInfo:
-    """What an activity's failure tells of the call; an ``ErrorInfo`` if another worker can still make it.
+    """Interpret an activity's failure; an ``ErrorInfo`` if another worker can still make the call.
 
-    That a probe was not made tells nothing of the call that it was to ask about.
+    A probe that was not made says nothing about the call in question.
     """
     outcome = _what_came(error.cause)
     return Unknown(outcome.error) if probing and isinstance(outcome, NotDone) else outcome
@@ -108,7 +108,7 @@ def _what_came(cause: BaseException | None) -> Outcome | ErrorInfo:
         if cause.type == payloads.NOT_CALLED:
             info = ErrorInfo("interrupted", cause.message[:1000], retryable=True)
             return NotDone(info, retryable=True, counted=False)
-        if cause.type == "NotFoundError":  # the SDK's word for an activity that the worker does not have
+        if cause.type == "NotFoundError":  # the SDK's name for an activity that the worker does not have
             return ErrorInfo("worker_foreign", "a worker on this task queue runs no sagas")
         return Unknown(ErrorInfo("worker_failed", f"{cause.type}: {cause.message}"[:1000]))
     said = "its worker was stopped" if cause is None else f"{type(cause).__name__}: {cause}"
@@ -116,7 +116,7 @@ def _what_came(cause: BaseException | None) -> Outcome | ErrorInfo:
 
 
 async def perform_lesson(body: dict[str, Any]) -> None:
-    """Have a worker remember what a person said of a call. That it cannot is logged: the claim stays without result."""
+    """Have a worker remember an operator's decision about a call. A failure is logged: the claim has no result."""
     try:
         await workflow.execute_activity(
             payloads.LEARN,
@@ -129,7 +129,7 @@ async def perform_lesson(body: dict[str, Any]) -> None:
 
 
 async def perform_alert(question: dict[str, Any] | None, now_ms: int, lease_s: float) -> ErrorInfo | None:
-    """Have people told; None if all were, or if the question has been answered meanwhile."""
+    """Send the alerts; None if all were sent, or if the question has been answered meanwhile."""
     if question is None:
         return None
     try:
@@ -147,7 +147,7 @@ async def perform_alert(question: dict[str, Any] | None, now_ms: int, lease_s: f
 
 
 async def perform_question(body: dict[str, Any], lease_s: float) -> dict[str, Any] | ErrorInfo:
-    """Have a model asked for steps; its answer as ``payloads.advice_body`` makes it."""
+    """Ask a model for steps; its answer as ``payloads.advice_body`` makes it."""
     try:
         said: dict[str, Any] = await workflow.execute_activity(
             payloads.ASK,
@@ -163,7 +163,7 @@ async def perform_question(body: dict[str, Any], lease_s: float) -> dict[str, An
 
 
 async def the_means() -> dict[str, Any]:
-    """What workers can do beside calling tools. It changes nothing, so Temporal may repeat it."""
+    """The workers' capabilities beside calls. The activity changes nothing, so Temporal may repeat it."""
     said: dict[str, Any] = await workflow.execute_activity(
         payloads.MEANS, result_type=dict[str, Any], start_to_close_timeout=timedelta(seconds=10)
     )
@@ -172,7 +172,7 @@ async def the_means() -> dict[str, Any]:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """An engine's refusal as a refused update: nothing of it gets into the history."""
+    """An engine's refusal as a rejected update: it adds nothing to the history."""
     try:
         yield
     except SagaError as error:
@@ -183,7 +183,7 @@ def refused() -> Iterator[None]:
 
 @contextmanager
 def growing(state: State, started: Any, catalog: ToolCatalog) -> Iterator[None]:
-    """Let the saga's plan grow with other tools at hand, for a check that changes nothing."""
+    """Let the saga's plan grow with a different tool catalog, for a check that changes nothing."""
     before, state.growth = state.growth, Growth(started, catalog)
     try:
         yield

@@ -1,4 +1,4 @@
-"""From what a record orders to what an activity is told, made of the state at that moment."""
+"""Builds the inputs of activities from records and the state at that moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from saga_engine.temporal.secrets import Marked, marked
 
 
 class CallOrder(NamedTuple):
-    """An order to call, how long the call may take, and within what time a worker must begin (None: any time)."""
+    """An order for a call, the call's time limit, and the time within which a worker must begin it (None: any time)."""
 
     body: dict[str, Any]
     timeout_s: float
@@ -27,7 +27,7 @@ class CallOrder(NamedTuple):
 
 
 class Orders:
-    """The orders that follow from one state at one moment; ``bits(n)`` gives n random bits of the workflow's dice."""
+    """The orders that follow from one state at one moment; ``bits(n)`` gives n random bits of the workflow."""
 
     __slots__ = ("_bits", "_now_ms", "_state")
 
@@ -38,7 +38,7 @@ class Orders:
 
     @staticmethod
     def serving(state: State, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
-        """What is called for a step in one direction."""
+        """The call of a step in one direction."""
         return state.acting(index) if direction == FORWARD else state.rollback(index)
 
     def call(self, effect: CallTool | Probe) -> CallOrder:
@@ -74,6 +74,6 @@ class Orders:
         return CallOrder(msgspec.to_builtins(order), call.timeout_s, within, summary[:200], probing)
 
     def question(self, effect: Alert) -> dict[str, Any] | None:
-        """What people are to be told; None if it has been answered."""
+        """The question for operators; None if it has been answered."""
         question = question_of(self._state, effect)
         return None if question is None else asdict(question)

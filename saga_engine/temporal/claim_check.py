@@ -1,7 +1,8 @@
-"""Large values stand beside Temporal, by digest, and its history holds references: the claim check.
+"""Stores large values beside Temporal, by digest; its history holds references (the claim-check pattern).
 
-Temporal refuses payloads over 2 MB and histories over 50 MB. Its SDK hands what is over a limit to a storage driver, on
-both sides of the wire, so neither workflow nor activity sees any of it; this is a driver for the engine's own store.
+Temporal refuses payloads over 2 MB and histories over 50 MB. Its SDK passes payloads over a limit to a storage driver,
+on both sides of the connection, so neither workflow nor activity is aware of it. This is a driver for the engine's own
+store.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import ValueStore
 
 _NAME: Final = "saga-store"
-#: How long large values are kept: longer than any saga takes that people have not forgotten.
+#: How long large values are kept: longer than any saga runs that is not abandoned.
 KEEP_MS: Final = 400 * 86_400_000
 
 
@@ -35,11 +36,11 @@ class ValueDriver(StorageDriver):
         self._store = store
 
     def name(self) -> str:
-        """The name under which references find the driver again."""
+        """The name by which references find the driver again."""
         return _NAME
 
     def type(self) -> str:
-        """What kind of driver it is."""
+        """The kind of driver."""
         return _NAME
 
     async def store(
@@ -47,7 +48,7 @@ class ValueDriver(StorageDriver):
         context: StorageDriverStoreContext,  # noqa: ARG002 - values are shared by whoever has them
         payloads: Sequence[Payload],
     ) -> list[StorageDriverClaim]:
-        """Keep payloads; returns what finds them again."""
+        """Store payloads; returns references to them."""
         claims = []
         for payload in payloads:
             data = payload.SerializeToString(deterministic=True)
@@ -61,7 +62,7 @@ class ValueDriver(StorageDriver):
         context: StorageDriverRetrieveContext,  # noqa: ARG002
         claims: Sequence[StorageDriverClaim],
     ) -> list[Payload]:
-        """The payloads. Raises ``JournalUnreadable`` for one that is missing or does not fit its digest."""
+        """Load payloads. Raises ``JournalUnreadable`` for one that is missing or does not match its digest."""
         found = []
         for claim in claims:
             digest = claim.claim_data["digest"]
@@ -79,5 +80,5 @@ class ValueDriver(StorageDriver):
 
 
 def storage(store: ValueStore) -> ExternalStorage:
-    """What a data converter needs so that payloads over 32 KiB stand beside Temporal."""
+    """The options of a data converter that store payloads over 32 KiB beside Temporal."""
     return ExternalStorage(drivers=[ValueDriver(store)], payload_size_threshold=INLINE_LIMIT)

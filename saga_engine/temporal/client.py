@@ -1,4 +1,4 @@
-"""The sagas of one Temporal namespace, as whoever submits, asks and answers sees them."""
+"""The client's view of the sagas in one Temporal namespace: submit, query and answer."""
 
 from __future__ import annotations
 
@@ -59,24 +59,24 @@ _AWAY: Final = frozenset(
     }
 )
 _HINT: Final = "temporal://HOST:PORT/NAMESPACE, for example temporal://localhost:7233/default"
-#: How long one question to a worker may take before it is asked again, in seconds.
+#: How long one query to a worker may take before it is repeated, in seconds.
 _QUERY_S: Final = 5.0
 
 
 class Address(NamedTuple):
-    """Where a Temporal server is, and which of its namespaces is meant."""
+    """The address of a Temporal server, and one of its namespaces."""
 
     host: str
     namespace: str
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """``temporal://HOST:PORT/NAMESPACE``; 7233 and ``default`` may be left out. Raises ``SettingInvalid``."""
+        """Parse ``temporal://HOST:PORT/NAMESPACE``; 7233 and ``default`` may be omitted. Raises ``SettingInvalid``."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port or 7233
         except ValueError as error:
-            # Not even in other words: a wrong address may hold a password.
+            # The message never quotes it: a wrong address may hold a password.
             raise SettingInvalid("the engine's address cannot be understood", hint=_HINT) from error
         namespace = parts.path.strip("/")
         if parts.scheme != "temporal" or not host or parts.query or parts.username or "/" in namespace:
@@ -87,7 +87,7 @@ class Address(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where a saga stands, without asking a worker: its digest, its last known status, and whether it has ended."""
+    """The status of a saga, without a query to a worker: digest, last known status, and whether it has ended."""
 
     digest: str
     status: str
@@ -95,7 +95,7 @@ class Standing(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some records of a saga; ``length`` is how many there are, ``resting`` tells that it waits for a person."""
+    """Some records of a saga; ``length`` is their total number, ``resting`` says that it waits for an operator."""
 
     status: str
     length: int
@@ -104,7 +104,7 @@ class Page(NamedTuple):
 
 
 async def connect(url: str, external: ExternalStorage | None, *, patience_s: float) -> Client:
-    """A client of the server behind ``url``. TLS and keys: Temporal's own variables.
+    """A client of the server at ``url``. TLS and keys: Temporal's own variables.
 
     Raises ``SettingInvalid`` and ``RuntimeUnavailable``.
     """
@@ -134,9 +134,9 @@ async def connect(url: str, external: ExternalStorage | None, *, patience_s: flo
 
 @functools.cache
 def _runtime() -> Runtime:
-    """The SDK's core, which would otherwise write warnings to stderr, where commands tell their progress."""
+    """The SDK's core, which would otherwise write warnings to stderr, where commands show their progress."""
     filtered = TelemetryFilter(core_level="ERROR", other_level="ERROR")
-    # Its threads must have ended before the interpreter does: one that still calls Python then aborts the process.
+    # Its threads must end before the interpreter does: one that still calls Python then aborts the process.
     atexit.register(_let_go)
     return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=filtered)))
 
@@ -151,10 +151,10 @@ def _said(error: BaseException) -> str:
 
 
 class TemporalSagas:
-    """Starts sagas, reads their journals, and hands messages to them.
+    """Starts sagas, reads their journals, and sends messages to them.
 
-    All methods raise ``RuntimeUnavailable`` when the server cannot be reached, ``SagaNotFound`` for an id that
-    Temporal does not know (or has forgotten: it keeps closed workflows for its retention period).
+    All methods raise ``RuntimeUnavailable`` if the server cannot be reached, and ``SagaNotFound`` for an id that
+    Temporal does not know (or has deleted: it keeps closed workflows for its retention period).
     """
 
     def __init__(self, client: Client, task_queue: str) -> None:
@@ -162,7 +162,7 @@ class TemporalSagas:
         self.task_queue = task_queue
 
     async def start(self, saga_id: str, begin: payloads.Begin) -> bool:
-        """Begin a saga; False if there is one of this id already, whatever its plan."""
+        """Start a saga; False if one with this id exists already, whatever its plan."""
         try:
             await self.client.start_workflow(
                 payloads.WORKFLOW,
@@ -184,7 +184,7 @@ class TemporalSagas:
         return True
 
     async def standing(self, saga_id: str) -> Standing:
-        """Where a saga stands as the server knows it."""
+        """The status of a saga as the server knows it."""
         try:
             found = await self.client.get_workflow_handle(saga_id).describe()
             memo = (await found.memo()).get(payloads.MEMO)
@@ -204,7 +204,7 @@ class TemporalSagas:
         return Page(str(said["status"]), int(said["length"]), bool(said["resting"]), records)
 
     async def value(self, saga_id: str, digest: str, *, wait_s: float = _QUERY_S) -> bytes | None:
-        """A large value, from a worker; None if no worker answers, or has it."""
+        """A large value, from a worker; None if no worker answers, or the worker does not have it."""
         said = await self._query(saga_id, "value", digest, wait_s)
         return None if said is None else payloads.unpack(said)
 
@@ -222,9 +222,9 @@ class TemporalSagas:
             raise self._away(error, saga_id) from error
 
     async def ended(self, saga_id: str) -> tuple[list[bytes], dict[str, bytes]] | None:
-        """The journal of a saga whose workflow has ended, and the values that it needs to be understood.
+        """The journal of a saga whose workflow has ended, and the values that are needed to read it.
 
-        None if the workflow was ended from outside (terminated): then a worker has to be asked.
+        None if the workflow was terminated from outside: then a worker must be queried.
         """
         try:
             body: Mapping[str, Any] = await self.client.get_workflow_handle(saga_id).result()
@@ -236,11 +236,11 @@ class TemporalSagas:
         return payloads.unpack_journal(body["journal"]), values
 
     async def journal(self, saga_id: str, *, patience_s: float) -> list[bytes]:
-        """All records. Of an ended saga no worker is needed; else it raises ``RuntimeUnavailable`` if none answers."""
+        """All records. An ended saga needs no worker; otherwise it raises ``RuntimeUnavailable`` if none answers."""
         return (await self._journal(saga_id, patience_s))[0]
 
     async def records(self, saga_id: str, *, whole: bool, patience_s: float) -> list[AnyRecord]:
-        """All records; ``whole`` puts every large value in its place, else only outputs stay references."""
+        """All records; with ``whole`` every large value is inserted, else only outputs stay references."""
         data, values = await self._journal(saga_id, patience_s)
         found = [decode(each) for each in data]
         wanted = {ref.digest for record in found for name, ref in refs_of(record).items() if whole or name != "output"}
@@ -267,10 +267,9 @@ class TemporalSagas:
                 return records, {}
 
     async def send(self, saga_id: str, message: Message, *more: Any, wait_s: float) -> None:
-        """Hand a message to a saga; returns when it has been taken in.
+        """Send a message to a saga; returns once the saga has processed it.
 
-        Raises the refusal that fits it, and ``RuntimeUnavailable`` if no worker took it in time; sending the same
-        message again is the same as sending it once.
+        Raises the refusal that fits it, and ``RuntimeUnavailable`` if no worker took it in time. Sending is idempotent.
         """
         try:
             async with asyncio.timeout(wait_s):
@@ -280,14 +279,14 @@ class TemporalSagas:
             raise self._unheard(saga_id) from error
 
     async def _sent(self, saga_id: str, message: Message, more: Sequence[Any]) -> bool:
-        """Whether the message was taken in; if not, it may be sent again."""
+        """Whether the message was processed; if not, it may be sent again."""
         handle = self.client.get_workflow_handle(saga_id)
         try:
             await handle.execute_update(message.kind, args=[msgspec.to_builtins(message), *more], id=message.id)
         except WorkflowUpdateFailedError as error:
             raise _refusal(error) from error
         except WorkflowUpdateRPCTimeoutOrCancelledError:
-            # The SDK's one word for two things: the server did not answer in time, or we were cancelled.
+            # The SDK has one error for both: the server did not answer in time, or we were cancelled.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from None
@@ -301,10 +300,10 @@ class TemporalSagas:
         return True
 
     async def _was_heard(self, saga_id: str, message: Message) -> bool:
-        """Whether a message that found no open workflow had been taken in before.
+        """Whether a message that found no open workflow had been processed before.
 
-        A saga that has ended takes nothing in any more, and whoever sent something must hear of that; one that is open
-        was just being continued in another run.
+        A saga that has ended accepts no messages, and the sender must learn that; one that is open was just being
+        continued in another run.
         """
         standing = await self.standing(saga_id)
         if not standing.closed:
@@ -339,7 +338,7 @@ class TemporalSagas:
 
 
 def _filled(record: AnyRecord, values: Mapping[str, bytes]) -> AnyRecord:
-    """The record with those of its large values in place that are at hand."""
+    """The record with those of its large values inserted that are available."""
     refs = refs_of(record)
     here = {name: ref for name, ref in refs.items() if ref.digest in values}
     if not here:

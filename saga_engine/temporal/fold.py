@@ -1,4 +1,4 @@
-"""From a journal that came through Temporal to the saga's state."""
+"""Folds a journal that came through Temporal into the saga's state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 
 
 def state_of(records: Sequence[AnyRecord], catalog: ToolCatalog | None = None) -> State:
-    """The state that records add up to; without a catalog it is enough to look at. Raises ``JournalUnreadable``."""
+    """The folded state of records; without a catalog it is sufficient for display. Raises ``JournalUnreadable``."""
     first = records[0] if records else None
     if not isinstance(first, SagaStarted):
         raise JournalUnreadable("a journal must begin with SagaStarted", hint="the workflow is none of this engine's")
@@ -25,5 +25,5 @@ def state_of(records: Sequence[AnyRecord], catalog: ToolCatalog | None = None) -
 
 
 def whole_records(journal: Sequence[bytes], values: Mapping[str, bytes]) -> list[AnyRecord]:
-    """Records with their large values in place."""
+    """Records with their large values inserted."""
     return [inflate(decode(data), values) for data in journal]

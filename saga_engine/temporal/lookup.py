@@ -1,4 +1,4 @@
-"""Where the guards of a worker look up the sagas whose calls they remember: in Temporal and in their store."""
+"""Looks up sagas for the guards of a worker: in Temporal and in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SagasOfBoth:
             return None
 
     async def saga_driven(self, saga_id: str) -> bool:
-        """Whether somebody drives a saga: Temporal does as long as its workflow is open."""
+        """Whether a saga is running: in Temporal it is as long as its workflow is open."""
         if await self._stored.saga_driven(saga_id):
             return True
         try:

@@ -1,6 +1,6 @@
-"""What goes through Temporal: the input of a workflow, the orders to activities, and what they answer. All plain JSON.
+"""The payloads that pass through Temporal: inputs of workflows, orders to activities, and answers. Plain JSON.
 
-Names and fields only ever grow: a history that was written today is replayed by the workers of next year.
+Names and fields are only ever added: next year's workers replay today's histories.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from saga_engine.core.records import SagaStarted, Written
 from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import Call
 
-#: What of a call stays where it is made: functions.
+#: The fields of a call that stay where it is made: functions.
 _LOCAL: Final = frozenset({"permit", "waits"})
-#: The names under which Temporal knows the workflow and its activities.
+#: The names by which Temporal knows the workflow and its activities.
 WORKFLOW: Final = "Saga"
 CALL: Final = "saga_call"
 ALERT: Final = "saga_alert"
 ASK: Final = "saga_ask"
 MEANS: Final = "saga_means"
 LEARN: Final = "saga_learn"
-#: What the heartbeat of a call says for as long as a guard keeps it waiting: nothing has been called.
+#: The heartbeat details of a call while a guard keeps it waiting: nothing has been called.
 WAITS: Final = "waits"
-#: The type of an activity's failure that says: the call was never begun.
+#: The type of an activity's failure that means that the call was never begun.
 NOT_CALLED: Final = "saga-not-called"
 #: The field of a workflow's memo: ``digest`` (of plan and input) and ``status``.
 MEMO: Final = "saga"
-#: How much of a journal, in bytes, one query answers.
+#: The maximum part of a journal, in bytes, in the answer to one query.
 PAGE_BYTES: Final = 1 << 20
-#: What is not offloaded must stay below Temporal's limit of 2 MB for one payload, with room for its wrapping.
+#: Payloads that are not offloaded must stay below Temporal's limit of 2 MB, with space for their wrapping.
 MOST_INLINE_BYTES: Final = 1_500_000
 
 
 class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The input of a workflow: all that its decisions may depend on, beside what is in its history.
+    """The input of a workflow: everything that its decisions may depend on, beside its history.
 
     ``started`` is the first record; its ``at`` is set when the workflow begins. ``declared`` are the declarations of
-    the tools that the plan may call, as they were on the day, and ``fresh`` those that a worker has since said are
-    others. ``lease_s``: how long a silent worker keeps a call. ``events``: after so many events of its history the
-    workflow is continued in another run (0: when Temporal suggests it). ``offloads``: large payloads are stored beside
-    Temporal. A continued run carries ``journal`` and ``values`` (both packed), and how many ``runs`` were before it.
+    the tools that the plan may call, from the submission, and ``fresh`` those that a worker has since reported as
+    changed. ``lease_s``: how long a silent worker keeps a call, in seconds. ``events``: after this number of events in
+    its history the workflow is continued in another run (0: when Temporal suggests it). ``offloads``: large payloads
+    are stored beside Temporal. A continued run carries ``journal`` and ``values`` (both packed), and the number of
+    earlier ``runs``.
     """
 
     started: dict[str, Any]
@@ -62,12 +63,12 @@ class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call to be made: ``way`` is ``call``, ``probe``, or ``cached`` (the last good result, ``max_age_s`` old).
+    """One call to make: ``way`` is ``call``, ``probe``, or ``cached`` (the last good result, up to ``max_age_s`` old).
 
     ``params`` may hold marks for secrets, made with ``nonce``, which occurs nowhere else in them. ``digest`` is that of
-    the declaration that the decision was made on. ``step_id`` is the step's id as the plan has it, for the log.
-    ``private``: something in the saga is sensitive. The worker knows the params of this call only, so its log gets no
-    message of an error.
+    the declaration that the decision was based on. ``step_id`` is the step's id in the plan, for the log. ``private``:
+    the saga contains a sensitive value. The worker knows the params of this call only, so its log gets no message of an
+    error.
     """
 
     way: str
@@ -115,7 +116,7 @@ def unpack(text: str) -> bytes:
 
 def pack_journal(records: Sequence[bytes]) -> str:
     """A journal as one text."""
-    return pack(b"\n".join(records))  # JSON of one line each
+    return pack(b"\n".join(records))  # one line of JSON each
 
 
 def unpack_journal(text: str) -> list[bytes]:
@@ -127,7 +128,7 @@ def unpack_journal(text: str) -> list[bytes]:
 
 
 def call_fields(call: Call) -> dict[str, Any]:
-    """A call as plain JSON; what is as it always is, is left out."""
+    """A call as plain JSON; fields with their defaults are omitted."""
     usual = Call._field_defaults
     return {
         name: value
@@ -137,7 +138,7 @@ def call_fields(call: Call) -> dict[str, Any]:
 
 
 def read_call(fields: Mapping[str, Any]) -> Call:
-    """The call; whoever makes it sets its ``permit``."""
+    """The call; the worker that makes it sets its ``permit``."""
     known = {name: value for name, value in fields.items() if name in Call._fields and name not in _LOCAL}
     for name in ("resources", "undoes"):
         if known.get(name) is not None:
@@ -166,11 +167,11 @@ def outcome_body(outcome: Outcome) -> dict[str, Any]:
 
 
 def read_outcome(body: Mapping[str, Any]) -> Outcome | None:
-    """The outcome; None if the answer is none."""
+    """The outcome; None if the answer is not one."""
     kind = _KINDS.get(str(body.get("is")))
     if kind is None:
         return None
-    usual = kind._field_defaults  # (a record leaves out what *is* its default, and a text from JSON is another one)
+    usual = kind._field_defaults  # (a record omits a field that *is* its default; a text from JSON is another object)
     fields = {name: value for name, value in body.items() if name in kind._fields}
     fields = {name: value for name, value in fields.items() if name not in usual or value != usual[name]}
     if "error" in fields:
@@ -179,12 +180,12 @@ def read_outcome(body: Mapping[str, Any]) -> Outcome | None:
 
 
 def read_error(body: Any) -> ErrorInfo:
-    """An error that an activity tells."""
+    """An error that an activity reports."""
     return msgspec.convert(body, ErrorInfo)
 
 
 def advice_body(advice: Advice | ErrorInfo, declared: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model answered, and what the tools of its steps declare."""
+    """A model's answer, and the declarations of its steps' tools."""
     if isinstance(advice, ErrorInfo):
         return {"failed": msgspec.to_builtins(advice)}
     return {
@@ -196,7 +197,7 @@ def advice_body(advice: Advice | ErrorInfo, declared: Mapping[str, Any]) -> dict
 
 
 def read_advice(body: Mapping[str, Any]) -> Advice | ErrorInfo:
-    """What a model answered."""
+    """A model's answer."""
     if "failed" in body:
         return read_error(body["failed"])
     written = body.get("written")

@@ -1,8 +1,8 @@
-"""How an activity shows Temporal that it is alive, and whether its call has begun.
+"""Shows Temporal that an activity is alive, and whether its call has begun.
 
-Temporal keeps the details of the last heartbeat and tells them when it gives an activity up. While a guard keeps the
-call waiting, they say so: an activity that died then has called nothing. Before the call begins Temporal has to
-acknowledge that it no longer says so; without that acknowledgement nothing is called.
+Temporal keeps the details of the last heartbeat and reports them when it gives an activity up. While a guard keeps the
+call waiting, the details say so: an activity that died then has called nothing. Before the call begins, Temporal must
+acknowledge a heartbeat without that note; without the acknowledgement nothing is called.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("saga_engine.temporal")
 
-#: CLOCK_MONOTONIC stands still while a machine sleeps, and Temporal does not wait meanwhile; CLOCK_BOOTTIME goes on.
+#: CLOCK_MONOTONIC stops while a machine sleeps, and Temporal's time-outs do not; CLOCK_BOOTTIME continues.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", None)
 
 
@@ -45,12 +45,12 @@ class Pulse:
         self._over = asyncio.Event()
 
     def start(self) -> None:
-        """Beat from now on, if Temporal expects it."""
+        """Send heartbeats from now on, if Temporal expects them."""
         if self._limit_s:
             self._timer = asyncio.get_running_loop().call_later(self._limit_s / 4, self._beat)
 
     async def stop(self) -> None:
-        """Beat no more."""
+        """Send no more heartbeats."""
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting is not None:
@@ -58,25 +58,25 @@ class Pulse:
             await asyncio.wait([self._waiting])
 
     def permit(self) -> None:
-        """Raises ``LeaseLost`` if no heartbeat has come through for too long."""
+        """Raises ``LeaseLost`` if no heartbeat has got through for too long."""
         silent_s = _clock_s() - self._last_s
         if activity.is_cancelled() or (self._limit_s and silent_s >= self._limit_s):
             raise LeaseLost(f"the worker was silent for {silent_s:.1f} s; it began nothing")
 
     def waits(self, call: Call, waiting: bool) -> Awaitable[None] | None:  # noqa: ARG002 - as ``Call.waits``
-        """A guard keeps the call waiting, or (``waiting`` is False) it is about to begin. See ``Call.waits``."""
+        """Note that a guard keeps the call waiting, or (``waiting`` is False) that it begins. See ``Call.waits``."""
         if not self._limit_s or waiting is (self._waiting is not None):
             return None
         if not waiting:
             return self._begin()
-        # From here on each heartbeat has its answer before the next is sent: none arrives after the one that ends them.
+        # From here on each heartbeat is answered before the next is sent: none arrives after the one that ends them.
         self._over.clear()
         self._waiting = asyncio.create_task(self._say_waiting(), name="saga-temporal-waiting")
         return None
 
     def _beat(self) -> None:
         now_s = _clock_s()
-        # One that was silent for too long has been given up by Temporal: it must not look alive to itself.
+        # Temporal has given up an activity that was silent for too long: it must not consider itself alive.
         if self._waiting is None and now_s - self._last_s < self._limit_s:
             self._last_s = now_s
             activity.heartbeat()
@@ -98,7 +98,7 @@ class Pulse:
                 continue
 
     async def _begin(self) -> None:
-        """Have it acknowledged that the call may have begun. Raises ``LeaseLost``: nothing was called."""
+        """Get the acknowledgement that the call may have begun. Raises ``LeaseLost``: nothing was called."""
         assert self._waiting is not None
         self._over.set()
         await asyncio.wait([self._waiting])
@@ -119,7 +119,7 @@ class Pulse:
 
 @asynccontextmanager
 async def beating() -> AsyncIterator[Pulse]:
-    """Show for the length of the block that this activity is alive."""
+    """Send heartbeats for the duration of the block."""
     pulse = Pulse()
     pulse.start()
     try:
@@ -131,7 +131,7 @@ async def beating() -> AsyncIterator[Pulse]:
 async def require_ours() -> None:
     """Ask Temporal, if this worker may have slept between taking the call and now. Raises ``ApplicationError``.
 
-    Its clock and Temporal's may differ, so they only say when to ask.
+    Its clock and Temporal's may differ, so they only decide when to ask.
     """
     info = activity.info()
     limit_s = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else 0.0

@@ -1,7 +1,7 @@
-"""Secrets on their way through Temporal: only marks travel, and the worker that makes the call puts the values in.
+"""Secrets and Temporal: only marks pass through it, and the worker that makes the call inserts the values.
 
-A history is read by many. What is in it of a secret is a mark with a number that occurs nowhere else in the params, so
-a tool's output, which may have been written by an attacker, can never be taken for a mark.
+Many people read a history. For a secret it contains a mark with a number that occurs nowhere else in the params, so a
+tool's output, which an attacker may have written, can never pass for a mark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from saga_engine.plan.values import canonical
 
 
 class Marked(NamedTuple):
-    """Resolved params: ``masked`` as they may be shown, ``params`` with marks made of ``nonce`` for ``names``."""
+    """Resolved params: ``masked`` for display, ``params`` with marks made of ``nonce`` for ``names``."""
 
     params: dict[str, Any]
     masked: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ def marked(state: State, template: Params, bits: Callable[[int], int]) -> Marked
 
 
 def filled(params: dict[str, Any], nonce: str, values: Mapping[str, str]) -> dict[str, Any]:
-    """The params with the secrets' values in the place of their marks."""
+    """The params with the secrets' values in place of their marks."""
     mark = re.compile(f"⟪{re.escape(nonce)}:({'|'.join(map(re.escape, values))})⟫")
 
     def fill(value: Any) -> Any:

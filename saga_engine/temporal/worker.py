@@ -1,4 +1,4 @@
-"""A worker: it plays workflows from their histories, and makes their calls."""
+"""A worker: it runs workflows from their histories, and makes their calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from temporalio.worker import Replayer, Worker
 
 from saga_engine.temporal.activities import Hands
 
-#: How long calls in flight are awaited when a worker is stopped, in seconds; what takes longer is in doubt then.
+#: How long a stopped worker waits for calls in flight, in seconds; a call that takes longer is in doubt then.
 DRAIN_S: Final = 900.0
-#: How many workflow tasks are played side by side. They are short, and all in one interpreter.
+#: How many workflow tasks run concurrently. They are short, and all in one interpreter.
 _PLAYERS: Final = 16
 
 
@@ -33,9 +33,9 @@ async def work(
     begun: Callable[[], None],
     stopping: Callable[[], None],
 ) -> None:
-    """Serve a task queue until ``stopped`` is set; then take nothing more and await the calls in flight.
+    """Serve a task queue until ``stopped`` is set; then take nothing more and wait for the calls in flight.
 
-    ``begun`` is called when it serves, ``stopping`` when it ends, before calls are awaited.
+    ``begun`` is called when it serves, ``stopping`` when it ends, before it waits for calls.
     """
     with ThreadPoolExecutor(_PLAYERS, thread_name_prefix="saga-workflow") as players:
         worker = Worker(
@@ -48,10 +48,11 @@ async def work(
             max_concurrent_workflow_tasks=_PLAYERS,
             max_concurrent_activities=concurrency,
             max_cached_workflows=cached,
-            # The SDK sends fewer heartbeats than it is given; it must send enough.
+            # The SDK sends fewer heartbeats than it is asked for; it must send enough.
             max_heartbeat_throttle_interval=timedelta(seconds=lease_s / 4),
             default_heartbeat_throttle_interval=timedelta(seconds=lease_s / 4),
-            # A saga is first offered to the worker that has it in its cache, for no longer than a silent one counts.
+            # A saga is first offered to the worker that has it in its cache, for no longer than a silent worker keeps a
+            # call.
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=min(lease_s, 10.0)),
             graceful_shutdown_timeout=timedelta(seconds=DRAIN_S),
         )
@@ -69,9 +70,9 @@ async def work(
 
 
 async def replay(flow: type, histories: Sequence[WorkflowHistory], converter: DataConverter | None = None) -> None:
-    """Play histories again; raises if today's workflow would do otherwise than it did.
+    """Replay histories; raises if today's workflow would decide differently.
 
-    ``converter``: that of a client with the store of these sagas, where they have large values.
+    ``converter``: that of a client with the store of these sagas, if they have large values.
     """
     replayer = Replayer(workflows=[flow], data_converter=converter or DataConverter.default)
     for history in histories:

@@ -1,11 +1,11 @@
-"""A saga as a Temporal workflow: decide, start activities, judge what came of them, and again.
+"""A saga as a Temporal workflow: decide, start activities, interpret their outcomes, and repeat.
 
-The pure core runs in here unchanged. The workflow's history is the journal's disk: an activity is scheduled in the same
-commands that follow from its intent, so a call is made only when its intent is durable; the records themselves are a
-function of the history, and are kept in the workflow to be asked for. Time and dice are the workflow's own.
+The pure core runs here unchanged. The workflow's history is the journal's storage: an activity is scheduled in the same
+commands that follow from its intent, so a call is made only when its intent is durable. The records themselves are a
+function of the history, and the workflow keeps them for queries. Time and randomness are the workflow's own.
 
-Temporal never repeats a call by itself: every activity has one attempt. What is not known to have happened is in doubt,
-and the core settles doubts as everywhere else.
+Temporal never repeats a call by itself: every activity has one attempt. A call that is not known to have happened is in
+doubt, and the core settles doubts as in the built-in runtime.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Result = Outcome | Advice | ErrorInfo | None
 class SagaFlow:
     """One saga, as ``body`` (a ``payloads.Begin``) begins or continues it.
 
-    The composition root makes a workflow of it; ``check`` makes the judges of params. All of it is there before the
+    The composition root makes a workflow of it; ``check`` makes the checks of params. Everything is set up before the
     workflow begins to run: a message may come first.
     """
 
@@ -92,10 +92,10 @@ class SagaFlow:
         self._carried = 0
         self._begin = self._load(body)
 
-    # --- the way through -----------------------------------------------------------------------------------------
+    # --- the loop ------------------------------------------------------------------------------------------------
 
     async def drive(self) -> dict[str, Any]:
-        """Drive the saga to its end; what is returned is its status and its journal, packed."""
+        """Run the saga to its end; returns its status and its journal, packed."""
         begin = self._begin
         while True:
             try:
@@ -110,7 +110,7 @@ class SagaFlow:
                 self._continue(begin)  # (no handler ever awaits anything, so none is cut off)
 
     async def _turn(self, begin: payloads.Begin) -> None:
-        """Judge what has come, decide, start what follows, and wait for more."""
+        """Interpret new outcomes, decide, start the effects, and wait for more."""
         self._roused = False
         outcomes, self._outcomes = self._outcomes, []
         for effect, result in outcomes:
@@ -141,22 +141,22 @@ class SagaFlow:
     def _decide(self) -> None:
         state = self._here()
         now = self._decided_at = self._now_ms()
-        # What people and planners can do is asked for as soon as it matters; until then nothing depends on it.
+        # The capabilities of operators and planners are queried once they matter; until then nothing depends on them.
         means = self._means or Means(alerting=True, planner=True)
         while found := decide(state, now, means):
             self._record(found)
             if self._means is None and (state.alerts or state.to_escalate or state.to_replan is not None):
-                self._roused = True  # it matters now: ask first, then go on
+                self._roused = True  # it matters now: ask first, then continue
                 return
 
     async def _wait(self, *, timers: bool) -> None:
-        """Until an outcome, a message, or the next due time."""
+        """Wait for an outcome, a message, or the next due time."""
         due = self._here().next_due(self._decided_at) if timers else None
         timeout = None if due is None else max(due - self._now_ms(), 0) / 1000 + 0.001
         try:
             await workflow.wait_condition(lambda: bool(self._outcomes) or self._roused, timeout=timeout)
         except TimeoutError:
-            return  # something has fallen due
+            return  # a timer is due
 
     # --- records -------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class SagaFlow:
         self._record([record])
 
     def _forget_change(self, record: r.QuestionResolved) -> None:
-        """A person wants a call made whose tool had changed: the worker says anew whether it fits."""
+        """An operator wants a call made whose tool had changed: the worker checks anew whether it fits."""
         question = self._here().questions.get(record.question)
         if question is not None and question.kind == "tool-changed" and self._catalog is not None:
             serving = Orders.serving(self._here(), question.step, question.direction)
@@ -197,7 +197,7 @@ class SagaFlow:
     # --- effects -------------------------------------------------------------------------------------------------
 
     def _start(self, effect: AnyEffect, orders: Orders, lease_s: float) -> None:
-        """Have done what a record orders. The order is made here, of the state as it is, not when its task runs."""
+        """Start the effect of a record. The order is built here, from the current state, not when its task runs."""
         state = self._here()
         work: Coroutine[Any, Any, Any]
         if type(effect) is Alert:
@@ -244,7 +244,7 @@ class SagaFlow:
         # A call that nobody can begin must not keep a long history from being continued in another run.
         answered = await perform_call(order, lease_s, lambda: self._unwanted(effect) or self._leaving(begin))
         if isinstance(answered, dict):
-            # The tool is declared otherwise today, and the params do not fit it. Nothing was called.
+            # The declaration of the tool has changed, and the params do not fit it. Nothing was called.
             assert self._catalog is not None
             self._catalog.renew(answered["declared"])
             self._catalog.respecify(self._here().plan)
@@ -252,28 +252,28 @@ class SagaFlow:
         return answered
 
     def _unwanted(self, effect: CallTool | Probe) -> bool:
-        """Whether a call that nobody could begin yet is not wanted any more."""
+        """Whether a call that nobody could begin yet is no longer wanted."""
         state = self._here()
         if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubtful:
             return False
         return state.failing is not None and state.plan.steps[effect.step].compensates is None
 
     async def _teach(self, lesson: Lesson) -> None:
-        """Have a worker remember what a person said has happened. In a task of its own: a cancel is for us."""
+        """Have a worker remember an operator's 'happened'. In a task of its own: a cancel is meant for the workflow."""
         if workflow.patched("lessons"):
             body = {**lesson._asdict(), "call": payloads.call_fields(lesson.call)}
             taught = asyncio.create_task(perform_lesson(body))
             await workflow.wait_condition(taught.done)
 
     async def _learn_means(self) -> None:
-        """Ask a worker what people and planners can do. In a task of its own: a cancel is for us."""
+        """Ask a worker for its capabilities. In a task of its own: a cancel is meant for the workflow."""
         asked = asyncio.create_task(the_means())
         await workflow.wait_condition(asked.done)
         said = asked.result()
         self._means = Means(bool(said["alerting"]), bool(said["planner"]), said["semantic"])
         self._remind_ms = int(said["remind_ms"])
 
-    # --- beginning, going on in another run, and the end -----------------------------------------------------------
+    # --- begin, continuation in another run, and end ---------------------------------------------------------------
 
     def _load(self, body: Mapping[str, Any]) -> payloads.Begin:
         begin = payloads.read_begin(body)
@@ -294,7 +294,7 @@ class SagaFlow:
         return begin
 
     def _leaving(self, begin: payloads.Begin) -> bool:
-        """Whether this run's history is long enough: no new effect starts, and what is under way is awaited."""
+        """Whether this run's history is long enough: no new effect starts, and effects in progress are awaited."""
         if len(self._records) <= self._carried:
             return False  # a run that settled nothing would be continued for ever
         info = workflow.info()
@@ -303,7 +303,7 @@ class SagaFlow:
         return long and self._carries(begin)
 
     def _carries(self, begin: payloads.Begin) -> bool:
-        """Whether what a further run needs fits into its input."""
+        """Whether the data that a further run needs fits into its input."""
         if begin.offloads:
             return True
         size = sum(map(len, self._records)) // 4 + sum(map(len, self._values.values()))
@@ -323,7 +323,7 @@ class SagaFlow:
         workflow.continue_as_new(msgspec.to_builtins(further))
 
     def _end(self) -> dict[str, Any]:
-        """What is known when no worker is there any more. Large outputs are left to those who ask a worker."""
+        """The data that remains when no worker is left. Large outputs are omitted; a worker can still return them."""
         planned = {
             ref.digest
             for data in self._records
@@ -343,17 +343,17 @@ class SagaFlow:
             workflow.upsert_memo({payloads.MEMO: {"digest": state.digest, "status": state.status}})
 
     def _cancelled(self) -> None:
-        """Somebody cancelled the workflow itself: for a saga that means to be undone, not to be cut off."""
+        """Handle a cancelled workflow: for a saga that means to be compensated, not to be cut off."""
         self._cancel_taken = True
         state = self._here()
         message = Message(id=f"temporal:{workflow.info().run_id}", kind="cancel", note="the workflow was cancelled")
         self._record([answer(state, message, self._now_ms())])
 
-    # --- asking and answering ------------------------------------------------------------------------------------
+    # --- queries and updates -------------------------------------------------------------------------------------
 
     @workflow.query(name="journal", description="The saga's records from one on, as JSON texts, one page of them.")
     def journal(self, start: int) -> dict[str, Any]:
-        """Where the saga stands, and its records from ``start`` on."""
+        """The status of the saga, and its records from ``start`` on."""
         state = self._here()
         page: list[str] = []
         size = 0
@@ -366,13 +366,13 @@ class SagaFlow:
 
     @workflow.query(name="value", description="A large value of the saga, by its digest, packed.")
     def value(self, digest: str) -> str | None:
-        """The value; None if there is none."""
+        """The value; None if it does not exist."""
         data = self._values.get(digest)
         return None if data is None else payloads.pack(data)
 
     @workflow.update(name="cancel", description="Have the saga undone.")
     def cancel(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Have the saga undone."""
+        """Compensate the saga."""
         return self._heard(message)
 
     @cancel.validator
@@ -383,7 +383,7 @@ class SagaFlow:
 
     @workflow.update(name="decide", description="Answer an open question.")
     def decide(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answer the open question about a step."""
+        """Resolve the open question about a step."""
         return self._heard(message)
 
     @decide.validator
@@ -411,7 +411,7 @@ class SagaFlow:
             check_amendment(state, said.steps)
 
     def _heard(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Take a message in; one that has been taken in before changes nothing."""
+        """Process a message; one that was processed before changes nothing."""
         message = _message(body)
         state = self._here()
         if message.id not in self._messages:
@@ -420,7 +420,7 @@ class SagaFlow:
         return {"status": state.status, "length": len(self._records)}
 
     def _resting(self) -> bool:
-        """Whether nothing goes on before a person answers."""
+        """Whether nothing happens before an operator answers."""
         state = self._here()
         alerting = self._means is not None and self._means.alerting
         return state.status == t.ESCALATED and not (
@@ -442,7 +442,7 @@ class SagaFlow:
 
 
 def _message(body: Mapping[str, Any]) -> Message:
-    """A message as it was sent. Raises ``ApplicationError`` for one that is none."""
+    """A message in its sent form. Raises ``ApplicationError`` for an invalid one."""
     try:
         return msgspec.convert(body, Message)
     except msgspec.ValidationError as error:
