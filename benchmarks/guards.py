@@ -18,11 +18,11 @@ from typing import Any
 from booking import BOOK, make_plan, make_tools
 
 from saga_engine import Coordinator, Plan
+from saga_engine.execution.clock import StoreClock
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.ports import Call
-from saga_engine.runtime.lease import StoreClock
 from saga_engine.stores import open_store
 from saga_engine.tools.decorator import tool
 from saga_engine.tools.registry import ToolRegistry

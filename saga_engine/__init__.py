@@ -21,15 +21,15 @@ if TYPE_CHECKING:
         SagaError,
         ToolError,
     )
+    from saga_engine.execution.result import Handle, SagaResult
+    from saga_engine.execution.step_results import CallResult, Failure, StepResult
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
     from saga_engine.policy.rules import Policy, Rule
     from saga_engine.ports import Escalation, Question
-    from saga_engine.runtime.result import Handle, SagaResult
     from saga_engine.runtime.run_sync import run_sync
     from saga_engine.runtime.session import Savepoint, Session
     from saga_engine.runtime.session_calls import Undo
-    from saga_engine.runtime.step_results import CallResult, Failure, StepResult
     from saga_engine.tools.context import ToolContext
     from saga_engine.tools.decorator import Tool, tool
     from saga_engine.tools.registry import ToolRegistry
@@ -40,12 +40,12 @@ _HOMES = {
     "BreakerPolicy": "saga_engine.plan.tool_spec",
     "CallBlocked": "saga_engine.errors",
     "CallFailed": "saga_engine.errors",
-    "CallResult": "saga_engine.runtime.step_results",
+    "CallResult": "saga_engine.execution.step_results",
     "Coordinator": "saga_engine.api",
-    "Failure": "saga_engine.runtime.step_results",
-    "Handle": "saga_engine.runtime.result",
+    "Failure": "saga_engine.execution.step_results",
+    "Handle": "saga_engine.execution.result",
     "NeedsPerson": "saga_engine.errors",
-    "SagaResult": "saga_engine.runtime.result",
+    "SagaResult": "saga_engine.execution.result",
     "OutcomeUnknown": "saga_engine.errors",
     "Plan": "saga_engine.plan.model",
     "PlanInvalid": "saga_engine.errors",
@@ -58,7 +58,7 @@ _HOMES = {
     "Savepoint": "saga_engine.runtime.session",
     "Sensitive": "saga_engine.tools.signature",
     "Session": "saga_engine.runtime.session",
-    "StepResult": "saga_engine.runtime.step_results",
+    "StepResult": "saga_engine.execution.step_results",
     "SyncSession": "saga_engine.adapters.sync",
     "Tool": "saga_engine.tools.decorator",
     "ToolContext": "saga_engine.tools.context",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
-from saga_engine.runtime.result import SagaResult
+from saga_engine.execution.result import SagaResult
 from saga_engine.runtime.session import Diverging, Savepoint, Session
 from saga_engine.runtime.session_calls import Undo
 

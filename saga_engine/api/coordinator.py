@@ -27,24 +27,23 @@ from saga_engine.api.requests import (
 )
 from saga_engine.core.messages import check_amendment
 from saga_engine.errors import PlannerUnavailable, Problem, SagaError, SagaNotFound, SettingInvalid
+from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.event_loops import of_one_loop
+from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
+from saga_engine.execution.observers import Observers
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
-from saga_engine.runtime.event_loops import of_one_loop
 from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.ids import check_saga_id, new_saga_id
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
-from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.messages import deliver, hand_over, in_the_store, resume_all, say, send, settled
-from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.record_stream import follow
-from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
-from saga_engine.runtime.stop_reasons import other_plan
 from saga_engine.runtime.supervisor import Fleet
 from saga_engine.runtime.worker import Report, Worker
 from saga_engine.stores import open_store

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.errors import Problem, SagaError
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.model import Plan
 from saga_engine.ports import Head
-from saga_engine.runtime.result import Handle, SagaResult
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export

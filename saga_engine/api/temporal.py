@@ -44,6 +44,11 @@ from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord, SagaStarted
 from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
+from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
+from saga_engine.execution.observers import Observers
+from saga_engine.execution.planner_requests import advise, means_of
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan
@@ -51,13 +56,6 @@ from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.ports import Advisor, Head, Observer, Planner, Store
-from saga_engine.runtime.ids import check_saga_id, new_saga_id
-from saga_engine.runtime.lease import StoreClock
-from saga_engine.runtime.observers import Observers
-from saga_engine.runtime.performer import means_of
-from saga_engine.runtime.planner_requests import advise
-from saga_engine.runtime.result import Handle, SagaResult
-from saga_engine.runtime.stop_reasons import other_plan
 from saga_engine.settings import check_output_limit
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activities import Hands, declarations_of

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from saga_engine.api import Engine
-    from saga_engine.runtime.result import SagaResult
+    from saga_engine.execution.result import SagaResult
 
 _FILE_HINT = "give the path of a JSON file, or - to read them from stdin"
 

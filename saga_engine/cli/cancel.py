@@ -17,7 +17,7 @@ from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Engine
-    from saga_engine.runtime.result import SagaResult
+    from saga_engine.execution.result import SagaResult
 
 
 def cancel(

@@ -23,7 +23,7 @@ from saga_engine.errors import Interrupted, LeaseHeld, SagaError
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator, Engine
     from saga_engine.cli.progress import Progress
-    from saga_engine.runtime.result import SagaResult
+    from saga_engine.execution.result import SagaResult
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 

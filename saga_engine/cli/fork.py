@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from saga_engine.api import Coordinator
     from saga_engine.cli.drive import Driven
+    from saga_engine.execution.result import SagaResult
     from saga_engine.runtime.fork import Fork
-    from saga_engine.runtime.result import SagaResult
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -100,7 +100,7 @@ def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json:
     from saga_engine.cli.drive import drive, driven, finish, stands
     from saga_engine.cli.render_fork import ForkProgress
     from saga_engine.errors import Interrupted, LeaseHeld
-    from saga_engine.runtime.result import SagaResult
+    from saga_engine.execution.result import SagaResult
 
     progress = ForkProgress(wanted.of)
 

@@ -11,7 +11,7 @@ from saga_engine.cli.options import FullOption, JsonOption, SagaArgument, StoreO
 from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
-    from saga_engine.runtime.result import SagaResult
+    from saga_engine.execution.result import SagaResult
     from saga_engine.settings import Settings
 
 _MAX_NAMED = 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from saga_engine.api import Engine
     from saga_engine.cli.drive import Driven
-    from saga_engine.runtime.result import SagaResult
+    from saga_engine.execution.result import SagaResult
     from saga_engine.settings import Settings
 
 

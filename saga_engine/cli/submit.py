@@ -12,8 +12,8 @@ from saga_engine.cli.temporal import EngineOption, TaskQueueOption, settings_the
 if TYPE_CHECKING:
     from saga_engine.api import Engine
     from saga_engine.cli.drive import Driven
+    from saga_engine.execution.result import SagaResult
     from saga_engine.plan.model import Plan
-    from saga_engine.runtime.result import SagaResult
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
@@ -54,9 +54,9 @@ def submit(
     from saga_engine.cli.check import tell_warnings
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for
+    from saga_engine.execution.ids import check_saga_id, new_saga_id
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
-    from saga_engine.runtime.ids import check_saga_id, new_saga_id
 
     values = input_values(given or [])
     settings = settings_there(engine, task_queue, store, tools)

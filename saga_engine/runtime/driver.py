@@ -29,10 +29,10 @@ from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
+from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.observers import Observers
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.defect_reports import tell_defect
-from saga_engine.runtime.lease import StoreClock
-from saga_engine.runtime.observers import Observers
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.writer import JournalWriter
 

@@ -22,6 +22,7 @@ from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord, EffectReused, EffectTransferred, SagaStarted
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.errors import ForkRefused, JournalUnreadable, SagaExists, SagaNotFound
+from saga_engine.execution.ids import check_saga_id
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
@@ -29,7 +30,6 @@ from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
-from saga_engine.runtime.ids import check_saga_id
 from saga_engine.runtime.journal import compile_journalled, read_records
 
 Handover = Literal["none", "due", "done"]

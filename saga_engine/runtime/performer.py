@@ -6,7 +6,6 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from saga_engine.core.decide import Means
 from saga_engine.core.effects import (
     FORWARD,
     Alert,
@@ -22,12 +21,13 @@ from saga_engine.core.interpret import Advice, interpret_advice
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
+from saga_engine.execution.calls import call_of, lesson_of, misfit, scrub
+from saga_engine.execution.planner_requests import advise, means_of
+from saga_engine.execution.questions import abandonable, question_of, tell
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
-from saga_engine.ports.orders import abandonable, call_of, lesson_of, misfit, question_of, scrub, tell
 from saga_engine.runtime.lease import Share
-from saga_engine.runtime.planner_requests import advise
 
 
 class SecretScope(StateScope):
@@ -147,11 +147,6 @@ class Performer:
     def interpret_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
         """The record of a model's answer."""
         return interpret_advice(state, effect, advice, self._tools, self.means, now_ms)
-
-
-def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:
-    """What a process with these parts can do beside calling tools."""
-    return Means(bool(escalation.hooks or escalation.further), advisor is not None, semantic)
 
 
 def require_secrets(compiled: CompiledPlan) -> None:

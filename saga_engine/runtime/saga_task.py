@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 
+from saga_engine.execution.result import SagaResult
 from saga_engine.runtime.driver import Link, SagaDriver
-from saga_engine.runtime.result import SagaResult
 
 
 class Running:

@@ -36,11 +36,11 @@ from saga_engine.errors import (
     StoreUnavailable,
     ToolMissing,
 )
+from saga_engine.execution.event_loops import of_one_loop
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.runtime.driver import ALERT_GRACE_S, Link
-from saga_engine.runtime.event_loops import of_one_loop
-from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.session_calls import Undo, call_record, difference, name_of, needs_person, refusal
 
 _F = TypeVar("_F", bound=Callable[..., Any])

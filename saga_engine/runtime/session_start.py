@@ -13,6 +13,7 @@ import msgspec
 from saga_engine._version import __version__
 from saga_engine.core.records import SagaCompleted, SagaStarted
 from saga_engine.errors import SagaExists, SagaNotFound
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolCatalog
@@ -20,7 +21,6 @@ from saga_engine.plan.values import digest
 from saga_engine.ports import Store
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.messages import deliver
-from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.supervisor import Fleet
 

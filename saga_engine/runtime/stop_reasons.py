@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from saga_engine.errors import Interrupted, LeaseLost, SagaExists
-
-
-def other_plan(saga_id: str) -> SagaExists:
-    """The error of a submission whose id belongs to a saga with another plan or other input."""
-    return SagaExists(
-        f"saga {saga_id} exists with another plan or other input",
-        hint="choose another id (--id), or leave the id out to get a new one",
-        saga_id=saga_id,
-    )
+from saga_engine.errors import Interrupted, LeaseLost
 
 
 def interrupted(saga_id: str) -> Interrupted:

@@ -33,19 +33,22 @@ from saga_engine.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.ids import other_plan
+from saga_engine.execution.observers import Observers
+from saga_engine.execution.planner_requests import means_of
+from saga_engine.execution.result import Handle, SagaResult, pass_on
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Creation, Entry, Escalation, Store, Taken, Tools
 from saga_engine.runtime.audit import Audit
 from saga_engine.runtime.driver import AT_ONCE, Link, SagaDriver
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.lease import Lease, StoreClock
-from saga_engine.runtime.observers import Observers
+from saga_engine.runtime.lease import Lease
 from saga_engine.runtime.pending_releases import Debts
-from saga_engine.runtime.performer import Performer, means_of, require_secrets
-from saga_engine.runtime.result import Handle, SagaResult, pass_on
+from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
-from saga_engine.runtime.stop_reasons import interrupted, lost, other_plan
+from saga_engine.runtime.stop_reasons import interrupted, lost
 from saga_engine.runtime.takeover import TakeOver
 from saga_engine.runtime.watchdog import Watchdog
 from saga_engine.runtime.writer import JournalWriter

@@ -15,14 +15,15 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.records import AnyRecord, SagaResumed
 from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, LeaseHeld, LeaseLost, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Held, Store, Taken, Tools
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, SagaDriver, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
-from saga_engine.runtime.lease import Lease, StoreClock, lease_clock_s
+from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead
 from saga_engine.runtime.pending_releases import Debts
 from saga_engine.runtime.performer import Performer, require_secrets
-from saga_engine.runtime.result import SagaResult
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost
 

@@ -18,11 +18,11 @@ from typing import Final
 import msgspec
 
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.ports import Taken, Taking, WorkStore
 from saga_engine.runtime.driver import AT_ONCE
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
-from saga_engine.runtime.result import Handle, SagaResult
 from saga_engine.runtime.supervisor import Fleet
 
 _log = logging.getLogger("saga_engine.worker")

@@ -13,8 +13,8 @@ import logging
 from functools import partial
 
 from saga_engine.errors import SagaError
+from saga_engine.execution.clock import StoreClock
 from saga_engine.ports import Ack, Entry, Store
-from saga_engine.runtime.lease import StoreClock
 
 _log = logging.getLogger("saga_engine.writer")
 

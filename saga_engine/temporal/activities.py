@@ -23,10 +23,11 @@ from saga_engine.core.masking import Mask
 from saga_engine.core.redaction import REDACTED
 from saga_engine.core.state import State
 from saga_engine.errors import LeaseLost
+from saga_engine.execution.calls import misfit, scrub
+from saga_engine.execution.questions import tell
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.ports import Call, Escalation, Question, Tools
 from saga_engine.ports.defects import log_defect
-from saga_engine.ports.orders import misfit, scrub, tell
 from saga_engine.temporal import payloads
 from saga_engine.temporal.fold import state_of, whole_records
 from saga_engine.temporal.pulse import beating, require_ours

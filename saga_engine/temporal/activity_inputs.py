@@ -10,8 +10,9 @@ import msgspec
 
 from saga_engine.core.effects import FORWARD, Alert, CallTool, Direction, Probe
 from saga_engine.core.state import State, StateScope
+from saga_engine.execution.calls import call_of
+from saga_engine.execution.questions import question_of
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
-from saga_engine.ports.orders import call_of, question_of
 from saga_engine.temporal import payloads
 from saga_engine.temporal.secrets import Marked, marked
 

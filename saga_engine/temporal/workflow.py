@@ -42,7 +42,7 @@ from saga_engine.core.interpret import Advice, interpret, interpret_advice, inte
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
 from saga_engine.core.state import State
 from saga_engine.errors import SagaError
-from saga_engine.ports.orders import Lesson, lesson_of
+from saga_engine.execution.calls import Lesson, lesson_of
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activity_calls import (
     growing,

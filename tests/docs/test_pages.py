@@ -128,7 +128,18 @@ _TAKERS = {
 
 def _call_codes() -> set[str]:
     found: set[str] = set()
-    for room in ("core", "analysis", "ports", "runtime", "tools", "guards", "policy", "sources", "temporal"):
+    for room in (
+        "core",
+        "analysis",
+        "ports",
+        "execution",
+        "runtime",
+        "tools",
+        "guards",
+        "policy",
+        "sources",
+        "temporal",
+    ):
         for path in (ROOT / "saga_engine" / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.FunctionDef) and node.name in _TAKERS:

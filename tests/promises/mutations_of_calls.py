@@ -64,7 +64,7 @@ OF_CALLS = [
         for breaks, file, changes in (
             (
                 "each attempt has a key of its own",
-                "saga_engine/ports/orders.py",
+                "saga_engine/execution/calls.py",
                 (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
             ),
             (
@@ -78,7 +78,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_keys.py::test_a_call_whose_result_was_never_journalled_is_repeated_under_its_key",
         "each owner has keys of its own",
-        "saga_engine/ports/orders.py",
+        "saga_engine/execution/calls.py",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(state.epoch),\n"),),
         quick=True,
     ),
@@ -375,13 +375,13 @@ OF_CALLS = [
     Mutation(
         "tests/test_sensitive.py::test_a_model_is_told_nothing_sensitive",
         "a model is told the values",
-        "saga_engine/runtime/planner_requests.py",
+        "saga_engine/execution/planner_requests.py",
         (("    if mask is not None:\n", "    if False:\n"),),
     ),
     Mutation(
         "tests/test_sensitive.py::test_questions_tell_nobody",
         "questions hold the values",
-        "saga_engine/ports/orders.py",
+        "saga_engine/execution/questions.py",
         (("    if mask is None:\n", "    if True:\n"),),
     ),
     Mutation(

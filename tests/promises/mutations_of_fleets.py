@@ -299,7 +299,7 @@ OF_FLEETS = [
     Mutation(
         "tests/kill/test_failover.py::test_fsync_alone_may_lose_and_never_does_twice",
         "each owner has keys of its own",
-        "saga_engine/ports/orders.py",
+        "saga_engine/execution/calls.py",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(state.epoch),\n"),),
     ),
     Mutation(

@@ -158,7 +158,7 @@ OF_WORKERS = [
     Mutation(
         "tests/temporal/test_kills.py::test_killed_and_restarted_as_another_process",
         "each attempt has a key of its own",
-        "saga_engine/ports/orders.py",
+        "saga_engine/execution/calls.py",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
     ),
     Mutation(

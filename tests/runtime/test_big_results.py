@@ -12,9 +12,9 @@ from saga_engine import Coordinator, RetryPolicy, ToolError, tool
 from saga_engine.core import records as r
 from saga_engine.core.codec import encode
 from saga_engine.errors import JournalUnreadable
+from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Creation, Entry, Store
 from saga_engine.runtime.journal import look
-from saga_engine.runtime.result import SagaResult
 from saga_engine.stores import open_store
 
 ROWS = 100_000

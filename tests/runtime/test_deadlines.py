@@ -9,7 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.errors import NeedsPerson, SessionEnded
-from saga_engine.runtime.result import SagaResult
+from saga_engine.execution.result import SagaResult
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []

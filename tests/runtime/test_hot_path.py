@@ -18,11 +18,11 @@ from saga_engine.core.decide import decide
 from saga_engine.core.effects import CallTool, Done
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.interpret import interpret
+from saga_engine.execution.clock import StoreClock
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.ports import AppendReply, Entry
-from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.writer import JournalWriter
 from saga_engine.stores import open_store
 from tests.core.simulation import Simulation

@@ -13,8 +13,8 @@ from saga_engine import Coordinator, Question, RetryPolicy, ToolError, tool
 from saga_engine.api import coordinator as composition
 from saga_engine.core import interpret
 from saga_engine.errors import Interrupted
+from saga_engine.execution.observers import Observers
 from saga_engine.ports import Escalation
-from saga_engine.runtime.observers import Observers
 from saga_engine.tools.threads import start_in_thread
 
 ONCE = RetryPolicy(max_attempts=1)

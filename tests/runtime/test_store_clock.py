@@ -8,7 +8,7 @@ import pytest
 from fakeredis.commands_mixins import server_mixin
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
-from saga_engine.runtime.lease import StoreClock
+from saga_engine.execution.clock import StoreClock
 from saga_engine.stores import open_store
 from saga_engine.stores.in_memory import _SHARED
 from tests.kill.polling import eventually

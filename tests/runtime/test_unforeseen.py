@@ -2,8 +2,8 @@
 
 import asyncio
 
+from saga_engine.execution.clock import StoreClock
 from saga_engine.ports import Ack, AppendReply, Entry
-from saga_engine.runtime.lease import StoreClock
 from saga_engine.runtime.writer import JournalWriter
 
 

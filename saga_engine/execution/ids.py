@@ -7,7 +7,7 @@ import re
 import time
 from typing import Final
 
-from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.errors import PlanInvalid, Problem, SagaExists
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -23,3 +23,12 @@ def check_saga_id(saga_id: str) -> str:
         hint = "1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit"
         raise PlanInvalid([Problem("field-invalid", "$.task_id", f"{saga_id[:80]!r} cannot be a saga's id", hint)])
     return saga_id
+
+
+def other_plan(saga_id: str) -> SagaExists:
+    """The error of a submission whose id belongs to a saga with another plan or other input."""
+    return SagaExists(
+        f"saga {saga_id} exists with another plan or other input",
+        hint="choose another id (--id), or leave the id out to get a new one",
+        saga_id=saga_id,
+    )

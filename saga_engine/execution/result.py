@@ -10,8 +10,8 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.report import Sources, abridged, sources, view
 from saga_engine.core.state import State
-from saga_engine.runtime.event_loops import require_loop
-from saga_engine.runtime.step_results import Failure, Steps, failure_of
+from saga_engine.execution.event_loops import require_loop
+from saga_engine.execution.step_results import Failure, Steps, failure_of
 
 
 class SagaResult:

@@ -21,8 +21,8 @@ from saga_engine.core.report import error_dict
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
 from saga_engine.plan.compiled import CompiledStep
-from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
-from saga_engine.ports import Advisor, CompensationRequest, PastStep, ReplanRequest
+from saga_engine.plan.tool_spec import Semantic, ToolCatalog, ToolSpec
+from saga_engine.ports import Advisor, CompensationRequest, Escalation, PastStep, ReplanRequest
 from saga_engine.ports.foreign import name_of, runs_foreign_code
 
 _log = logging.getLogger("saga_engine.planner")
@@ -146,3 +146,8 @@ def _without(value: Any, keys: re.Pattern[str]) -> Any:
 def _specs(catalog: ToolCatalog, names: frozenset[str]) -> list[ToolSpec]:
     found = [catalog.spec(name) for name in catalog.names() if name in names]
     return [spec for spec in found if spec is not None]
+
+
+def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:
+    """What a process with these parts can do beside calling tools."""
+    return Means(bool(escalation.hooks or escalation.further), advisor is not None, semantic)
