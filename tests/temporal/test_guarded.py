@@ -195,8 +195,10 @@ async def test_a_missing_tool_leaves_the_saga_as_it_is(place: Place) -> None:
 
 async def test_waiting_for_a_worker_fills_no_history(place: Place) -> None:
     """A call that nobody can begin yet is offered again and again; the saga is continued in other runs meanwhile."""
-    plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "t"}}]}
-    # The server may hand the call to the first worker while that one drains: a read is then made again after the lease.
+    # The server may hand the call to the first worker while that one drains: the read is then made again after the lease,
+    # as often as that happens.
+    retry = {"max_attempts": 5, "base_s": 0}
+    plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "t"}, "retry": retry}]}
     async with place.client(TOOLS, events=20, lease_s=10.0) as coordinator:
         async with place.worker([unwire]):
             saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("f"))).saga_id
