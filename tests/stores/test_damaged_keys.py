@@ -62,7 +62,7 @@ async def test_a_group_commit_stands_for_the_others(server, raw, kind, at):
     await store.close()
 
 
-@pytest.mark.parametrize("kind", ["journal", "head", "inbox"])
+@pytest.mark.parametrize("kind", ["journal", "head", "messages"])
 async def test_the_queue_serves_the_others(server, raw, kind):
     """A request for work, the look after a dead owner, a sweep and a list pass over what cannot be read."""
     store = await begun(server)

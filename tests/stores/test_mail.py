@@ -97,7 +97,7 @@ class World:
 def test_no_message_waits_unseen(story):
     """The head says that there is mail whenever there is; a saga that nobody owns and that has mail stands in the queue.
 
-    An append looks into the inbox only if the head says so: mail without the flag would be given up unread.
+    An append looks for messages only if the head says so: mail without the flag would be given up unread.
     """
 
     async def play():
