@@ -46,14 +46,17 @@ def of(raw, namespace, saga_id):
 
 
 async def test_live_sagas_never_expire_and_finished_ones_do(store, raw, namespace):
-    """Not one key of a live saga has a TTL; every key of a finished one has the same; a session always has one."""
+    """Not one key of a live saga has a TTL; every key of a finished one has the same; a lease always has one."""
     await begin(store, "s1")
     keys = of(raw, namespace, "s1")
     assert [key.split(":")[2] for key in keys] == ["head", "journal", "messages", "values"]
     assert [raw.ttl(key) for key in keys] == [-1] * 4
     assert all(raw.ttl(key) > 0 for key in raw.keys(f"{namespace}:*:lease:A"))
     await store.append("A", [Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, keep_ms=LONG_MS)])
-    assert len({raw.pexpiretime(key) for key in keys}) == 1
+    ends = [raw.pexpiretime(key) for key in keys]
+    assert min(ends) > 0
+    # Before version 7.2 a server reads its clock anew for each command of a script.
+    assert max(ends) - min(ends) < LONG_MS / 2
     assert all(0 < raw.pttl(key) <= LONG_MS for key in keys)
 
 
@@ -139,11 +142,11 @@ async def test_leftovers_are_no_part_of_a_new_saga(store, raw, namespace):
 
 
 async def test_a_lease_that_ended_somewhere_has_ended(store, raw, namespace):
-    """One partition without the session is enough, and then no other partition is extended."""
-    sessions = sorted(raw.keys(f"{namespace}:*:lease:A"))
-    raw.delete(sessions[-1])
+    """One partition without the lease is enough, and then no other partition is extended."""
+    leases = sorted(raw.keys(f"{namespace}:*:lease:A"))
+    raw.delete(leases[-1])
     assert (await store.renew("A", 2 * LONG_MS)).alive is False
-    assert all(raw.pttl(session) <= LONG_MS for session in sessions)
+    assert all(raw.pttl(lease) <= LONG_MS for lease in leases)
 
 
 async def test_large_group_commits_are_cut(store):
