@@ -1,1 +1,1 @@
-"""WHERE TOOLS COME FROM other than Python functions: HTTP endpoints declared in ``saga.toml``."""
+"""SOURCES OF TOOLS other than Python functions: HTTP endpoints declared in ``saga.toml``."""

@@ -1,7 +1,7 @@
 """HTTP endpoints as tools, declared in ``saga.toml``.
 
-``declaration`` reads the tables, ``endpoint`` makes requests from their ``templates``, ``network`` sends them,
-``answers`` reads what comes back, ``exchange`` says what came of it.
+``declaration`` reads the tables, ``endpoint`` makes requests from their ``templates``, ``transport`` sends them,
+``answers`` parses the responses, ``call`` decides the outcome.
 """
 
 from saga_engine.sources.http.declaration import http_tools

@@ -1,7 +1,7 @@
-"""What an answer says: which outcome its status means, what its body holds, why it is a no.
+"""Interprets an answer: the outcome that its status means, the value of its body, the reason for a refusal.
 
-An answer comes from the network. JSON is read more strictly than ``json.loads`` does (RFC 8259, I-JSON RFC 7493): a
-body with one name twice, with NaN, or nested too deep is no answer that one may build on.
+An answer comes from the network. JSON is parsed more strictly than by ``json.loads`` (RFC 8259, I-JSON RFC 7493): a
+body with a duplicate name, with NaN, or nested too deep is not a reliable answer.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from saga_engine.plan.values import plain, printable
 Verdict = Literal["done", "not-done", "absent", "unknown"]
 
 MAX_MESSAGE_CHARS: Final = 500
-#: Of a body that only explains a refusal no more than this is read.
+#: No more than this is read of a body that only explains a refusal.
 MAX_REFUSAL_BYTES: Final = 64 * 1024
 
 #: RFC 9110 sections 15.5 and 15.4: a client error means that the request was not carried out, and 307 and 308 that it
-#: is to be sent elsewhere. Not 408 and 499, which are also said about a request that was under way; not 301, 302 and
-#: 303, with which web applications answer a form that they have just processed.
+#: is to be sent elsewhere. Not 408 and 499, which also answer a request that was in progress; not 301, 302 and 303,
+#: with which web applications answer a form that they have just processed.
 NOT_DONE: Final = frozenset({307, 308, 503, *(code for code in range(400, 499) if code != 408)})
 DONE: Final = frozenset(range(200, 300))
 RETRYABLE: Final = frozenset({408, 425, 429, 502, 503, 504})
-#: At an endpoint that remembers keys, these are the word of whoever looked the key up first: they also tell that no
-#: earlier request with this key was carried out.
+#: From an endpoint that remembers keys, these come after it has looked the key up: they also say that no earlier
+#: request with this key was carried out.
 SETTLES: Final = frozenset({400, 402, 422})
 
 
@@ -40,11 +40,11 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """What each status means. Whatever is in no set is ``unknown``.
+    """The meaning of each status. A status in no set is ``unknown``.
 
-    ``absent``: there is nothing there (for a probe: it did not happen). ``retryable``: a not-done that may succeed
-    later. ``settles``: a not-done that also covers earlier attempts under the same key. ``once``: a not-done that is
-    not repeated, because it may be wrong and a second call would be a second effect.
+    ``absent``: there is nothing there (for a probe: it did not happen). ``retryable``: not done, but a retry may
+    succeed. ``settles``: not done, including earlier attempts under the same key. ``once``: not done and not repeated,
+    because the status may be wrong and a second call would cause a second effect.
     """
 
     done: frozenset[int] = DONE
@@ -72,7 +72,7 @@ def media_type(headers: Mapping[str, str]) -> str:
 
 
 def is_json(kind: str) -> bool:
-    """Whether a media type promises JSON (RFC 6839: ``application/problem+json`` and its like do)."""
+    """Whether a media type means JSON (RFC 6839: ``application/problem+json`` and the like do)."""
     return kind in {"application/json", "text/json"} or kind.endswith("+json")
 
 
@@ -103,7 +103,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def refusal_message(body: bytes, kind: str) -> str:
-    """What the endpoint says about its refusal, from the usual places; empty if it says nothing readable."""
+    """The endpoint's reason for its refusal, from the usual places; empty if it has no readable one."""
     if is_json(kind):
         try:
             return printable(_said(read_json(body), 3).strip(), MAX_MESSAGE_CHARS)
@@ -114,7 +114,7 @@ def refusal_message(body: bytes, kind: str) -> str:
     return ""
 
 
-#: RFC 9457 says detail and title; RFC 6749 error_description; everybody else one of the others.
+#: RFC 9457 defines detail and title; RFC 6749 error_description; the others are common.
 _PLACES = ("detail", "message", "error_message", "error_description", "error", "errors", "title", "msg", "reason")
 
 
@@ -132,9 +132,9 @@ _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The wait that the endpoint asks for, in seconds (RFC 9110 section 10.2.3); ``None``: none that makes sense.
+    """The wait that the endpoint asks for, in seconds (RFC 9110 section 10.2.3); ``None`` if there is no valid one.
 
-    A date is measured against the answer's own ``Date``, so that the two clocks need not agree.
+    A date is compared with the answer's own ``Date``, so that the two clocks need not agree.
     """
     text = headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(text):

@@ -1,7 +1,8 @@
-"""One call of an HTTP tool: a request, its answer, and what came of it.
+"""One call of an HTTP tool: a request, its answer, and the outcome.
 
-The rule: what never left is *not done*; once the request was begun to be written, only an answer that is understood
-settles a write, and everything else is *unknown*. A read changes nothing, so for it *unknown* is *not done*.
+The rule: a request that was never sent is *not done*. Once the first byte was written, only an answer that can be
+interpreted settles a write, and everything else is *unknown*. A read changes nothing, so its *unknown* counts as *not
+done*.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-#: What may stand in a target that another machine sent; everything else is escaped.
+#: Characters allowed in a target that another machine sent; all others are escaped.
 _TARGET: Final = "/?:@!$&'()*+,;=-._~%[]"
 
 
 class HttpCall:
-    """The function of an HTTP tool. Two are equal if they were declared alike."""
+    """The function of an HTTP tool. Two are equal if their declarations are."""
 
     def __init__(self, endpoint: Endpoint, *, ca_file: Any, verify: bool, allow_private: tuple[str, ...]) -> None:
         self.endpoint = endpoint
@@ -57,11 +58,11 @@ class HttpCall:
 
     @property
     def host(self) -> str:
-        """The host that is called: a constant of the declaration."""
+        """The called host: a constant of the declaration."""
         return self.endpoint.host
 
     async def __call__(self, /, saga_call: ToolContext, **params: Any) -> Any:
-        """Make one request; the output, or ``ToolError`` (not done), or ``OutcomeUnknown``."""
+        """Make one request; returns the output, or raises ``ToolError`` (not done) or ``OutcomeUnknown``."""
         key = {KEY: saga_call.idempotency_key}
         values = Values({**self.endpoint.defaults, **params, **key}, os.environ)
         try:
@@ -77,11 +78,11 @@ class HttpCall:
             raise _without_secrets(error, values.seen) from None
         return _scrubbed(output, values.seen)
 
-    # --- the exchange --------------------------------------------------------------------------------------------
+    # --- request and answer --------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _asked(self, request: Made) -> AsyncGenerator[Answer, None]:
-        """Send the request, and for a read that may be redirected, again where its endpoint says."""
+        """Send the request; a read that may be redirected is sent again to the endpoint's target."""
         from saga_engine.sources.http.transport import Lost, Network, NeverSent, ask
 
         network, target = Network(*self._network), request.target
@@ -117,7 +118,7 @@ class HttpCall:
         )
 
     def _redirected(self, target: str, headers: Mapping[str, str]) -> str:
-        """The target on the same host that an answer points to: secrets and params go nowhere else."""
+        """The target on the same host that an answer points to: secrets and params go to no other host."""
         it = self.endpoint
         try:
             there = urlsplit(urljoin(f"{it.scheme}://{it.authority}{target}", headers.get("location", "")))
@@ -130,7 +131,7 @@ class HttpCall:
         path = quote(there.path or "/", safe=_TARGET)
         return f"{path}?{quote(there.query, safe=_TARGET)}" if there.query else path
 
-    # --- what it means -------------------------------------------------------------------------------------------
+    # --- outcome -------------------------------------------------------------------------------------------------
 
     async def _judged(self, answer: Answer) -> Any:
         verdict = self.endpoint.statuses.verdict(answer.status)
@@ -144,7 +145,7 @@ class HttpCall:
         raise self._unknown(message, f"http_{answer.status}")
 
     async def _output(self, answer: Answer) -> Any:
-        """The output of a call that is done; a body that cannot be read leaves a write in doubt."""
+        """The output of a call that is done; an unreadable body leaves a write in doubt."""
         from saga_engine.sources.http.transport import Lost
 
         it = self.endpoint
@@ -179,7 +180,7 @@ class HttpCall:
         if failed is not None:
             return failed
         if it.tail is None or (isinstance(value, dict) and value.get("success") is False):
-            return value  # Whoever says that it failed need not have what a success has.
+            return value  # An answer that reports a failure need not have the fields of a success.
         return find(value, it.tail)
 
     async def _message(self, answer: Answer) -> str:
@@ -188,7 +189,7 @@ class HttpCall:
         try:
             body = await answer.read(min(MAX_REFUSAL_BYTES, self.endpoint.max_response_bytes))
         except Lost:
-            body = b""  # The status has said what matters; its explanation is gone.
+            body = b""  # The status decides; only its explanation is lost.
         said = refusal_message(body, media_type(answer.headers))
         status = f"{self.host} answered {answer.status}"
         return f"{status}: {said}" if said else status
@@ -222,7 +223,7 @@ def _shown(kind: str) -> str:
 
 
 def _this_time(message: str, error_code: str, *, retryable: bool = False, suggestion: str | None = None) -> ToolError:
-    """This attempt was not made; about earlier ones that says nothing."""
+    """This attempt was not made; that says nothing about earlier ones."""
     return ToolError(message, error_code=error_code, retryable=retryable, suggestion=suggestion, definite=False)
 
 
@@ -236,6 +237,6 @@ def _without_secrets(error: ToolError | OutcomeUnknown, seen: Mapping[str, str])
 
 
 def _scrubbed(value: Any, seen: Mapping[str, str]) -> Any:
-    """The same value with a marker for each secret that came back, in whatever spelling."""
+    """The same value with a marker in place of each secret that it contains, in any spelling."""
     found = scrubber(seen)
     return found.value(value) if found else value

@@ -26,7 +26,7 @@ from saga_engine.tools.limits import template_fields
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _READING: Final = ("GET", "HEAD")
 _TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
-#: The name under which the call's context reaches the function.
+#: The parameter that receives the call's context.
 _CONTEXT: Final = "saga_call"
 _MAX_BYTES: Final = 1 << 30
 _MAX_S: Final = 86_400.0
@@ -41,7 +41,7 @@ _RESERVED: Final = frozenset(
         *("expect", "accept-encoding", "proxy-connection"),
     }
 )
-#: A schema with one of these may name its params elsewhere than in its properties.
+#: A schema with one of these may name its params outside of its properties.
 _COMPOSED: Final = frozenset(
     {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "unevaluatedProperties"}
 )
@@ -52,11 +52,11 @@ def http_tools(
 ) -> list[AnyTool]:
     """The tools that the ``[http.NAME]`` tables of ``source`` declare; the page ``docs/http-tools.md`` explains them.
 
-    ``base``: the folder from which paths count. ``allow_private``: addresses and networks that may be called although
-    they are not public, as in ``[policy]``. Nothing is connected or resolved here, and no secret is read.
+    ``base``: the folder of relative paths. ``allow_private``: addresses and networks that may be called although they
+    are not public, as in ``[policy]``. This function connects to nothing, resolves nothing, and reads no secret.
 
-    Raises ``SettingInvalid`` for a field, and ``ToolInvalid`` for a declaration that contradicts itself as a whole or
-    when httpx2 is not installed.
+    Raises ``SettingInvalid`` for a field, and ``ToolInvalid`` for a contradictory declaration or if httpx2 is not
+    installed.
     """
     if table and find_spec("httpx2") is None:
         raise ToolInvalid("HTTP tools need httpx2", hint="pip install 'saga-engine[http]'", source=source)
@@ -111,7 +111,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
         absent_output=absent_output,
         failure=failure_of(it),
         follow_redirects=_follows(it, effect, method),
-        # A used connection may be closed while it is used again: only what can settle that doubt by itself risks it.
+        # A reused connection may be closed at that moment: only a tool that can settle that doubt by itself reuses one.
         reuse=effect == "read" or key is not None,
         connect_timeout_s=it.number("connect_timeout_s", 5.0, at_most=_MAX_S),
         read_timeout_s=it.number("read_timeout_s", 30.0, at_most=_MAX_S),
@@ -145,7 +145,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
 
 
-# --- where ---------------------------------------------------------------------------------------------------------
+# --- URL -----------------------------------------------------------------------------------------------------------
 
 
 class _Url(NamedTuple):
@@ -157,7 +157,7 @@ class _Url(NamedTuple):
 
 
 def _url(it: Fields) -> _Url:
-    """The parts of the URL template. What decides where the request goes is constant."""
+    """The parts of the URL template. The part that decides the destination of the request is constant."""
     text = it.text("url")
     if not text:
         it.refuse("url", "is missing", 'url = "https://api.example.com/v1/orders/{order}"')
@@ -187,7 +187,7 @@ def _url(it: Fields) -> _Url:
         host,
         port or {"http": 80, "https": 443}[split.scheme],
         tuple(_piece(it, piece) for piece in pieces),
-        # What stands encoded in the URL is decoded here, and encoded again with the values.
+        # Encoded characters in the URL are decoded here, and encoded again together with the values.
         tuple((unquote(_piece_text(it, name)), _decoded(_piece(it, value))) for name, _, value in query),
     )
 
@@ -217,7 +217,7 @@ def _decoded(text: Text) -> Text:
     return Text(tuple(unquote(part) if isinstance(part, str) else part for part in text.parts))
 
 
-# --- what ----------------------------------------------------------------------------------------------------------
+# --- request -------------------------------------------------------------------------------------------------------
 
 
 class _Templates(NamedTuple):
@@ -277,7 +277,7 @@ def _text(it: Fields, field: str, source: str) -> Text:
 
 
 def _key(it: Fields) -> tuple[tuple[KeyPlace, str] | None, float | None]:
-    """Where the idempotency key goes, and for how long it is remembered there."""
+    """The place of the idempotency key in a request, and for how long the endpoint remembers it."""
     table = it.table("key")
     if table is None:
         return None, None
@@ -299,7 +299,7 @@ def _key(it: Fields) -> tuple[tuple[KeyPlace, str] | None, float | None]:
 def _input_schema(it: Fields) -> tuple[dict[str, Any], list[str]]:
     """The schema of the params: as given, or from the short form, where all without a default are required.
 
-    The short form may also say which are ``sensitive``.
+    The short form may also declare ``sensitive`` params.
     """
     schema, short = it.table("input_schema"), it.table("params")
     if schema is not None:
@@ -343,7 +343,7 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: p["default"] for name, p in properties.items() if isinstance(p, dict) and "default" in p}
 
 
-# --- what it means -------------------------------------------------------------------------------------------------
+# --- answer --------------------------------------------------------------------------------------------------------
 
 
 def _statuses(it: Fields, effect: str, tolerates_absence: bool, *, keyed: bool, probed: bool, body: Any) -> Statuses:
@@ -362,15 +362,15 @@ def _statuses(it: Fields, effect: str, tolerates_absence: bool, *, keyed: bool, 
         )
     retryable, settles = it.statuses("retryable"), it.statuses("settles")
     if settles is None:
-        # With a secret in the body a repeat may differ from the first request, and be refused only for that.
+        # With a secret in the body a repeat may differ from the first request, and be refused only for that reason.
         stable = keyed and not any(text.secrets for text in texts_of(body))
         settles = SETTLES if stable else frozenset()
     elif not keyed:
         it.refuse("settles", "has no meaning without a key", 'key = { header = "Idempotency-Key" }')
     explicit = frozenset().union(*named.values())
     done, not_done = given["done"], given["not_done"]
-    # A second call of a bare write could be a second effect, so a status that may be wrong is not believed unless the
-    # declaration says so: a proxy answers 503 for a server that was at work.
+    # A second call of a bare write could cause a second effect, so a status that may be wrong is not trusted unless the
+    # declaration says so: a proxy answers 503 for a server that was working on the request.
     bare = effect == "write" and not (keyed or probed or tolerates_absence)
     return Statuses(
         done=DONE - explicit if done is None else done,
@@ -424,7 +424,7 @@ def _ca_file(it: Fields, base: Path) -> Path | None:
 
 
 def _options(it: Fields, hidden: Sequence[str]) -> dict[str, Any]:
-    """The options that HTTP tools share with all others; the tool itself judges them."""
+    """The options that HTTP tools share with all others; the tool itself checks them."""
     options: dict[str, Any] = {"description": it.text("description")}
     for field in ("use_when", "not_when", "returns"):
         options[field] = it.text(field)
@@ -461,11 +461,11 @@ def _policy(it: Fields, field: str, kind: Any, table: Mapping[str, Any]) -> Any:
     return kind(**table)
 
 
-# --- the whole -----------------------------------------------------------------------------------------------------
+# --- the whole declaration -----------------------------------------------------------------------------------------
 
 
 def _check_places(it: Fields, endpoint: Endpoint, schema: Mapping[str, Any], resource: Any) -> None:
-    """Every place has a param, and every param a place: what is sent nowhere would be silently lost."""
+    """Check that every placeholder has a param, and every param a placeholder: an unused param would be lost."""
     properties = schema.get("properties", {})
     open_schema = bool(_COMPOSED & schema.keys()) or schema.get("additionalProperties") is not False
     always = {*schema.get("required", ()), *endpoint.defaults, KEY}
@@ -506,7 +506,7 @@ def _url_texts(endpoint: Endpoint) -> Iterator[Text]:
 
 
 def _must_be_filled(endpoint: Endpoint) -> Iterator[Text]:
-    """Texts that cannot be left out: all of the path, and every text that is more than one param."""
+    """Texts that cannot be omitted: all of the path, and every text that is more than one param."""
     yield from endpoint.path
     for text in endpoint.texts():
         if text.whole is None:
@@ -514,7 +514,7 @@ def _must_be_filled(endpoint: Endpoint) -> Iterator[Text]:
 
 
 def _check_secrets(it: Fields, endpoint: Endpoint, *, private: bool) -> None:
-    """A secret is not shown to everybody on the way."""
+    """Refuse a secret in a place where intermediaries could read it."""
     if endpoint.scheme == "https" or private or _loopback(endpoint.host):
         return
     for text in endpoint.texts():

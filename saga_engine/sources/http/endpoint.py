@@ -1,4 +1,4 @@
-"""An endpoint as it was declared, and the requests that are made from it."""
+"""A declared endpoint, and the requests that are made from it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _ACCEPT: Mapping[Reads, str] = {"json": "application/json", "text": "text/*", "n
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Everything that ``[http.NAME]`` says about the request and the answer.
+    """The request and answer parts of an ``[http.NAME]`` table.
 
-    ``path``: its pieces between slashes. ``query``: names and values. ``body``: a JSON template, ``ABSENT`` if there is
-    none; or ``form``. ``key``: where the idempotency key goes, and the name it has there. ``missing``: the params that
-    have a default. ``answer``: how the body of a done answer is read. ``absent_output``: the output that means that
-    there is nothing. Times are in seconds.
+    ``path``: its segments between slashes. ``query``: names and values. ``body``: a JSON template, ``ABSENT`` if there
+    is none; or ``form``. ``key``: the place and name of the idempotency key. ``missing``: the params that have a
+    default. ``answer``: how the body of a done answer is read. ``absent_output``: the output that means that there is
+    nothing. Times are in seconds.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """Host and port as they stand in the ``Host`` header (RFC 9110 section 7.2)."""
+        """Host and port in the form of the ``Host`` header (RFC 9110 section 7.2)."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == {"http": 80, "https": 443}[self.scheme] else f"{host}:{self.port}"
 
@@ -116,7 +116,7 @@ def _headers(it: Endpoint, values: Values, kind: str, body: bytes | None) -> Ite
             yield name, value
     if it.key is not None and it.key[0] == "header":
         yield it.key[1], header_value(it.key[1], _KEY, values) or ""
-    # The endpoint may want a media type of its own, so what is declared comes first.
+    # The endpoint may want its own media type, so declared headers come first.
     for name, value in (
         ("User-Agent", f"saga-engine/{__version__}"),
         ("Accept", _ACCEPT[it.answer]),

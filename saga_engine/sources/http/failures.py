@@ -1,4 +1,4 @@
-"""Errors that an endpoint answers as ordinary results: ``failed`` of a ``[http.NAME]`` table."""
+"""Errors that an endpoint reports as ordinary results: ``failed`` of an ``[http.NAME]`` table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINT = 'failed = { path = "$.status", is = ["error"], message = "$.reason" }'
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Where an answer says that it is an error. ``values``: which values say so; None: every one that is not empty."""
+    """The field by which an answer reports an error. ``values``: the values that do; None: all that are not empty."""
 
     path: Tail
     values: tuple[Any, ...] | None = None
@@ -27,7 +27,7 @@ class Failure:
     retryable: bool | None = None
 
     def of(self, answer: Any) -> dict[str, Any] | None:
-        """The answer as a structured error; None if it is none."""
+        """The answer as a structured error; None if it reports none."""
         said = _found(answer, self.path)
         if said in (None, False, "", [], {}) if self.values is None else said not in self.values:
             return None
@@ -42,7 +42,7 @@ class Failure:
 
 
 def failure_of(it: Fields) -> Failure | None:
-    """What a declaration says of errors in answers."""
+    """The declaration of errors in answers."""
     table = it.table("failed")
     if table is None:
         return None

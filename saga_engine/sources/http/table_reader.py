@@ -1,4 +1,4 @@
-"""Reads one ``[http.NAME]`` table, field by field; whatever nobody asked for is a typing error."""
+"""Reads one ``[http.NAME]`` table, field by field; an unread field is a typing error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saga_engine.errors import SettingInvalid
 
 
 class Fields:
-    """The fields of one table. Every method takes a field out of it, and raises ``SettingInvalid`` for a wrong one."""
+    """The fields of one table. Every method removes a field, and raises ``SettingInvalid`` for a wrong one."""
 
     def __init__(self, name: str, table: Any, source: str) -> None:
         self.name = name
@@ -22,12 +22,12 @@ class Fields:
         self._known: list[str] = []
 
     def refuse(self, field: str, problem: str, hint: str | None = None) -> NoReturn:
-        """Say what is wrong with a field."""
+        """Raise the error about a field."""
         message = f"{field} of [http.{self.name}] in {self._source} {problem}"
         raise SettingInvalid(message, hint=hint, tool=self.name, field=field)
 
     def any(self, field: str, default: Any = None) -> Any:
-        """The value as it is."""
+        """The value unchanged."""
         self._known.append(field)
         return self._left.pop(field, default)
 

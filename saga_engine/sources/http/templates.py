@@ -1,8 +1,8 @@
-"""What a request is made of: texts and JSON with ``{param}`` and ``$secret.NAME`` in them.
+"""The templates of a request: texts and JSON with ``{param}`` and ``$secret.NAME`` in them.
 
-Params come from language models. A param fills exactly the place that it is written in: in a URL it is one piece
-between two slashes or one value of the query, percent-encoded, and never more (RFC 3986 section 2); in a header it is
-visible ASCII; in JSON it is a value. What does not fit is refused before anything is sent.
+Params come from language models. A param fills exactly its own placeholder: in a URL it is one segment between two
+slashes or one value of the query, percent-encoded, and never more (RFC 3986 section 2); in a header it is visible
+ASCII; in JSON it is a value. A value that does not fit is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from saga_engine.errors import SecretMissing
 
-#: Filled in by the engine in every template; never a param.
+#: The engine fills it in every template; it is never a param.
 KEY: str = "idempotency_key"
 
 _TOKEN = re.compile(
@@ -30,29 +30,29 @@ _SEPARATOR = re.compile(r"[/\\]")
 
 
 class Unfit(Exception):
-    """A value has no place in the request; the message names the param, never a secret's value."""
+    """A value does not fit the request; the message names the param, never a secret's value."""
 
 
 class Param(NamedTuple):
-    """The place of a param."""
+    """The placeholder of a param."""
 
     name: str
 
 
 class Secret(NamedTuple):
-    """The place of a variable of the environment."""
+    """The placeholder of a variable of the environment."""
 
     name: str
 
 
 class Text(NamedTuple):
-    """A text with places."""
+    """A text with placeholders."""
 
     parts: tuple[str | Param | Secret, ...]
 
     @property
     def whole(self) -> str | None:
-        """The param that this text is, if it is nothing else."""
+        """The param that makes up the whole text, if there is one."""
         only = self.parts[0] if len(self.parts) == 1 else None
         return only.name if isinstance(only, Param) else None
 
@@ -68,7 +68,7 @@ class Text(NamedTuple):
 
 
 def parse_text(source: str) -> Text:
-    """Understand ``{param}``, ``$secret.NAME``, ``{{``, ``}}`` and ``$$secret.``. Raises ``ValueError``."""
+    """Parse ``{param}``, ``$secret.NAME``, ``{{``, ``}}`` and ``$$secret.``. Raises ``ValueError``."""
     parts: list[str | Param | Secret] = []
     at = 0
     for found in _TOKEN.finditer(source):
@@ -100,19 +100,19 @@ class Values:
         self.seen: dict[str, str] = {}
 
     def has(self, name: str) -> bool:
-        """Whether the param has a value; a null is none outside of a JSON body."""
+        """Whether the param has a value; outside of a JSON body a null counts as none."""
         return self._params.get(name) is not None
 
     def given(self, name: str) -> bool:
-        """Whether the param was given at all, be it a null."""
+        """Whether the param was given, even as null."""
         return name in self._params
 
     def param(self, name: str) -> Any:
-        """The param as it is."""
+        """The param unchanged."""
         return self._params[name]
 
     def text(self, text: Text, escape: Callable[[str], str] | None = None) -> str:
-        """The text with its places filled; what is filled in goes through ``escape``.
+        """The text with its placeholders filled; each value passes through ``escape``.
 
         Raises ``Unfit`` and ``SecretMissing``.
         """
@@ -134,7 +134,7 @@ class Values:
 
 
 def as_text(params: Mapping[str, Any], name: str) -> str:
-    """A param inside a text: texts as they are, everything else as compact JSON. Raises ``Unfit``."""
+    """A param inside a text: text unchanged, everything else as compact JSON. Raises ``Unfit``."""
     value = params.get(name)
     if value is None:
         raise Unfit(f"the param {name!r} has no value")
@@ -159,7 +159,7 @@ def encoded(text: str) -> str:
 
 
 def path_piece(piece: Text, values: Values) -> str:
-    """One piece of a path between two slashes, encoded. Raises ``Unfit`` for what a server could take for a way."""
+    """One segment of a path, encoded. Raises ``Unfit`` for a value that a server could take for several segments."""
     plain = values.text(piece)
     if piece.params or piece.secrets:
         names = ", ".join(sorted(piece.params | piece.secrets))
@@ -167,7 +167,7 @@ def path_piece(piece: Text, values: Values) -> str:
             raise Unfit(f"{names} makes an empty piece of the path")
         if any(ord(char) < 32 or ord(char) == 127 for char in plain):
             raise Unfit(f"{names} puts a control character into the path")
-        # Some servers decode %2F before they split: no piece may become a '..' even then.
+        # Some servers decode %2F before they split: no segment may become a '..' even then.
         if any(step in {".", ".."} for step in _SEPARATOR.split(plain)):
             raise Unfit(f"{names} makes a '.' or '..' in the path")
     return values.text(piece, encoded)
@@ -192,9 +192,9 @@ def query_values(text: Text, values: Values) -> Iterator[str]:
 
 
 def header_value(header: str, text: Text, values: Values) -> str | None:
-    """A header's value; ``None``: its only param has no value, so the header is left out. Raises ``Unfit``.
+    """A header's value; ``None``: its only param has no value, so the header is omitted. Raises ``Unfit``.
 
-    Only visible ASCII, and blanks inside, so no value can end the header and begin another (RFC 9110 section 5.5).
+    Only visible ASCII with inner spaces, so no value can end the header and begin another (RFC 9110 section 5.5).
     """
     if text.whole is not None and not values.has(text.whole):
         return None
@@ -212,7 +212,7 @@ ABSENT: Any = object()
 
 
 def parse_json(node: Any) -> Any:
-    """A JSON template, with ``Text`` for each text. Raises ``ValueError`` for what is no JSON."""
+    """A JSON template, with ``Text`` for each text. Raises ``ValueError`` for invalid JSON."""
     if isinstance(node, str):
         return parse_text(node)
     if isinstance(node, dict):
@@ -234,7 +234,7 @@ def texts_of(node: Any) -> Iterator[Text]:
 
 
 def fill_json(node: Any, values: Values) -> Any:
-    """The template with its places filled; ``{x}`` alone keeps its type, and leaves with its name if it is not given.
+    """The template with its placeholders filled; a lone ``{x}`` keeps its type, and is removed if it is not given.
 
     Raises ``Unfit`` and ``SecretMissing``.
     """

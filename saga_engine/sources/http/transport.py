@@ -1,10 +1,10 @@
-"""The way to an endpoint: connections that only go to checked addresses, and what is known when one fails.
+"""The transport to an endpoint: connections to checked addresses only, and the meaning of their failures.
 
-A host's name is resolved here, every address is judged by the policy's host rules, and the connection goes to an
-address that was judged: a name that answers differently the second time (DNS rebinding) gains nothing. TLS still
-proves the name. No proxy of the environment is used, no cookie is kept, nothing is sent twice.
+The engine resolves a host's name here, checks every address against the policy's host rules, and connects to a checked
+address: a name that resolves differently the second time (DNS rebinding) gains nothing. TLS still verifies the name. No
+proxy of the environment is used, no cookie is kept, nothing is sent twice.
 
-httpx2's own client is not used for sending, because it logs whole URLs, which may hold secrets.
+httpx2's own client does not send the requests, because it logs whole URLs, which may hold secrets.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _REASON_CHARS = 300
 
 
 class Network(NamedTuple):
-    """How a tool's connections are made; tools that agree in it share them, within one event loop.
+    """The connection settings of a tool; tools with equal settings share connections, within one event loop.
 
     ``tls``: whether they are encrypted. ``allow_private``: the addresses that may be called although they are not
-    public. ``reuse``: whether a connection may serve a second request. It saves a handshake; but a server may close it
-    in the very moment in which it is used again, which leaves a write in doubt. (The request says so by its header;
-    here it only keeps those apart that do.)
+    public. ``reuse``: whether a connection may serve a second request. That saves a handshake; but a server may close
+    the connection at the moment of its reuse, which leaves a write in doubt. (The request's header says so; here it
+    only keeps the two kinds separate.)
     """
 
     tls: bool = True
@@ -48,7 +48,7 @@ class Network(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """A request as it is sent. ``target`` is path and query, encoded; ``host`` has no brackets."""
+    """A request in its sent form. ``target`` is path and query, encoded; ``host`` has no brackets."""
 
     method: str
     scheme: str
@@ -62,7 +62,7 @@ class Wire(NamedTuple):
 
 
 class NeverSent(Exception):
-    """Not one byte of the request was written. ``retryable``: the same call may get through later."""
+    """No byte of the request was written. ``retryable``: the same call may succeed later."""
 
     def __init__(self, error_code: str, reason: str, *, retryable: bool = True) -> None:
         super().__init__(reason)
@@ -72,7 +72,7 @@ class NeverSent(Exception):
 
 
 class Lost(Exception):
-    """The request went out, and its answer did not come, or not whole."""
+    """The request was sent, but its answer did not arrive, or only in part."""
 
     def __init__(self, error_code: str, reason: str) -> None:
         super().__init__(reason)
@@ -89,14 +89,14 @@ class Answer:
         self.headers = httpx2.Headers(response.headers)
 
     async def read(self, limit_bytes: int) -> bytes:
-        """The whole body. Raises ``Lost`` if it breaks off, does not decode, or is longer, sent or decoded."""
+        """The whole body. Raises ``Lost`` if it is truncated, does not decode, or is too long, encoded or decoded."""
         assert isinstance(self._response.stream, AsyncIterable)
         decoder = _Decoder(self.headers.get("content-encoding", ""))
         body = bytearray()
         sent = 0
         try:
             async for data in self._response.stream:
-                sent += len(data)  # a body that decodes to nothing must not go on for ever either
+                sent += len(data)  # a body that decodes to nothing must not continue for ever either
                 for piece in decoder.decode(data):
                     body += piece
                     if max(sent, len(body)) > limit_bytes:
@@ -110,9 +110,9 @@ class Answer:
 
 
 class _Decoder:
-    """Undoes one content coding in bounded pieces, so that a bomb is noticed when its first pieces are here.
+    """Decodes one content coding in bounded pieces, so that a decompression bomb is found with its first pieces.
 
-    httpx2's own decoders take a stream that breaks off for a whole one.
+    httpx2's own decoders accept a truncated stream as a whole one.
     """
 
     def __init__(self, coding: str) -> None:
@@ -126,7 +126,7 @@ class _Decoder:
         self._begun = self._full = False
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """What can be decoded now. Raises ``zlib.error`` and ``Lost``."""
+        """The part that can be decoded now. Raises ``zlib.error`` and ``Lost``."""
         if self._zlib is None:
             yield data
             return
@@ -136,17 +136,17 @@ class _Decoder:
                 raise Lost("answer_encoding", "something follows the end of the compressed answer")
             piece = self._zlib.decompress(more, _PIECE_BYTES)
             more = self._zlib.unused_data or self._zlib.unconsumed_tail
-            self._full = len(piece) == _PIECE_BYTES  # then there may be more of it inside
+            self._full = len(piece) == _PIECE_BYTES  # then it may contain more
             self._begun = True
             yield piece
 
     def end(self) -> None:
-        """The body is over. Raises ``Lost`` if it is not whole."""
+        """End the body. Raises ``Lost`` if it is not whole."""
         if self._zlib is not None and self._begun and not self._zlib.eof:
             raise Lost("answer_encoding", "the compressed answer breaks off")
 
 
-#: RFC 9110 section 8.4.1: what was asked for, by zlib's names.
+#: RFC 9110 section 8.4.1: the accepted codings, by zlib's names.
 _WINDOWS: Final[Mapping[str, int | None]] = {
     "": None,
     "identity": None,
@@ -171,7 +171,7 @@ def _reason(error: BaseException) -> str:
 
 @asynccontextmanager
 async def ask(network: Network, wire: Wire) -> AsyncGenerator[Answer, None]:
-    """Send one request, once, and give the head of its answer. Raises ``NeverSent`` and ``Lost``."""
+    """Send one request, once, and return the head of its answer. Raises ``NeverSent`` and ``Lost``."""
     written = False
 
     async def trace(event: str, _: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ async def ask(network: Network, wire: Wire) -> AsyncGenerator[Answer, None]:
     except NeverSent:
         raise
     except httpcore2.LocalProtocolError as error:
-        # Said by the encoder, which writes nothing that it finds fault with.
+        # The encoder raises it, and writes nothing that it refuses.
         raise NeverSent("request_invalid", _reason(error), retryable=False) from error
     except Exception as error:
         if written:
@@ -205,12 +205,12 @@ async def ask(network: Network, wire: Wire) -> AsyncGenerator[Answer, None]:
     try:
         yield Answer(response)
     finally:
-        # Closed before its end the connection goes with it: what is left of the body is nobody's next answer.
+        # Closing it early closes the connection: the rest of the body cannot become the next answer.
         await response.aclose()
 
 
 class _CheckedBackend(httpcore2.AsyncNetworkBackend):
-    """Opens TCP connections to addresses that may be called, and to nothing else."""
+    """Opens TCP connections to permitted addresses only."""
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
@@ -236,7 +236,7 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
             raise httpcore2.ConnectTimeout(f"the name {host} was not resolved in time") from error
         failure: Exception | None = None
         for number, address in enumerate(found):
-            # A silent address must not use up the time of those behind it.
+            # A silent address must not use up the time of the ones after it.
             share = None if timeout is None else max(end - loop.time(), 0.001) / (len(found) - number)
             try:
                 return await self._tcp.connect_tcp(address, port, share, local_address, socket_options)
@@ -245,7 +245,7 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         raise failure or httpcore2.ConnectError(f"the name {host} has no address")
 
     async def sleep(self, seconds: float) -> None:
-        """Used between connection attempts, which are not repeated here."""
+        """The wait between connection attempts, which are not repeated here."""
         await asyncio.sleep(seconds)
 
 
@@ -259,7 +259,7 @@ def _refusal(error: HostRefused) -> NeverSent:
 
 
 class _Pools:
-    """The connections of one event loop. They are closed with it."""
+    """The connections of one event loop; they are closed together with it."""
 
     def __init__(self) -> None:
         self._pools: dict[Network, httpcore2.AsyncConnectionPool] = {}
@@ -304,7 +304,7 @@ async def _pool(network: Network) -> httpcore2.AsyncConnectionPool:
 
 
 def _tls(network: Network) -> ssl.SSLContext:
-    """What proves the other side's name. The environment (``SSL_CERT_FILE``) has no say."""
+    """The context that verifies the server's name. The environment (``SSL_CERT_FILE``) has no influence."""
     if network.ca_file is not None:
         return ssl.create_default_context(cafile=str(network.ca_file))
     return httpx2.create_ssl_context(verify=network.verify, trust_env=False)
