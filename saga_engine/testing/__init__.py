@@ -1,1 +1,1 @@
-"""For our tests and our users': fault injection, an outside world, a cutting proxy, a store conformance suite."""
+"""For tests of this engine and of its users: fault injection, a ledger, a cutting proxy, store conformance suites."""

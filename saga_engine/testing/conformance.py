@@ -1,6 +1,6 @@
-"""What every ``Store`` must do, as tests.
+"""The laws of every ``Store``, as tests.
 
-Shipped, so that a store of your own is proved in a few lines::
+Shipped, so that you can test a store of your own in a few lines::
 
     from saga_engine.testing.conformance import StoreConformance
 
@@ -38,7 +38,7 @@ EVERY_BYTE = bytes(range(256))
 
 
 async def begin(store: Store, saga_id: str = "s1", owner: str = "A", records: Sequence[bytes] = (b"r0",)) -> None:
-    """A running saga at epoch 1, owned by a session that lasts."""
+    """A running saga at epoch 1, owned under a lease that lasts."""
     await store.open_lease(owner, LONG_MS)
     ack = await one(store, owner, Entry(saga_id, 0, 0, records, "RUNNING", b"{}", creation=Creation("d", owned=True)))
     assert ack == Ack("ok")
@@ -56,7 +56,7 @@ async def journal(store: Store, saga_id: str = "s1") -> list[bytes]:
 
 
 async def until_ended(store: Store, saga_id: str = "s1") -> None:
-    """Wait until the server says that the session of the saga's owner has ended."""
+    """Wait until the server says that the lease of the saga's owner has ended."""
     async with asyncio.timeout(30):
         while (await store.head(saga_id)).owner_ttl_ms > 0:  # noqa: ASYNC110 -- it is the server's clock that decides
             await asyncio.sleep(0.005)
@@ -77,7 +77,7 @@ class _Journal:
         assert 0 < head.owner_ttl_ms <= LONG_MS
 
     async def test_creation_without_owner(self, store: Store) -> None:
-        """A saga left to workers has epoch 0 and no owner; nobody writes to it before taking it."""
+        """A saga created for workers has epoch 0 and no owner; nobody writes to it before taking it."""
         await store.open_lease("A", LONG_MS)
         entry = Entry("s1", 0, 0, [b"r0"], "PENDING", creation=Creation("d", owned=False))
         assert await one(store, "A", entry) == Ack("ok", released=True)
@@ -87,7 +87,7 @@ class _Journal:
         assert await journal(store) == [b"r0"]
 
     async def test_creation_asked_again_is_ok(self, store: Store) -> None:
-        """The same creation is recognised, even when the journal has grown since."""
+        """The same creation is recognised, even if the journal has grown since."""
         await begin(store)
         await one(store, "A", Entry("s1", 1, 1, [b"r1"], "COMPENSATING"))
         await begin(store)
@@ -95,7 +95,7 @@ class _Journal:
         assert (await store.head("s1")).status == "COMPENSATING"
 
     async def test_creation_of_a_taken_id(self, store: Store) -> None:
-        """Another saga of the same name is told which plan has it, and changes nothing."""
+        """The creation of another saga with the same id gets the digest of the existing plan, and changes nothing."""
         await begin(store)
         entry = Entry("s1", 0, 0, [b"other"], "RUNNING", creation=Creation("e", owned=True))
         assert await one(store, "A", entry) == Ack("exists", 0, "d")
@@ -103,14 +103,14 @@ class _Journal:
         assert (await store.head("s1")).digest == "d"
 
     async def test_creation_by_an_ended_session(self, store: Store) -> None:
-        """Nobody can create a saga for a lease that is over."""
+        """Nobody can create a saga under a lease that has ended."""
         entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
         assert (await one(store, "nobody", entry)).verdict == "fenced"
         with pytest.raises(SagaNotFound):
             await store.head("s1")
 
     async def test_append_continues_the_journal(self, store: Store) -> None:
-        """Records come back in order, from any place on."""
+        """Records are returned in order, from any position on."""
         await begin(store)
         assert await one(store, "A", Entry("s1", 1, 1, [b"r1", b"r2"])) == Ack("ok")
         assert await one(store, "A", Entry("s1", 3, 1, [b"r3"])) == Ack("ok")
@@ -119,7 +119,7 @@ class _Journal:
         assert list(await store.read("s1", 9)) == []
 
     async def test_append_elsewhere_is_a_conflict(self, store: Store) -> None:
-        """A journal that does not continue at ``seq`` is left as it is: too early, too late, other records."""
+        """An append that does not continue at ``seq`` changes nothing: too early, too late, other records."""
         await begin(store, records=[b"r0", b"r1"])
         for seq, records in ((1, [b"x"]), (3, [b"x"]), (0, [b"r0"]), (1, [b"r1", b"x"])):
             assert (await one(store, "A", Entry("s1", seq, 1, records, "COMPENSATING"))).verdict == "conflict"
@@ -127,7 +127,7 @@ class _Journal:
         assert (await store.head("s1")).status == "RUNNING"
 
     async def test_append_asked_again_is_ok_and_applied_once(self, store: Store) -> None:
-        """A repeat of an append that consumed a message, changed the status and released is acknowledged, no more."""
+        """A repeat of an append that consumed a message, changed the status and released is only acknowledged."""
         await begin(store)
         await store.post("s1", b"m1")
         await store.post("s1", b"m2")
@@ -141,14 +141,14 @@ class _Journal:
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_release_alone_asked_again_is_ok(self, store: Store) -> None:
-        """Giving up without a record can be repeated too."""
+        """A release without a record can be repeated too."""
         await begin(store)
         for _ in range(2):
             assert await one(store, "A", Entry("s1", 1, 1, [], release=True)) == Ack("ok", released=True)
         assert (await store.head("s1")).owner == ""
 
     async def test_append_to_nothing(self, store: Store) -> None:
-        """A saga that does not exist is missing, and does not come into being."""
+        """A saga that does not exist is missing, and is not created."""
         await store.open_lease("A", LONG_MS)
         assert await one(store, "A", Entry("s1", 0, 1, [b"r0"])) == Ack("missing")
         for look in (store.read("s1"), store.head("s1"), store.acquire("s1", "A"), store.post("s1", b"m")):
@@ -156,7 +156,7 @@ class _Journal:
                 await look
 
     async def test_every_entry_stands_by_itself(self, store: Store) -> None:
-        """One bad entry does not harm its neighbours; answers come in the order of the entries."""
+        """One bad entry does not affect the others; the acks are in the order of the entries."""
         for saga_id in ("s1", "s2", "s3"):
             await begin(store, saga_id)
         reply = await store.append(
@@ -187,21 +187,21 @@ class _Journal:
             assert await journal(store, saga_id) == [saga_id.encode(), EVERY_BYTE, b"end"]
 
     async def test_many_records_at_once(self, store: Store) -> None:
-        """One entry may bring thousands of records."""
+        """One entry may contain thousands of records."""
         records = [b"%d" % number for number in range(20_000)]
         await begin(store, records=records)
         await begin(store, records=records)
         assert await journal(store) == records
 
     async def test_nothing_to_append(self, store: Store) -> None:
-        """An empty group commit still tells the time."""
+        """An empty group commit still returns the time."""
         now_ms = await store.open_lease("A", LONG_MS)
         reply = await store.append("A", [])
         assert list(reply.acks) == []
         assert reply.now_ms >= now_ms
 
     async def test_bytes_are_kept_as_they_are(self, store: Store) -> None:
-        """Records, summaries, messages and values are any bytes."""
+        """Records, summaries, messages and values are arbitrary bytes."""
         await begin(store, records=[EVERY_BYTE, b"", b"\r\n"])
         await one(store, "A", Entry("s1", 3, 1, [b"x"], summary=EVERY_BYTE, values={"v": EVERY_BYTE}))
         await store.post("s1", EVERY_BYTE)
@@ -222,7 +222,7 @@ class _Journal:
             await store.values("s1", ["none"])
 
     async def test_large_group_commit(self, store: Store) -> None:
-        """More bytes than one call should carry still arrive, each entry in its place."""
+        """More bytes than one call should carry still arrive, each entry in its position."""
         ids = [f"s{number}" for number in range(5)]
         large = b"x" * 5_000_000
         for saga_id in ids:
@@ -238,7 +238,7 @@ class _Leases:
     """Owning, fencing, taking over."""
 
     async def test_a_smaller_epoch_is_fenced(self, store: Store) -> None:
-        """Whoever was overtaken cannot write, even with the right ``seq``, and even a record that is already there."""
+        """A former owner cannot write, even with the right ``seq``, and even a record that is already there."""
         await begin(store)
         await store.open_lease("B", LONG_MS)
         await store.close_lease("A")
@@ -252,14 +252,14 @@ class _Leases:
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_the_right_epoch_of_another_owner_is_fenced(self, store: Store) -> None:
-        """The epoch alone is no ticket: it belongs to one owner."""
+        """The epoch alone is not enough: it belongs to one owner."""
         await begin(store)
         await store.open_lease("B", LONG_MS)
         assert (await one(store, "B", Entry("s1", 1, 1, [b"x"]))).verdict == "fenced"
         assert await journal(store) == [b"r0"]
 
     async def test_a_session_that_was_closed_is_fenced(self, store: Store) -> None:
-        """Without its session an owner cannot write, although nobody has taken over."""
+        """Without its lease an owner cannot write, although nobody has taken over."""
         await begin(store)
         await store.close_lease("A")
         await store.close_lease("A")
@@ -267,7 +267,7 @@ class _Leases:
         assert await journal(store) == [b"r0"]
 
     async def test_a_session_that_expired_is_fenced(self, store: Store) -> None:
-        """A lease ends by itself on the server's clock: the epoch is still the same, and yet nothing is written."""
+        """A lease ends by itself on the server's clock: the epoch is unchanged, but nothing is written."""
         await begin(store)
         await store.open_lease("A", 20)
         await until_ended(store)
@@ -277,7 +277,7 @@ class _Leases:
         assert (await store.head("s1")).owner_ttl_ms == 0
 
     async def test_already_there_outlives_the_session(self, store: Store) -> None:
-        """What was acknowledged once is acknowledged again, also after the lease."""
+        """An acknowledged append is acknowledged again, even after the lease."""
         await begin(store)
         entry = Entry("s1", 1, 1, [b"r1"])
         await one(store, "A", entry)
@@ -286,7 +286,7 @@ class _Leases:
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_renew_extends(self, store: Store) -> None:
-        """A live lease gets its full time again."""
+        """A valid lease gets its full time again."""
         await begin(store)
         await store.open_lease("A", 60_000)
         renewal = await store.renew("A", LONG_MS)
@@ -294,7 +294,7 @@ class _Leases:
         assert (await store.head("s1")).owner_ttl_ms > 60_000
 
     async def test_a_live_owner_holds(self, store: Store) -> None:
-        """Nobody takes a saga from a live session, and the answer says how long to wait at most."""
+        """Nobody takes a saga from an owner with a valid lease, and the answer says how long to wait at most."""
         await begin(store)
         await store.open_lease("B", LONG_MS)
         held = await store.acquire("s1", "B")
@@ -305,7 +305,7 @@ class _Leases:
         assert (await store.head("s1")).epoch == 1
 
     async def test_take_over_after_the_lease(self, store: Store) -> None:
-        """When the lease has ended, the next one has the saga, its place and its mail."""
+        """When the lease has ended, the next owner gets the saga, its position and its messages."""
         await begin(store, records=[b"r0", b"r1"])
         await store.post("s1", b"m")
         await store.close_lease("A")
@@ -314,7 +314,7 @@ class _Leases:
         assert (await store.head("s1")).owner == "B"
 
     async def test_acquire_again_by_the_owner(self, store: Store) -> None:
-        """A repeat succeeds and makes one more epoch, so an answer that was lost does no harm."""
+        """A repeat succeeds and makes one more epoch, so a lost answer does no harm."""
         await begin(store)
         first = await store.acquire("s1", "A")
         second = await store.acquire("s1", "A")
@@ -325,7 +325,7 @@ class _Leases:
         assert (await one(store, "A", Entry("s1", 1, second.epoch, [b"r1"]))).verdict == "ok"
 
     async def test_acquire_without_a_session(self, store: Store) -> None:
-        """A lease that is over cannot take anything."""
+        """A lease that has ended cannot take anything."""
         await begin(store)
         await store.close_lease("A")
         with pytest.raises(LeaseLost):
@@ -333,7 +333,7 @@ class _Leases:
         assert (await store.head("s1")).epoch == 1
 
     async def test_two_racing_acquires(self, store: Store) -> None:
-        """Of many that reach for a free saga at once, exactly one has it."""
+        """If several owners acquire a free saga at once, exactly one gets it."""
         await begin(store)
         await store.close_lease("A")
         owners = [f"W{number}" for number in range(8)]
@@ -364,7 +364,7 @@ class _Mail:
     """Messages for a saga."""
 
     async def test_post_wakes_the_owner(self, store: Store) -> None:
-        """A message waits in order, and renewing tells of it until it has been consumed."""
+        """A message waits in order, and renewing reports it until it has been consumed."""
         await begin(store)
         await begin(store, "s2")
         head = await store.post("s1", b"m1")
@@ -381,14 +381,14 @@ class _Mail:
         assert list(await store.messages("s1")) == []
 
     async def test_the_same_message_waits_once(self, store: Store) -> None:
-        """A post that is repeated after a lost answer does not ask twice."""
+        """A post that is repeated after a lost answer adds no second message."""
         await begin(store)
         for _ in range(3):
             assert (await store.post("s1", b"m")).messages == 1
         assert list(await store.messages("s1")) == [b"m"]
 
     async def test_mail_for_nobody_waits(self, store: Store) -> None:
-        """A saga without an owner keeps its mail for whoever takes it; a released one wakes nobody."""
+        """A saga without an owner keeps its messages for its next owner; a released one wakes nobody."""
         await begin(store)
         assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"], release=True))).released
         await store.post("s1", b"m1")
@@ -399,7 +399,7 @@ class _Mail:
         assert list(taken.messages) == [b"m1", b"m2"]
 
     async def test_an_inbox_is_bounded(self, store: Store) -> None:
-        """Who posts without end is refused; what waits already is not lost, and waits no second time."""
+        """Beyond the limit posts are refused; the waiting messages are not lost, and do not wait twice."""
         await begin(store)
         posted = 0
 
@@ -416,7 +416,7 @@ class _Mail:
         assert (await store.post("s1", b"0")).messages == posted
 
     async def test_a_saga_with_mail_is_not_given_up(self, store: Store) -> None:
-        """Its owner answers the mail first: a release that raced with it does not happen, the saga stays writable."""
+        """Its owner reads the messages first: a release that races with one does not happen."""
         await begin(store)
         await store.post("s1", b"m1")
         ack = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))
@@ -428,7 +428,7 @@ class _Mail:
         assert (ack.verdict, ack.messages, ack.released) == ("ok", 0, True)
 
     async def test_a_repeated_release_says_that_it_happened(self, store: Store) -> None:
-        """The answer to a release was lost and mail has come since: the saga is nobody's, and the repeat says so."""
+        """The answer to a release was lost and a message came since: the saga has no owner, and the repeat says so."""
         await begin(store)
         entry = Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True)
         assert (await one(store, "A", entry)).released
@@ -437,7 +437,7 @@ class _Mail:
         assert (ack.verdict, ack.messages, ack.released) == ("ok", 1, True)
 
     async def test_a_saga_may_end_in_the_append_that_creates_it(self, store: Store) -> None:
-        """It is given up at once, and the same creation asked again says so."""
+        """It is released at once, and a repeat of the creation says so."""
         await store.open_lease("A", LONG_MS)
         entry = Entry("s1", 0, 0, [b"r0"], "COMPENSATED", release=True, creation=Creation("d", owned=True))
         for _ in range(2):
@@ -446,13 +446,13 @@ class _Mail:
         assert (await store.head("s1")).owner == ""
 
     async def test_an_ended_saga_is_given_up_whatever_its_mail(self, store: Store) -> None:
-        """Mail for a saga that has ended is moot."""
+        """Messages for a saga that has ended are irrelevant."""
         await begin(store)
         await store.post("s1", b"m1")
         assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"], "COMPLETED", release=True))).released
 
     async def test_a_take_over_moves_the_wake(self, store: Store) -> None:
-        """The former owner is not woken for what is no longer its own."""
+        """The former owner is not woken for a saga that it no longer owns."""
         await begin(store)
         await store.post("s1", b"m1")
         await store.open_lease("B", LONG_MS)
@@ -466,7 +466,7 @@ class _Lists:
     """Finding sagas, and how long they are kept."""
 
     async def test_list_follows_the_status(self, store: Store) -> None:
-        """A saga is found under the status it has and under no other; a finished one is in no live list."""
+        """A saga is found under its status and under no other; a finished one is in no list of live sagas."""
         await begin(store)
         seq = 1
         for status in SAGA_STATES:
@@ -477,7 +477,7 @@ class _Lists:
             assert [head.saga_id for head in await store.list()] == ["s1"]
 
     async def test_list_newest_first(self, store: Store) -> None:
-        """What changed last comes first, over all partitions, and ``limit`` cuts the oldest."""
+        """The most recently changed saga comes first, over all partitions, and ``limit`` cuts the oldest."""
         ids = [f"s{number}" for number in range(40)]
         for saga_id in ids:
             await begin(store, saga_id)
@@ -492,7 +492,7 @@ class _Lists:
         assert await store.list(limit=0) == []
 
     async def test_pages_have_every_saga_of_a_status(self, store: Store) -> None:
-        """Many sagas or few in a partition: each that has the status throughout is found, and none of another."""
+        """Many sagas or few in a partition: each that has the status throughout is found, and no other."""
         ids = [f"s{number}" for number in range(1300)]
         created = [Entry(saga_id, 0, 0, [b"r"], "PENDING", creation=Creation("d", owned=False)) for saga_id in ids]
         await store.append("A", created)
@@ -510,7 +510,7 @@ class _Lists:
         assert await store.page("COMPENSATED") == ([], None)
 
     async def test_a_live_saga_never_expires(self, store: Store) -> None:
-        """Idle is not finished: when its owner's lease is long over, a saga is still there and can be taken."""
+        """Idle is not finished: long after its owner's lease, a saga is still there and can be taken."""
         await begin(store)
         await store.post("s1", b"m")
         await store.open_lease("A", 20)
@@ -519,7 +519,7 @@ class _Lists:
         assert await store.acquire("s1", "B") == Acquired(2, 1, [b"m"])
 
     async def test_a_finished_saga_goes_after_its_time(self, store: Store) -> None:
-        """Journal, head, values and inbox go together, and no list speaks of the saga any more."""
+        """Journal, head, values and messages expire together, and no list contains the saga any more."""
         await begin(store)
         await begin(store, "s2")
         await store.post("s1", b"m")
@@ -537,7 +537,7 @@ class _Lists:
         assert [head.saga_id for head in await store.list()] == ["s2"]
 
     async def test_the_name_is_free_afterwards(self, store: Store) -> None:
-        """A new saga of the same name has nothing of the old one."""
+        """A new saga with the same id has nothing of the old one."""
         await begin(store)
         await store.post("s1", b"m")
         await one(store, "A", Entry("s1", 1, 1, [b"end"], "WAIVED", keep_ms=30, values={"v": b"1"}))
@@ -568,19 +568,19 @@ class _Lists:
 
 
 class StoreConformance(_Journal, _Leases, _Mail, _Lists, WorkConformance, ValueConformance):
-    """All of it. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
+    """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio
 
     async def test_promise_tells_its_level(self, store: Store) -> None:
-        """A store says what it keeps, and every finding is a severity, a text and a hint."""
+        """A store reports its durability, and every finding is a severity, a text and a hint."""
         promise = await store.promise()
         assert promise.level in ("fsync", "relaxed") or promise.level.startswith("replicated:")
         assert promise.url == store.url
         assert all(severity in ("ok", "warning", "error") and text for severity, text, _ in promise.findings)
 
     async def test_the_clock_never_goes_back(self, store: Store) -> None:
-        """Every answer that carries the time carries the store's."""
+        """Every answer with a time has the store's time."""
         times = [await store.open_lease("A", LONG_MS)]
         times.append((await store.renew("A", LONG_MS)).now_ms)
         times.append((await store.append("A", [])).now_ms)

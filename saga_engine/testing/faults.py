@@ -1,6 +1,6 @@
-"""Faults on order: a process that is killed, stopped or lied to at an exact point, as often as a test wants.
+"""Fault injection: a process is killed, stopped or given a false answer at an exact point, as often as a test wants.
 
-A fault is a short text, so that a child process can be told through its environment::
+A fault is a short text, so that a child process can receive it through its environment::
 
     SAGA_FAULT=append:3:before            SIGKILL right before the third append leaves the process
     SAGA_FAULT=append:3:after             … right after the store has acknowledged it
@@ -9,8 +9,8 @@ A fault is a short text, so that a child process can be told through its environ
     SAGA_FAULT=append:2:before,call:1:after    several, separated by commas
 
 ``POINT:N:WHEN[:ACTION[:ARGUMENT]]``. Points are the verbs of a store (``append``, ``acquire``, ``renew``, …), which
-``FaultyStore`` counts, those of its guards and its queue (``guard_claim``, ``work_take``, …), and whatever a tool
-counts with ``Faults.at``; the custom is ``call``, around the effect::
+``FaultyStore`` counts, those of its guards and its queue (``guard_claim``, ``work_take``, …), and those that a tool
+counts with ``Faults.at``, by convention ``call``, around the effect::
 
     faults = Faults.from_environment()
 
@@ -22,7 +22,7 @@ counts with ``Faults.at``; the custom is ``call``, around the effect::
     store = FaultyStore(open_store("embedded://.saga"), faults)
     async with Coordinator.open(store, tools=[book, cancel]) as coordinator: ...
 
-How many points a run has is told by ``Faults.counts`` after a run without faults. The engine knows nothing of all this.
+``Faults.counts`` holds the number of points after a run without faults. The engine contains no code for faults.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _HINT: Final = "POINT:N:before|after[:ACTION[:ARGUMENT]], for example append:3:b
 
 
 class Fault(NamedTuple):
-    """One fault: at the ``number``-th arrival (counted from 1) at ``point``, before or after what happens there."""
+    """One fault: at the ``number``-th arrival (counted from 1) at ``point``, before or after its action."""
 
     point: str
     number: int
@@ -95,7 +95,7 @@ class Faults:
     """The faults of one process, and its count of the points it has come to. Safe to use from several threads.
 
     ``faults``: a text as in the module's docstring, or ``Fault``s. ``actions`` adds to the actions ``kill``, ``pause``
-    and ``raise``, by name. Raises ``SettingInvalid`` for a text or an action that means nothing.
+    and ``raise``, by name. Raises ``SettingInvalid`` for an invalid text or an unknown action.
     """
 
     def __init__(self, faults: str | Sequence[Fault] = (), *, actions: Mapping[str, Action] | None = None) -> None:
@@ -111,17 +111,17 @@ class Faults:
         self._lock = threading.Lock()
         #: How often each point was reached so far.
         self.counts: Counter[str] = Counter()
-        #: The faults that came true, in order. (Whoever was killed cannot tell.)
+        #: The faults that took place, in order. (A killed process cannot report.)
         self.fired: list[Fault] = []
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Faults:
-        """The faults that ``SAGA_FAULT`` orders; none if it is not set."""
+        """The faults in ``SAGA_FAULT``; none if it is not set."""
         return cls(environ.get(VARIABLE, ""))
 
     @contextmanager
     def at(self, point: str) -> Iterator[None]:
-        """Put around what happens at a point. *After* means also: after it has failed with an ``Exception``."""
+        """Enclose the action of a point. *After* applies even if the action has failed with an ``Exception``."""
         with self._lock:
             self.counts[point] += 1
             number = self.counts[point]
@@ -145,14 +145,14 @@ def _kill(_: Fault) -> None:
 
 
 def _pause(fault: Fault) -> None:
-    """The file says that the point was reached; whoever waits for it sends SIGCONT when time has passed enough."""
+    """Signal by the file that the point was reached; the process that waits for it sends SIGCONT later."""
     if fault.argument:
         Path(fault.argument).touch()
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _raise(fault: Fault) -> None:
-    """What a caller sees when the line breaks: *unknown* for a tool's call, 'cannot be reached' for a store."""
+    """The error of a broken connection: *unknown* for a tool's call, 'cannot be reached' for a store."""
     if fault.point == CALL:
         raise ConnectionError(f"injected: {fault}")
     raise StoreUnavailable(f"injected: {fault}", hint="this is a test", url="")
@@ -161,8 +161,8 @@ def _raise(fault: Fault) -> None:
 class FaultyStore:
     """Any store, with faults around each of its verbs; the point's name is the verb's.
 
-    *Before* an append nothing has left the process; *after* it the store has acknowledged it, and the engine has not
-    heard of that yet.
+    *Before* an append nothing has left the process; *after* it the store has acknowledged it, but the engine does not
+    know that yet.
     """
 
     def __init__(self, inner: Store, faults: Faults) -> None:

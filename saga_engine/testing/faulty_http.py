@@ -1,4 +1,4 @@
-"""An HTTP server on the loopback that does what it is told, which is mostly wrong, and keeps account of it.
+"""A scripted, faulty HTTP server on the loopback that records all requests and effects.
 
 ::
 
@@ -8,8 +8,8 @@
         assert len(server.effects) == 1      # it honours keys, so the repeat was no second order
 
 A path's script is a list of acts, one for each request; the last one stays. An act may also be a function of the
-request. The server speaks just enough HTTP/1.1 (RFC 9112) for that, by hand: a decent library would not let it lie.
-It runs on the loop of the caller, and nothing in it waits for time.
+request. The server implements just enough of HTTP/1.1 (RFC 9112) itself: a library would not send invalid answers. It
+runs on the caller's event loop, and nothing in it waits for a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _JSON: Final = "application/json"
 
 
 class Received(NamedTuple):
-    """A request as it came. Names of ``headers`` are in lower case; ``path`` is still percent-encoded."""
+    """A request as received. Names of ``headers`` are in lower case; ``path`` is still percent-encoded."""
 
     method: str
     path: str
@@ -47,12 +47,12 @@ class Received(NamedTuple):
 
     @property
     def last(self) -> str:
-        """The last piece of the path, decoded."""
+        """The last segment of the path, decoded."""
         return unquote(self.path.rpartition("/")[2])
 
 
 class Effect(NamedTuple):
-    """Something that happened: the request that made it, its idempotency key, and what was answered."""
+    """An effect: the request that made it, its idempotency key, and the answer."""
 
     request: Received
     key: str
@@ -61,11 +61,11 @@ class Effect(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What is done with one request.
+    """The server's reaction to one request.
 
-    ``effect``: whether it takes effect. ``cut``: when the connection is torn down. ``hold``: when the server waits for
-    ``release``. ``raw``: these bytes instead of any answer; ``length``: a false Content-Length; ``chunks``: bytes that
-    stand where a chunked body should be.
+    ``effect``: whether it takes effect. ``cut``: when the connection is cut. ``hold``: when the server waits for
+    ``release``. ``raw``: these bytes instead of any answer; ``length``: a false Content-Length; ``chunks``: bytes in
+    place of a chunked body.
     """
 
     status: int = 200
@@ -86,17 +86,17 @@ Script = Act | Callable[[Received], Act]
 
 
 def done(answer: Any = None, *, status: int = 200, **headers: str) -> Act:
-    """It takes effect, and JSON says so."""
+    """It takes effect, and the answer is JSON."""
     return Act(status, json.dumps({} if answer is None else answer).encode(), {"Content-Type": _JSON} | headers)
 
 
 def refused(status: int, answer: Any = None, *, headers: Mapping[str, str] | None = None) -> Act:
-    """It does not take effect, and a status says so."""
+    """It does not take effect, and the status says so."""
     return replace(done(answer, status=status), effect=False, headers={"Content-Type": _JSON} | dict(headers or {}))
 
 
 def failed(status: int = 500) -> Act:
-    """It takes effect, and the server fails after that."""
+    """It takes effect, and the server fails afterwards."""
     return done({"error": "it broke"}, status=status)
 
 
@@ -106,22 +106,22 @@ def throttled(after: str, status: int = 429) -> Act:
 
 
 def moved(location: str, status: int = 302) -> Act:
-    """It points elsewhere and does nothing."""
+    """It redirects and has no effect."""
     return refused(status, headers={"Location": location})
 
 
 def cut(when: Moment, answer: Any = None) -> Act:
-    """The connection is torn down at this moment."""
+    """The connection is cut at this moment."""
     return replace(done(answer), cut=when, effect=when != "before-effect")
 
 
 def held(when: Moment, answer: Any = None) -> Act:
-    """The server says nothing more from this moment on, until it is released."""
+    """From this moment on the server sends nothing, until it is released."""
     return replace(done(answer), hold=when)
 
 
 def typed(kind: str, body: bytes, status: int = 200) -> Act:
-    """It takes effect, and this is the body, of this media type."""
+    """It takes effect, and the answer has this body with this media type."""
     return Act(status, body, {"Content-Type": kind})
 
 
@@ -137,12 +137,12 @@ def gzip_bomb(size_bytes: int) -> Act:
 
 
 def bad_chunks() -> Act:
-    """A chunked body whose chunks are none."""
+    """A chunked body whose chunks are invalid."""
     return Act(headers={"Content-Type": _JSON}, chunks=b'5\r\n{"a":\r\nnonsense\r\n\r\n')
 
 
 def garbage() -> Act:
-    """It takes effect, and the answer is no HTTP."""
+    """It takes effect, and the answer is not HTTP."""
     return Act(raw=b"\x16\x03\x01 this is no HTTP\r\n\r\n")
 
 
@@ -155,11 +155,11 @@ def header_key(request: Received) -> str:
 
 
 class MisbehavingServer:
-    """See the module. Use it as an async context manager; ``url`` is where it listens, on a port that is free.
+    """See the module. Use it as an async context manager; ``url`` is its address, on a free port.
 
     ``honours_keys``: a key that was seen takes no effect again and gets the first answer. ``key_of`` finds the key of a
-    request. ``tls``: a server's context; then it speaks HTTPS. ``before_effect`` and ``after_effect`` are called with
-    each request at these moments, so that a test can do harm there.
+    request. ``tls``: a server's context for HTTPS. ``before_effect`` and ``after_effect`` are called with each request
+    at these moments, so that a test can inject a fault there.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class MisbehavingServer:
         self.port = 0
         #: All requests, in order.
         self.received: list[Received] = []
-        #: What happened, in order.
+        #: All effects, in order.
         self.effects: list[Effect] = []
         #: How many connections were made.
         self.connections = 0
@@ -189,20 +189,20 @@ class MisbehavingServer:
         self._news = asyncio.Condition()
 
     def script(self, path: str, *acts: Script) -> None:
-        """From now on, do this with requests for ``path``; ending in ``/*`` it is for whatever is one piece below."""
+        """Script the requests for ``path``; with ``/*`` at its end it covers all paths one segment longer."""
         self._scripts[path] = list(acts)
 
     def effects_of(self, key: str) -> list[Effect]:
-        """What happened under a key."""
+        """The effects under a key."""
         return [effect for effect in self.effects if effect.key == key]
 
     async def arrived(self, count: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait for this number of requests."""
         async with self._news:
             await self._news.wait_for(lambda: len(self.received) >= count)
 
     def release(self) -> None:
-        """Let all go on that are held, now and later."""
+        """Continue all held requests, now and later."""
         self._released.set()
 
     async def __aenter__(self) -> Self:
@@ -215,7 +215,7 @@ class MisbehavingServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop to listen, and cut what is left."""
+        """Stop to listen, and cut the remaining connections."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
@@ -235,11 +235,11 @@ class MisbehavingServer:
                 pass
             writer.close()
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            # The other side may go at any moment; cancelled is only by ``__aexit__``.
+            # The client may disconnect at any moment; only ``__aexit__`` cancels.
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request; whether another may follow on this connection."""
+        """Serve one request; returns whether another may follow on this connection."""
         request = await _read(reader, self._key_of)
         self.received.append(request)
         async with self._news:
@@ -268,7 +268,7 @@ class MisbehavingServer:
         return act(request) if callable(act) else act
 
     def _apply(self, request: Received, act: Act) -> Act:
-        """Take effect, unless the key has; then the answer is the first one."""
+        """Take effect, unless the key already has; then the answer is the first one."""
         earlier = self.effects_of(request.key) if self.honours_keys and request.key else []
         if earlier:
             return replace(act, body=earlier[0].answer) if act.status < 300 else act
@@ -276,7 +276,7 @@ class MisbehavingServer:
         return act
 
     async def _stop(self, act: Act, moment: Moment) -> bool:
-        """Wait if the act says so; whether the connection ends here."""
+        """Wait if the act says so; returns whether the connection ends here."""
         if act.hold == moment:
             await self._released.wait()
         return act.cut == moment
@@ -309,7 +309,7 @@ class MisbehavingServer:
 
 
 async def _read(reader: asyncio.StreamReader, key_of: Callable[[Received], str]) -> Received:
-    """One request. Bodies come with a length; clients that send chunks are not served."""
+    """Read one request. Bodies need a length; chunked requests are not supported."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
     method, target, _ = first.split(" ")
@@ -322,4 +322,4 @@ async def _read(reader: asyncio.StreamReader, key_of: Callable[[Received], str])
 
 
 def _nothing(_: Received) -> None:
-    """Do no harm."""
+    """The default, without any effect."""

@@ -1,6 +1,6 @@
-"""What every ``GuardStore`` must do, as tests.
+"""The laws of every ``GuardStore``, as tests.
 
-Shipped beside ``conformance``, for the same fixture: a store of your own is proved in a few lines::
+Shipped beside ``conformance``, for the same fixture: you can test a store of your own in a few lines::
 
     from saga_engine.testing.guard_conformance import GuardConformance
 
@@ -13,7 +13,7 @@ Shipped beside ``conformance``, for the same fixture: a store of your own is pro
             await store.close()
 
 It needs pytest and pytest-asyncio. Call ``pytest.register_assert_rewrite("saga_engine.testing.guard_conformance")`` in
-a ``conftest.py`` for readable failures. Nothing here waits for a fixed time: what must end is polled for.
+a ``conftest.py`` for readable failures. Nothing here waits for a fixed time: the end of a time is polled for.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 class _Memory:
-    """Claims, results, and who relies on them."""
+    """Claims, results, and the owners that rely on them."""
 
     async def test_the_first_claim_is_new_and_then_ours(self, guards: GuardStore) -> None:
-        """A call is claimed once; the same owner asking again is told that a call may have been made since."""
+        """A call is claimed once; a second claim of the same owner learns that a call may have been made since."""
         assert await guards.claim("pay", "d", "A", LONG_MS) == Claim("new")
         assert await guards.claim("pay", "d", "A", LONG_MS) == Claim("ours")
         assert await guards.claim("pay", "d", "A", LONG_MS) == Claim("ours")
 
     async def test_another_owner_waits_for_the_claim(self, guards: GuardStore) -> None:
-        """A claim without a result is nobody else's: not another owner's, but another tool or other params are free."""
+        """A claim without a result blocks other owners, but not other tools or other params."""
         await guards.claim("pay", "d", "A", LONG_MS)
         assert await guards.claim("pay", "d", "B", LONG_MS) == Claim("busy", "A")
         assert await guards.claim("pay", "other", "B", LONG_MS) == Claim("new")
         assert await guards.claim("ship", "d", "B", LONG_MS) == Claim("new")
 
     async def test_a_result_is_shared(self, guards: GuardStore) -> None:
-        """Who asks for a call that was made gets its result, byte for byte, its maker and its age."""
+        """A claim for a call that was made gets its result, byte for byte, its maker and its age."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "A", EVERY_BYTE, LONG_MS)
         for owner in ("B", "A"):
@@ -70,7 +70,7 @@ class _Memory:
             assert 0 <= claim.age_ms < LONG_MS
 
     async def test_the_age_of_a_result_grows(self, guards: GuardStore) -> None:
-        """It counts from when the call was first said to be made; being told so again does not make it younger."""
+        """It counts from the first report of the call; a repeated report does not reset it."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "A", b"1", LONG_MS)
 
@@ -84,7 +84,7 @@ class _Memory:
         assert claim.result == b"2"
 
     async def test_a_claim_is_free_after_its_time(self, guards: GuardStore) -> None:
-        """An expired claim is another owner's to make; the first may no longer say what came of it."""
+        """After its time another owner may claim the call; the first may no longer report a result."""
         await guards.claim("pay", "d", "A", SHORT_MS)
 
         async def free() -> bool:
@@ -110,7 +110,7 @@ class _Memory:
         assert (await guards.claim("pay", "d", "B", LONG_MS))[:3] == ("done", "A", b"late")
 
     async def test_a_result_is_forgotten_after_its_time(self, guards: GuardStore) -> None:
-        """Past its time a call can be made anew, by anybody."""
+        """After its time-to-live any owner may make the call anew."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "A", b"1", SHORT_MS)
 
@@ -122,7 +122,7 @@ class _Memory:
         assert await guards.recollect("pay", "A") is None
 
     async def test_only_the_claims_owner_remembers(self, guards: GuardStore) -> None:
-        """Neither somebody else nor somebody who never claimed the call writes a result."""
+        """Neither another owner nor one that never claimed the call can write a result."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "B", b"B's", LONG_MS)
         await guards.remember("pay", "free", "B", b"B's", LONG_MS)
@@ -131,7 +131,7 @@ class _Memory:
         assert await guards.recollect("pay", "B") is None
 
     async def test_recollection(self, guards: GuardStore) -> None:
-        """The maker finds its result by its own key; who merely got it does not, nor does a claim without result."""
+        """The maker finds its result by its own key; other owners do not, nor is a claim a result."""
         assert await guards.recollect("pay", "A") is None
         await guards.claim("pay", "d", "A", LONG_MS)
         assert await guards.recollect("pay", "A") is None
@@ -142,7 +142,7 @@ class _Memory:
         assert await guards.recollect("ship", "A") is None
 
     async def test_what_is_forgotten_can_be_made_anew(self, guards: GuardStore) -> None:
-        """A claim without result, or a result, is dropped on its owner's word; a second word changes nothing."""
+        """A claim without result, or a result, is dropped at its owner's request; a repeat changes nothing."""
         for result in (None, b"1"):
             await guards.claim("pay", "d", "A", LONG_MS)
             if result is not None:
@@ -155,7 +155,7 @@ class _Memory:
         assert await guards.claim("pay", "d", "B", LONG_MS) == Claim("ours")
 
     async def test_what_is_forgotten_does_not_come_back(self, guards: GuardStore) -> None:
-        """A result that is told after the call was given up for undoing is not handed to anybody."""
+        """A result that is reported after the call was dropped for its undo is not given to anybody."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.forget("pay", "A")
         await guards.remember("pay", "d", "A", b"late", LONG_MS)
@@ -163,7 +163,7 @@ class _Memory:
         assert await guards.claim("pay", "d", "B", LONG_MS) == Claim("new")
 
     async def test_a_result_that_others_rely_on_stays(self, guards: GuardStore) -> None:
-        """Forgetting names those who rely on it, each once, and drops nothing until the last has let go."""
+        """Forgetting names the owners that rely on it, each once, and drops nothing until the last no longer does."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "A", b"1", LONG_MS)
         for owner in ("B", "C", "B", "A"):
@@ -178,14 +178,14 @@ class _Memory:
         assert await guards.recollect("pay", "A") is None
 
     async def test_busy_is_not_relying(self, guards: GuardStore) -> None:
-        """Who was told to wait got nothing."""
+        """An owner that was told to wait got nothing."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.claim("pay", "d", "B", LONG_MS)
         await guards.remember("pay", "d", "A", b"1", LONG_MS)
         assert list(await guards.forget("pay", "A")) == []
 
     async def test_reliance_outlives_the_memory(self, guards: GuardStore) -> None:
-        """A result that has expired was handed out all the same: its maker still learns who has it."""
+        """An expired result was given out nevertheless: its maker still learns who has it."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "A", b"1", LONG_MS)
         await guards.claim("pay", "d", "B", LONG_MS)
@@ -202,7 +202,7 @@ class _Memory:
         assert await guards.claim("pay", "d", "C", LONG_MS) == Claim("ours")
 
     async def test_a_large_result(self, guards: GuardStore) -> None:
-        """Ten megabytes come back whole."""
+        """A result of ten megabytes is returned whole."""
         large = EVERY_BYTE * 40_000
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "A", large, LONG_MS)
@@ -210,12 +210,12 @@ class _Memory:
         assert await guards.recollect("pay", "A") == large
 
     async def test_one_of_many_gets_the_claim(self, guards: GuardStore) -> None:
-        """Of all who ask at the same time one is told to make the call."""
+        """Of several concurrent claims exactly one is new."""
         claims = await asyncio.gather(*(guards.claim("pay", "d", f"o{number}", LONG_MS) for number in range(50)))
         assert sorted(claim.verdict for claim in claims) == ["busy"] * 49 + ["new"]
 
     async def test_the_status_of_a_saga(self, store: Store, guards: GuardStore) -> None:
-        """It is the head's; a saga that is not there has none."""
+        """It is the head's; a saga that does not exist has none."""
         await store.open_lease("A", LONG_MS)
         entry = Entry("s1", 0, 0, [b"r0"], "ESCALATED", b"{}", creation=Creation("d", owned=True))
         await store.append("A", [entry])
@@ -231,32 +231,32 @@ class _Resources:
     """Queues."""
 
     async def test_first_come_first_served(self, guards: GuardStore) -> None:
-        """The turn is the first's until it leaves, then the next's, in the order of arrival."""
+        """The turn is the first ticket's until it leaves, then the next one's, in the order of arrival."""
         assert await guards.take("r", ["a"], LONG_MS) == "a"
         assert await guards.take("r", ["c", "b"], LONG_MS) == "a"
         assert await guards.take("r", ["d"], LONG_MS) == "a"
         assert [await guards.give("r", ticket) for ticket in ("a", "c", "b", "d")] == ["c", "b", "d", ""]
 
     async def test_asking_again_keeps_the_place(self, guards: GuardStore) -> None:
-        """A ticket in the queue is kept alive where it stands, whoever else is named in the same call."""
+        """A ticket in the queue keeps its place, whatever other tickets the same call names."""
         await guards.take("r", ["a", "b", "c"], LONG_MS)
         assert await guards.take("r", ["d", "c", "a"], LONG_MS) == "a"
         assert [await guards.give("r", ticket) for ticket in ("a", "b", "c", "d")] == ["b", "c", "d", ""]
 
     async def test_leaving_from_the_middle(self, guards: GuardStore) -> None:
-        """Who gives up waiting changes nobody's turn; leaving twice, or without having come, does nothing."""
+        """A waiting ticket that leaves changes nobody's turn; leaving twice, or without having joined, does nothing."""
         await guards.take("r", ["a", "b", "c"], LONG_MS)
         assert [await guards.give("r", ticket) for ticket in ("b", "b", "x", "a", "a")] == ["a", "a", "a", "c", "c"]
 
     async def test_back_again_is_last(self, guards: GuardStore) -> None:
-        """Who has left and comes again stands at the end."""
+        """A ticket that has left and joins again stands at the end."""
         await guards.take("r", ["a", "b"], LONG_MS)
         await guards.give("r", "a")
         assert await guards.take("r", ["a"], LONG_MS) == "b"
         assert await guards.give("r", "b") == "a"
 
     async def test_only_those_who_have_a_place_are_kept(self, guards: GuardStore) -> None:
-        """Law: ``keep`` prolongs the life of a ticket in the queue, and gives no place to one that is dead or gone."""
+        """Law: ``keep`` extends the life of a ticket in the queue, and adds none that is dead or gone."""
         await guards.take("r", ["a", "b"], SHORT_MS)
         assert await guards.keep("r", ["a", "gone"], LONG_MS) == "a"
 
@@ -270,13 +270,13 @@ class _Resources:
         assert await guards.take("r", [], LONG_MS) == ""
 
     async def test_resources_do_not_meet(self, guards: GuardStore) -> None:
-        """Any text is a resource, and each has its own queue; the same ticket may stand in several."""
+        """Any text is a resource, and each has its own queue; the same ticket may be in several."""
         names = ["r", "R", "r ", "user:ü}{", "\ud800", "", "r" * 100_000]
         for number, name in enumerate(names):
             assert await guards.take(name, [f"t{number}", "same"], LONG_MS) == f"t{number}"
 
     async def test_a_dead_holder_loses_its_turn(self, guards: GuardStore) -> None:
-        """Not kept alive, it is dropped after its time; those who are kept alive move up in order."""
+        """A ticket that is not kept alive is dropped after its time; the others move up in order."""
         await guards.take("r", ["dead"], SHORT_MS)
         await guards.take("r", ["b", "c"], LONG_MS)
 
@@ -288,14 +288,14 @@ class _Resources:
         assert [await guards.give("r", ticket) for ticket in ("b", "c", "dead")] == ["c", "dead", ""]
 
     async def test_the_dead_in_the_middle_are_passed_over(self, guards: GuardStore) -> None:
-        """A turn never goes to one that is not there any more, however many of them stand in a row."""
+        """The turn never goes to a dead ticket, however many of them are in a row."""
         await guards.take("r", ["a"], LONG_MS)
         await guards.take("r", [f"dead{number}" for number in range(300)], 0)
         await guards.take("r", ["b"], LONG_MS)
         assert await guards.give("r", "a") == "b"
 
     async def test_dead_and_not_yet_dropped_is_dead(self, guards: GuardStore) -> None:
-        """A ticket that died behind the front has lost its place even if nobody looked, or many died with it."""
+        """A ticket that died behind the front has lost its place even before it is dropped, or if many died with it."""
         await guards.take("r", ["a"], LONG_MS)
         await guards.take("r", [*(f"dead{number}" for number in range(300)), "late"], 0)
         await guards.take("r", ["b"], LONG_MS)
@@ -303,13 +303,13 @@ class _Resources:
         assert [await guards.give("r", ticket) for ticket in ("a", "b", "late")] == ["b", "late", ""]
 
     async def test_nobody_asks(self, guards: GuardStore) -> None:
-        """Looking without a ticket tells whose turn it is, or that it is nobody's."""
+        """A call without a ticket returns whose turn it is, or that it is nobody's."""
         assert await guards.take("r", [], LONG_MS) == ""
         await guards.take("r", ["a"], LONG_MS)
         assert await guards.take("r", [], LONG_MS) == "a"
 
     async def test_never_two_at_once(self, guards: GuardStore) -> None:
-        """Whoever finds its ticket at the front has the resource alone, and all are served."""
+        """The owner of the ticket at the front has the resource alone, and all are served."""
         inside: list[str] = []
         served: list[str] = []
 
@@ -332,7 +332,7 @@ class _Rates:
     """Reservations."""
 
     async def test_a_burst_and_then_one_by_one(self, store: Store, guards: GuardStore) -> None:
-        """So many at once, then each an interval after the one before."""
+        """A burst at once, then each an interval after the one before."""
         began_ms = await store.open_lease("clock", LONG_MS)
         waits = [await guards.reserve("x", HOUR_US, 3, None) for _ in range(6)]
         took_ms = await store.open_lease("clock", LONG_MS) - began_ms
@@ -348,7 +348,7 @@ class _Rates:
         assert LONG_MS < await guards.reserve("x", HOUR_US, 1, None) <= 2 * LONG_MS
 
     async def test_time_frees_a_moment(self, guards: GuardStore) -> None:
-        """After an interval there is room again."""
+        """After an interval another call is allowed."""
         assert await guards.reserve("x", 1000 * SHORT_MS, 1, None) == 0
 
         async def free() -> bool:
@@ -363,7 +363,7 @@ class _Rates:
             assert await guards.reserve(name, HOUR_US, 1, 0) == -1
 
     async def test_no_rate(self, guards: GuardStore) -> None:
-        """An interval or a burst below one is no rate."""
+        """An interval or a burst below one is invalid."""
         for interval_us, burst in ((0, 1), (-1, 1), (1, 0)):
             with pytest.raises(ValueError, match="rate"):
                 await guards.reserve("x", interval_us, burst, None)
@@ -381,7 +381,7 @@ class _Breakers:
         return await guards.breaker_outcome("pay", failed=False, failures=3, open_ms=LONG_MS)
 
     async def test_failures_in_a_row_open(self, guards: GuardStore) -> None:
-        """The third in a row opens it for the time given; a success before starts the row anew."""
+        """The third in a row opens it for the given time; a success before that starts the row anew."""
         assert await self.fail(guards) == BreakerState(1)
         assert await self.fail(guards) == BreakerState(2)
         assert await self.succeed(guards) == BreakerState()
@@ -392,14 +392,14 @@ class _Breakers:
         assert await guards.breaker_trial("pay", LONG_MS) is False
 
     async def test_all_breakers_at_once(self, guards: GuardStore) -> None:
-        """Each tool has its own; one that was never heard of is closed; no tools is no question."""
+        """Each tool has its own; an unknown one is closed; without tools nothing is read."""
         await self.fail(guards)
         found = await guards.breakers(["ship", "pay"])
         assert dict(found) == {"ship": BreakerState(), "pay": BreakerState(1)}
         assert dict(await guards.breakers([])) == {}
 
     async def test_late_failures_do_not_keep_it_open(self, guards: GuardStore) -> None:
-        """What fails while it is open, or waits for its trial, is counted in no way."""
+        """Failures while it is open, or waits for its trial, are not counted."""
         for _ in range(3):
             await self.fail(guards, open_ms=0)
         for _ in range(5):
@@ -407,7 +407,7 @@ class _Breakers:
         assert await guards.breaker_trial("pay", LONG_MS) is True
 
     async def test_it_waits_for_a_trial_after_its_time(self, guards: GuardStore) -> None:
-        """Open for as long as it was told, and no trial before."""
+        """It is open for the given time, and has no trial before."""
         for _ in range(3):
             await self.fail(guards, open_ms=SHORT_MS)
 
@@ -418,14 +418,14 @@ class _Breakers:
         assert await guards.breakers(["pay"]) == {"pay": BreakerState(3, tripped=True, opens_ms=0)}
 
     async def test_one_trial_at_a_time(self, guards: GuardStore) -> None:
-        """Of all who ask at the same time one is let through."""
+        """Of several concurrent requests one is let through."""
         for _ in range(3):
             await self.fail(guards, open_ms=0)
         asked = await asyncio.gather(*(guards.breaker_trial("pay", LONG_MS) for _ in range(20)))
         assert sorted(asked) == [False] * 19 + [True]
 
     async def test_a_trial_that_succeeds_closes(self, guards: GuardStore) -> None:
-        """Closed is as new, and nobody needs to be let through."""
+        """After that it is closed without failures, and no trial is needed."""
         for _ in range(3):
             await self.fail(guards, open_ms=0)
         await guards.breaker_trial("pay", LONG_MS)
@@ -434,7 +434,7 @@ class _Breakers:
         assert await self.fail(guards) == BreakerState(1)
 
     async def test_a_trial_that_fails_opens_again(self, guards: GuardStore) -> None:
-        """For the whole time, and then with a trial again."""
+        """It is open for the whole time, and then has a trial again."""
         for _ in range(3):
             await self.fail(guards, open_ms=0)
         await guards.breaker_trial("pay", LONG_MS)
@@ -444,7 +444,7 @@ class _Breakers:
         assert await guards.breaker_trial("pay", LONG_MS) is False
 
     async def test_a_trial_that_is_never_heard_of_again(self, guards: GuardStore) -> None:
-        """After its time another has a try; should it fail late, that counts."""
+        """After its time another trial is allowed; if the first fails late, that counts."""
         for _ in range(3):
             await self.fail(guards, open_ms=0)
         assert await guards.breaker_trial("pay", SHORT_MS) is True
@@ -456,13 +456,13 @@ class _Breakers:
         assert (await self.fail(guards, open_ms=LONG_MS)).opens_ms > 0
 
     async def test_a_success_while_open_closes(self, guards: GuardStore) -> None:
-        """A compensation passes an open breaker; if it succeeds, the tool is back."""
+        """A compensation passes an open breaker; if it succeeds, the tool is available again."""
         for _ in range(3):
             await self.fail(guards)
         assert await self.succeed(guards) == BreakerState()
 
     async def test_a_breaker_of_no_failures(self, guards: GuardStore) -> None:
-        """A limit below one means nothing."""
+        """A limit below one is invalid."""
         with pytest.raises(ValueError, match="at least one"):
             await guards.breaker_outcome("pay", failed=True, failures=0, open_ms=LONG_MS)
 
@@ -481,12 +481,12 @@ class _Numbers:
         assert dict(await guards.counters([])) == {}
 
     async def test_counting_at_once_loses_nothing(self, guards: GuardStore) -> None:
-        """All that is added is there."""
+        """No concurrent addition is lost."""
         await asyncio.gather(*(guards.count("pay", {"calls": 1}) for _ in range(50)))
         assert (await guards.counters(["pay"]))["pay"] == {"calls": 50}
 
     async def test_a_tally_has_one_entry_for_an_owner(self, guards: GuardStore) -> None:
-        """Set again it is replaced, removed it is gone, and other tallies know nothing of it. Any text will do."""
+        """A second set replaces it, a removal deletes it, and other tallies are unaffected. Any text is valid."""
         await guards.tally_set("t\ns1", "A", "1", LONG_MS)
         await guards.tally_set("t\ns1", "A", "10.50", LONG_MS)
         await guards.tally_set("t\ns1", "B", "ü\x00", LONG_MS)
@@ -498,7 +498,7 @@ class _Numbers:
         assert dict(await guards.tally("t\ns2")) == {}
 
     async def test_a_tally_goes_after_its_time(self, guards: GuardStore) -> None:
-        """Counted from the last entry, for all of them."""
+        """Its time counts from the last entry, for all of them."""
         await guards.tally_set("t", "A", "1", SHORT_MS)
         await guards.tally_set("t", "B", "1", LONG_MS)
         assert "B" in await guards.tally("t")
@@ -522,7 +522,7 @@ class _Numbers:
         assert await guards.good("other", "d") is None
 
     async def test_a_good_result_ages_and_goes(self, guards: GuardStore) -> None:
-        """Its age grows on the store's clock, and after its time it is gone."""
+        """Its age grows on the store's clock, and after its time it expires."""
         await guards.keep_good("find", "d", b"1", LONG_MS)
 
         async def aged() -> bool:
@@ -540,7 +540,7 @@ class _Numbers:
 
 
 class GuardConformance(_Memory, _Resources, _Rates, _Breakers, _Numbers):
-    """All of it. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
+    """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio
 

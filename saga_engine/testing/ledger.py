@@ -1,8 +1,8 @@
-"""An outside world that keeps accounts: what was asked of it, what it did, and whether the engine's report agrees.
+"""The ledger of an external system: its requests, its effects, and whether the engine's report agrees.
 
 A tool of a test writes two lines: *sent*, as soon as a request arrives, and *applied*, when its effect happens. They
-are kept apart, because what lies between them is where processes die. Afterwards ``compare`` holds the engine's
-report against the lines and names every disagreement::
+are separate, because processes die between them. Afterwards ``compare`` checks the engine's report against the lines
+and names every disagreement::
 
     ledger = OutsideLedger("world.db")
 
@@ -21,8 +21,8 @@ report against the lines and names every disagreement::
         effect = ledger.find(ctx.idempotency_key)
         return effect.output if effect else None
 
-The ledger is one SQLite file. Every line is a transaction, so it is whole or absent, whoever is killed in the middle;
-any number of threads and processes may write. It is not synced: it outlives a killed process, not a power cut.
+The ledger is one SQLite file. Every line is a transaction, so it is whole or absent, whichever process is killed in the
+middle; any number of threads and processes may write. It is not synced: it outlives a killed process, not a power cut.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _COLUMNS = "seq, what, saga_id, step_id, direction, attempt, epoch, key, tool, v
 
 
 class Line(NamedTuple):
-    """One line of the ledger. ``value`` are the params of what was sent, the output of what was applied."""
+    """One line of the ledger. ``value`` is the params of a sent line, or the output of an applied one."""
 
     seq: int
     what: str
@@ -79,12 +79,12 @@ class Line(NamedTuple):
 
     @property
     def output(self) -> Any:
-        """What the call answered (of an applied line)."""
+        """The answer to the call (of an applied line)."""
         return self.value
 
 
 class OutsideLedger:
-    """The accounts of an outside world; see the module. Opening the same path again continues the same accounts."""
+    """The ledger of an external system; see the module. Opening the same path again continues the same ledger."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -94,17 +94,16 @@ class OutsideLedger:
     # --- written by tools ----------------------------------------------------------------------------------------
 
     def sent(self, ctx: ToolContext, tool: str, params: Any = None) -> Line:
-        """A request has arrived. Nothing has been done yet."""
+        """Enter that a request has arrived. Nothing has been done yet."""
         with self._writing() as db:
             return _add(db, "sent", ctx, tool, params)
 
     def apply(self, ctx: ToolContext, tool: str, output: Any = None, *, once: bool = True) -> Any:
-        """The effect happens; returns what the call answers.
+        """Enter that the effect happens; returns the answer to the call.
 
-        With ``once`` this world honours keys: a key that it has seen gets the first answer and no second effect, and a
-        forward call whose undo has been applied already is refused with ``ToolError``, so that a request that was held
-        up on its way cannot bring back what was cancelled. Without ``once`` every call is an effect, as at a tool that
-        knows no keys.
+        With ``once`` this system honours keys: a key that it has seen gets the first answer and no second effect. A
+        forward call whose undo has been applied already is refused with ``ToolError``, so that a delayed request cannot
+        restore a cancelled effect. Without ``once`` every call is an effect, as at a tool that honours no keys.
 
         Raises ``ValueError`` if the request was not entered with ``sent`` first.
         """
@@ -121,7 +120,7 @@ class OutsideLedger:
             return _add(db, "applied", ctx, tool, output).value
 
     def by_hand(self, saga_id: str, step_id: int | str, note: str = "") -> Line:
-        """A person undid a step's effect, past the engine."""
+        """Enter that an operator undid a step's effect, without the engine."""
         with self._writing() as db:
             return _add(db, "by-hand", ToolContext(saga_id, str(step_id), "compensate", 0, "", 0, None), "", note)
 
@@ -153,10 +152,10 @@ class OutsideLedger:
         outcome: Any,
         plan: Any = None,
     ) -> list[str]:
-        """Every disagreement between the engine's report and this world, as sentences; an empty list is agreement.
+        """Every disagreement between the engine's report and this ledger, as sentences; an empty list is agreement.
 
-        ``outcome``: an ``Outcome``, or the object that ``show --json`` prints. With ``plan`` (anything that ``submit``
-        takes) the order of the undos is checked too.
+        ``outcome``: a ``SagaResult``, or the object that ``show --json`` prints. With ``plan`` (anything that
+        ``submit`` takes) the order of the undos is checked too.
         """
         body: Mapping[str, Any] = outcome if isinstance(outcome, Mapping) else outcome.to_dict()
         lines = self.lines(body["saga_id"])
@@ -181,7 +180,7 @@ class OutsideLedger:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         # A connection for each line: it may be written from any thread and after a fork. IMMEDIATE, because a
-        # transaction that turned from reading to writing could find the file locked without the right to wait.
+        # transaction that changed from reading to writing could find the file locked and fail at once.
         with closing(self._connect()) as db:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -193,7 +192,7 @@ class OutsideLedger:
 
 
 def _create(path: Path) -> None:
-    """Make the file complete under another name, then give it its own: nobody ever sees half a ledger."""
+    """Make the complete file under another name, then rename it: no process ever sees half a ledger."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(handle)
@@ -204,7 +203,7 @@ def _create(path: Path) -> None:
         try:
             os.link(made, path)
         except FileExistsError:
-            return  # another process was faster; its file is as good
+            return  # another process was faster; its file is equivalent
     finally:
         made.unlink()
 
@@ -220,7 +219,7 @@ def _add(db: sqlite3.Connection, what: str, ctx: ToolContext, tool: str, value: 
 
 
 def _lines(db: sqlite3.Connection, where: str, *values: Any) -> list[Line]:
-    # ``where`` is always a literal of this module; what varies is bound.
+    # ``where`` is always a literal of this module; variable parts are bound.
     rows = db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {where} ORDER BY seq", values)  # noqa: S608
     return [Line._make((*row[:-1], json.loads(row[-1]))) for row in rows]
 
@@ -245,7 +244,7 @@ def _requests(step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
-    """What stands is what the report says stands, and nothing happened twice."""
+    """Exactly the effects exist that the report names, and none happened twice."""
     standing = undone = 0
     for line in lines:
         if line.what == "applied" and line.direction == "forward":
@@ -264,7 +263,7 @@ def _effects(body: Mapping[str, Any], step: Mapping[str, Any], lines: Sequence[L
             yield "it is said to read only, and changed something"
         return
     if step.get("via") in ("deduplicated", "fork") or step.get("handed_to"):
-        return  # the effect was made, or will be undone, in the name of another saga
+        return  # another saga owns the effect, or will undo it
     yield from _verdict(body, step, stands=standing > 0, lines=lines)
 
 
@@ -277,7 +276,7 @@ def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, 
     if step.get("compensated_by_others") or "compensates" in step:
         if (status == t.SUCCEEDED or step.get("compensated_by_others")) and not stands:
             yield "it is said to stand, or to have made up for another, and does not"
-        return  # what was made up for stands although it counts as compensated, and so does what made up for it
+        return  # with a semantic compensation both effects exist, although they count as compensated
     if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED) and not step.get("dropped"):
         yield f"the saga is said to be completed, the step is {status}"
     if status == t.SUCCEEDED and not stands:
@@ -310,7 +309,7 @@ def _keys(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
-    """A step's undo comes after the undos of all that depended on it, unless such a one is never to be undone."""
+    """A step's undo comes after the undos of all its dependents, except those that are never to be undone."""
     from saga_engine.plan.compiler import compile_plan
     from saga_engine.plan.model import load_plan
 
@@ -322,7 +321,7 @@ def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterato
     happened = {line.step_id for line in lines if line.what == "applied" and line.direction == "forward"}
     staying = {str(step["step_id"]) for step in body["steps"] if step["kind"] != "compensatable"}
     staying |= {str(step_id) for step_id in body["report"]["left_in_place"]}
-    # The report knows the reads that only the tools' registrations know; their undos are no matter of order.
+    # The report knows reads that only the tools' registrations declare; they have no order of undos.
     reads = {str(step["step_id"]) for step in body["steps"] if step["kind"] == "read"}
     steps = compile_plan(load_plan(plan), None, undos={}, reads=reads).steps
     for later in steps:

@@ -1,9 +1,9 @@
 """A proxy between a client and a Redis server that cuts connections at chosen moments.
 
-The two cuts that matter look the same to the client, a connection that broke while it waited for an answer:
+The two relevant cuts look the same to the client, like a connection that broke while it waited for an answer:
 
-``before``  the request never reached the server;
-``after``   the server did what was asked, and its answer was lost.
+``before``  the request never reached the server; ``after``   the server carried out the request, and its answer was
+lost.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Cut = Literal["before", "after"]
 
 
 class CuttingProxy:
-    """Forwards every connection to ``upstream`` (``redis://HOST:PORT`` or ``unix:///PATH``) until told otherwise.
+    """Forwards every connection to ``upstream`` (``redis://HOST:PORT`` or ``unix:///PATH``) unchanged by default.
 
     Use it as an async context manager; ``url`` is where clients connect: a unix socket in a private folder, or with
-    ``tcp=True`` a port of the loopback that the system chose. Everything runs on the loop of the caller.
+    ``tcp=True`` a free port of the loopback. Everything runs on the caller's event loop.
     """
 
     def __init__(self, upstream: str, *, tcp: bool = False) -> None:
@@ -45,7 +45,7 @@ class CuttingProxy:
         self.refused = 0
 
     def cut(self, when: Cut, *, times: int = 1, matching: bytes = b"EVAL") -> None:
-        """Cut the next ``times`` requests in whose first bytes ``matching`` is found (default: any script)."""
+        """Cut the next ``times`` requests whose first bytes contain ``matching`` (default: any script)."""
         self._cuts += [(when, matching)] * times
 
     def outage(self) -> None:
@@ -72,7 +72,7 @@ class CuttingProxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cut what is left and stop listening."""
+        """Cut the remaining connections and stop listening."""
         if self._server is not None:
             self._server.close()
         self.outage()
@@ -107,7 +107,7 @@ class CuttingProxy:
                 group.create_task(self._requests(reader, onward, losing, writer))
                 group.create_task(self._replies(there, writer, losing))
         except* OSError:
-            # One side is gone; the finally clause parts the other from us too.
+            # One side is gone; the finally clause also closes the other.
             pass
         finally:
             self._writers -= {writer, onward}
@@ -132,7 +132,7 @@ class CuttingProxy:
     async def _replies(self, there: asyncio.StreamReader, back: asyncio.StreamWriter, losing: list[Cut]) -> None:
         while data := await there.read(65536):
             if losing:
-                # The server answers only when it has done what it was asked.
+                # The server answers only after it has carried out the request.
                 self.made += 1
                 back.transport.abort()
                 raise ConnectionResetError

@@ -1,6 +1,6 @@
-"""What the queue of every ``Store`` must do (``WorkStore``), as tests. A part of ``conformance.StoreConformance``.
+"""The laws of every store's queue (``WorkStore``), as tests. A part of ``conformance.StoreConformance``.
 
-Nothing here waits for a fixed time, and nothing knows which saga lies in which partition.
+Nothing here waits for a fixed time, and nothing knows the partition of a saga.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LONG_MS = 600_000
-#: So much later the store may put a saga for which mail has come: whoever posted it goes first.
+#: The delay with which the store may queue a saga that got a message: the poster goes first.
 SOON_MS = 30_000
 _NONCES = count()
 
 
 async def queue(store: Store, *saga_ids: str, due_ms: int = 1, room: int = 0) -> list[str]:
-    """Create sagas for workers in one call; returns the verdicts."""
+    """Create sagas for workers in one call; returns the acks."""
     creation = Creation("d", owned=False, room=room)
     entries = [
         Entry(saga_id, 0, 0, [b"r0"], "PENDING", b"{}", creation=creation, due_ms=due_ms) for saga_id in saga_ids
@@ -34,7 +34,7 @@ async def queue(store: Store, *saga_ids: str, due_ms: int = 1, room: int = 0) ->
 
 
 async def own(store: Store, *saga_ids: str, owner: str = "A") -> None:
-    """Running sagas at epoch 1, owned by a session that lasts."""
+    """Running sagas at epoch 1, owned under a lease that lasts."""
     await store.open_lease(owner, LONG_MS)
     creation = Creation("d", owned=True)
     entries = [Entry(saga_id, 0, 0, [b"r0"], "RUNNING", b"{}", creation=creation) for saga_id in saga_ids]
@@ -44,7 +44,7 @@ async def own(store: Store, *saga_ids: str, owner: str = "A") -> None:
 async def ask(
     store: Store, owner: str = "W", limit: int = 100, *, nonce: str = "", partitions: Sequence[int] | None = None
 ) -> Taking:
-    """Ask for work as ``owner``, which has a session; with a nonce of its own unless one is given."""
+    """Ask for work as ``owner``, which has a lease; with a nonce of its own unless one is given."""
     await store.open_lease(owner, LONG_MS)
     work = store.work()
     chosen = range(work.count) if partitions is None else partitions
@@ -52,7 +52,7 @@ async def ask(
 
 
 async def names(store: Store, owner: str = "W", limit: int = 100, *, nonce: str = "") -> set[str]:
-    """The ids of what is taken."""
+    """The ids of the taken sagas."""
     return {taken.saga_id for taken in (await ask(store, owner, limit, nonce=nonce)).sagas}
 
 
@@ -63,10 +63,10 @@ async def append(store: Store, owner: str, entry: Entry) -> Ack:
 
 
 class _Taking:
-    """Who gets what."""
+    """Taking sagas."""
 
     async def test_a_saga_for_workers_is_taken_by_one(self, store: Store) -> None:
-        """It comes with its journal and a new epoch, belongs to the taker's session, and to nobody else."""
+        """It comes with its journal and a new epoch, and belongs to the taker's lease and to no other."""
         assert await queue(store, "s1") == ["ok"]
         taking = await ask(store)
         assert taking.alive
@@ -78,7 +78,7 @@ class _Taking:
         assert await append(store, "W", Entry("s1", 1, 1, [b"r1"], "RUNNING")) == Ack("ok")
 
     async def test_taking_is_fenced_by_a_new_epoch(self, store: Store) -> None:
-        """Whoever had the saga before writes nothing any more."""
+        """The former owner of the saga cannot write any more."""
         await own(store, "s1")
         await store.release("s1", 1, 1)
         (taken,) = (await ask(store)).sagas
@@ -87,7 +87,7 @@ class _Taking:
         assert (await append(store, "W", Entry("s1", 1, 2, [b"r1"]))).verdict == "ok"
 
     async def test_asked_again_with_the_nonce_the_answer_is_the_same(self, store: Store) -> None:
-        """After a lost answer nothing is ours without our knowing; another request gets nothing of it."""
+        """After a lost answer we own no saga without knowing it; another request gets none of them."""
         ids = [f"s{number}" for number in range(20)]
         await queue(store, *ids)
         first = await ask(store, nonce="n")
@@ -98,7 +98,7 @@ class _Taking:
         assert await names(store, nonce="other") == {"later"}
 
     async def test_the_repeated_answer_leaves_out_what_is_not_ours_any_more(self, store: Store) -> None:
-        """What was given up or taken by others since is not offered a second time."""
+        """A saga that was released or taken by others since is not offered a second time."""
         await queue(store, "s1", "s2", "s3")
         await ask(store, nonce="n")
         await store.release("s1", 1)
@@ -107,7 +107,7 @@ class _Taking:
         assert await names(store, nonce="n") == {"s3"}
 
     async def test_no_more_than_the_limit(self, store: Store) -> None:
-        """Over all partitions together; the rest is for the next."""
+        """The limit covers all partitions together; the rest is for the next."""
         ids = {f"s{number}" for number in range(30)}
         await queue(store, *ids)
         found = [await names(store, f"W{number}", 7) for number in range(5)]
@@ -116,14 +116,14 @@ class _Taking:
         assert (await ask(store, limit=0)).sagas == []
 
     async def test_those_that_waited_longest_come_first(self, store: Store) -> None:
-        """In each partition by the time when they want a worker, whatever their names and the order of coming."""
+        """In each partition by the time when they need a worker, whatever their ids and order of arrival."""
         now_ms = await store.open_lease("W", LONG_MS)
         wanted = {f"s{number}": now_ms + 40 + number * 7 % 40 for number in range(40)}
         creation = Creation("d", owned=False)
         reply = await store.append(
             "W", [Entry(name, 0, 0, [b"r0"], "PENDING", creation=creation, due_ms=ms) for name, ms in wanted.items()]
         )
-        dues = {name: max(due_ms, reply.now_ms) for name, due_ms in wanted.items()}  # what is past is now
+        dues = {name: max(due_ms, reply.now_ms) for name, due_ms in wanted.items()}  # a time in the past is now
         got: dict[int, list[int]] = {}
         async with asyncio.timeout(30):
             while sum(map(len, got.values())) < len(dues):
@@ -133,7 +133,7 @@ class _Taking:
         assert list(got.values()) == [sorted(some) for some in got.values()]
 
     async def test_partitions_are_apart(self, store: Store) -> None:
-        """Each saga is in one of them, and whoever asks for some gets nothing of the others."""
+        """Each saga is in one partition, and a request for some partitions gets no saga of the others."""
         ids = {f"s{number}" for number in range(100)}
         await queue(store, *ids)
         partitions = range(store.work().count)
@@ -151,14 +151,14 @@ class _Taking:
         assert sorted(found) == sorted(ids)
 
     async def test_a_session_that_has_ended_takes_nothing(self, store: Store) -> None:
-        """It is told so, and the saga goes on waiting."""
+        """It learns that its lease has ended, and the saga continues to wait."""
         await queue(store, "s1")
         taking = await store.work().take("gone", "n", 10, range(store.work().count))
         assert (taking.alive, list(taking.sagas)) == (False, [])
         assert await names(store) == {"s1"}
 
     async def test_a_long_journal_is_left_out_or_whole(self, store: Store) -> None:
-        """Never a part of it; its length is told either way."""
+        """Never a part of it; its length is returned either way."""
         await own(store, "s1")
         await append(store, "A", Entry("s1", 1, 1, [b"x"] * 2000))
         await store.release("s1", 1, 1)
@@ -168,10 +168,10 @@ class _Taking:
 
 
 class _Waiting:
-    """What stands in the queue, and when it wants a worker."""
+    """The content of the queue, and when a saga needs a worker."""
 
     async def test_given_up_now_later_or_for_good(self, store: Store) -> None:
-        """A time that is past is now; a later one is told to whoever asks; 0 is never."""
+        """A time in the past is now; a later one is returned to every request; 0 is never."""
         await own(store, "now", "later", "never")
         now_ms = await store.open_lease("A", LONG_MS)
         await store.release("now", 1, 1)
@@ -183,7 +183,7 @@ class _Waiting:
         assert now_ms <= taking.now_ms < now_ms + LONG_MS
 
     async def test_a_timer_fires(self, store: Store) -> None:
-        """A saga that was given up until a time is taken after it, and not before."""
+        """A saga that was released until a time is taken after it, and not before."""
         await own(store, "s1")
         due_ms = await store.open_lease("A", LONG_MS) + 40
         await store.release("s1", 1, due_ms)
@@ -193,7 +193,7 @@ class _Waiting:
         assert taking.now_ms >= due_ms
 
     async def test_given_up_with_the_last_records(self, store: Store) -> None:
-        """Records, release and the place in the queue are one write; asked again, nothing changes."""
+        """Records, release and the place in the queue are one write; a repeat changes nothing."""
         await own(store, "s1")
         entry = Entry("s1", 1, 1, [b"r1"], release=True, due_ms=1)
         for _ in range(2):
@@ -204,7 +204,7 @@ class _Waiting:
         assert await names(store, "V") == set()
 
     async def test_with_mail_it_is_not_given_up(self, store: Store) -> None:
-        """Its owner reads the mail first: it does not stand in the queue."""
+        """Its owner reads the messages first: it is not in the queue."""
         await own(store, "s1")
         await store.post("s1", b"m")
         ack = await append(store, "A", Entry("s1", 1, 1, [b"r1"], release=True, due_ms=1))
@@ -215,14 +215,14 @@ class _Waiting:
         assert await names(store) == {"s1"}
 
     async def test_what_has_ended_wants_nobody(self, store: Store) -> None:
-        """The end of a saga is its last word."""
+        """A saga that has ended is never queued."""
         await own(store, "s1")
         await append(store, "A", Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True))
         taking = await ask(store)
         assert (list(taking.sagas), taking.next_due_ms) == ([], None)
 
     async def test_whoever_acquires_it_takes_it_out(self, store: Store) -> None:
-        """Nobody is offered what somebody has; given up again, it is there again."""
+        """A saga with an owner is not offered to anybody; once released, it is queued again."""
         await queue(store, "s1")
         await store.open_lease("A", LONG_MS)
         acquired = await store.acquire("s1", "A")
@@ -233,7 +233,7 @@ class _Waiting:
         assert await names(store) == {"s1"}
 
     async def test_a_creation_asked_again_after_it_was_taken(self, store: Store) -> None:
-        """The same saga: it is not queued a second time while somebody drives it."""
+        """It is the same saga: it is not queued a second time while it has an owner."""
         await queue(store, "s1")
         assert await names(store) == {"s1"}
         assert await queue(store, "s1") == ["ok"]
@@ -241,10 +241,10 @@ class _Waiting:
 
 
 class _Posting:
-    """Mail for a saga that waits for a worker."""
+    """Messages for a saga that waits for a worker."""
 
     async def test_mail_for_nobody_brings_a_worker_soon(self, store: Store) -> None:
-        """Whoever posts acts on it; should it die, a worker comes. A saga that is due sooner stays so."""
+        """The poster takes the saga over; if it dies, a worker comes. A saga that is due sooner stays so."""
         await own(store, "rests", "waits", "due")
         now_ms = await store.open_lease("A", LONG_MS)
         await store.release("rests", 1, 0)
@@ -258,13 +258,13 @@ class _Posting:
         assert taking.now_ms <= taking.next_due_ms <= taking.now_ms + SOON_MS
 
     async def test_mail_for_an_owner_is_the_owners(self, store: Store) -> None:
-        """It is woken; no worker is."""
+        """The owner is woken; no worker is."""
         await own(store, "s1")
         await store.post("s1", b"m")
         assert (await ask(store)).next_due_ms is None
 
     async def test_mail_for_what_has_ended_wakes_nobody(self, store: Store) -> None:
-        """It is moot."""
+        """They are irrelevant."""
         await own(store, "s1")
         await append(store, "A", Entry("s1", 1, 1, [b"end"], "WAIVED", release=True))
         await store.post("s1", b"m")
@@ -272,20 +272,20 @@ class _Posting:
 
     @pytest.mark.parametrize("later_ms", [0, LONG_MS])
     async def test_mail_that_the_owner_did_not_read_brings_a_worker(self, store: Store, later_ms: int) -> None:
-        """It came between the last look and the release, and its sender relies on the owner: somebody must read it."""
+        """It came between the last read and the release, and its sender relies on the owner: a worker must read it."""
         await own(store, "s1")
         now_ms = await store.open_lease("A", LONG_MS)
         assert (await store.post("s1", b"m")).owner == "A"
         await store.release("s1", 1, later_ms and now_ms + later_ms)
         taking = await ask(store)
-        if later_ms:  # given up for a reason, which may hold for whoever reads it as well: not at once
+        if later_ms:  # released for a reason that may also hold for the reader: not at once
             assert taking.next_due_ms is not None
             assert taking.now_ms < taking.next_due_ms <= taking.now_ms + SOON_MS
         else:
             assert [(taken.saga_id, taken.messages) for taken in taking.sagas] == [("s1", 1)]
 
     async def test_taking_moves_the_wake(self, store: Store) -> None:
-        """The new owner hears of the mail that comes now."""
+        """The new owner is woken for messages that come now."""
         await queue(store, "s1")
         await ask(store)
         await store.post("s1", b"m")
@@ -293,15 +293,15 @@ class _Posting:
 
 
 class _Owners:
-    """Looking after those that are gone."""
+    """Cleaning up after owners that are gone."""
 
     async def owners(self, store: Store) -> dict[str, bool]:
-        """Who is known, and whether it lives."""
+        """The known owners, and whether each has a valid lease."""
         found = await store.work().owners(range(store.work().count))
         return {owner: ttl_ms > 0 for owner, ttl_ms in found.items()}
 
     async def test_owners_are_known_until_they_leave_nothing(self, store: Store) -> None:
-        """One that says that it owns nothing is forgotten; of one that just ends, somebody must look for the sagas."""
+        """An owner that reports no sagas is removed; for one that just ends, its sagas must be looked for."""
         for owner in ("A", "B", "C"):
             await store.open_lease(owner, LONG_MS)
         assert await self.owners(store) == {"A": True, "B": True, "C": True}
@@ -310,7 +310,7 @@ class _Owners:
         assert await self.owners(store) == {"B": False, "C": True}
 
     async def test_the_sagas_of_the_gone_go_into_the_queue(self, store: Store) -> None:
-        """All of them, in whatever state they stand, and nobody else's; then the owner is forgotten."""
+        """All of them, in every status, and no others; then the owner is removed."""
         work = store.work()
         live = [status for status in SAGA_STATES if status not in ("COMPLETED", "COMPENSATED", "WAIVED")]
         ids = [f"s{number}" for number in range(600)]
@@ -327,7 +327,7 @@ class _Owners:
         assert await work.reclaim("A", range(work.count)) == 0
 
     async def test_an_owner_that_lives_is_left_alone(self, store: Store) -> None:
-        """Unless it is provably dead: then its session is no obstacle, and over."""
+        """Unless it is provably dead: then its lease is no obstacle, and is ended."""
         work = store.work()
         await own(store, "s1")
         assert await work.reclaim("A", range(work.count)) == 0
@@ -338,7 +338,7 @@ class _Owners:
         assert await names(store) == {"s1"}
 
     async def test_a_dead_owner_whose_session_is_renewed_is_left_alone(self, store: Store) -> None:
-        """It may live on a clone of its machine. Its last renewal counts, not when somebody looked first."""
+        """It may live on a clone of its machine. Its last renewal counts, not the time of the first check."""
         work = store.work()
         await own(store, "s1")
         everywhere = range(work.count)
@@ -349,7 +349,7 @@ class _Owners:
         assert await names(store) == {"s1"}
 
     async def test_what_others_have_taken_over_stays_theirs(self, store: Store) -> None:
-        """A take-over by hand comes before the look round."""
+        """A manual take-over precedes the reclaim."""
         work = store.work()
         await own(store, "s1", "s2")
         await store.close_lease("A")
@@ -360,7 +360,7 @@ class _Owners:
         assert await names(store) == {"s2"}
 
     async def test_nothing_is_remembered_of_who_is_gone(self, store: Store) -> None:
-        """A later process of the same name is not told of what an earlier one had taken."""
+        """A later process with the same name does not get what an earlier one had taken."""
         work = store.work()
         await queue(store, "s1")
         await ask(store, nonce="n")
@@ -372,10 +372,10 @@ class _Owners:
 
 
 class _Sweeping:
-    """What no owner and no queue knows of."""
+    """Sagas without an owner and outside the queue."""
 
     async def test_a_saga_that_nobody_owns_and_nobody_queued_is_found(self, store: Store) -> None:
-        """Its owner's session ended as if it had owned nothing: only a look at the saga itself can tell."""
+        """Its owner's lease ended as if it had owned nothing: only the saga itself shows it."""
         await own(store, *(f"s{number}" for number in range(40)), owner="gone")
         await store.close_lease("gone", clean=True)
         assert await names(store) == set()
@@ -385,7 +385,7 @@ class _Sweeping:
         assert len(await names(store)) == 40
 
     async def test_what_is_owned_queued_resting_or_over_is_no_orphan(self, store: Store) -> None:
-        """Nor is a saga that was given up with nothing to do: its agent goes on with it."""
+        """Nor is a saga that was released with nothing to do: its agent continues it."""
         await own(store, "owned", "idle", "later", "rests", "over")
         await store.release("idle", 1)
         await store.release("later", 1, LONG_MS)
@@ -397,17 +397,17 @@ class _Sweeping:
         acquired = await store.acquire("idle", "A")
         assert isinstance(acquired, Acquired)
         await store.close_lease("A", clean=True)
-        assert (await swept(store))[0] == 2  # 'idle' is somebody's work again, and 'owned'
+        assert (await swept(store))[0] == 2  # 'idle' has work again, and 'owned'
 
     async def test_an_owner_hears_what_is_its_own(self, store: Store) -> None:
-        """It may have forgotten a saga that the store gives it: one that went back to an earlier day."""
+        """It may not know a saga that the store assigns to it, after the store was restored from a backup."""
         await own(store, *(f"s{number}" for number in range(40)))
         await own(store, "other", owner="B")
         assert (await swept(store, "A"))[1] == {f"s{number}": 1 for number in range(40)}
 
 
 async def swept(store: Store, owner: str = "W", *, queue: bool = True) -> tuple[int, dict[str, int]]:
-    """A whole sweep: how many orphans there were, and what is the owner's, with epochs."""
+    """A whole sweep: the number of orphans, and the owner's own sagas, with epochs."""
     at, orphans = SWEEP_START, 0
     owned: dict[str, int] = {}
     while True:
@@ -420,10 +420,10 @@ async def swept(store: Store, owner: str = "W", *, queue: bool = True) -> tuple[
 
 
 class _Load:
-    """Back-pressure, and what is told of the queue."""
+    """Back-pressure, and the numbers of the queue."""
 
     async def test_a_full_queue_takes_no_more(self, store: Store) -> None:
-        """A partition has its room; what is refused changed nothing, and what is there is still the same saga."""
+        """A partition has a limit; a refused creation changed nothing, and an existing saga is still the same saga."""
         ids = [f"s{number}" for number in range(store.work().count * 4)]
         verdicts = [(await queue(store, saga_id, room=1))[0] for saga_id in ids]
         taken = [saga_id for saga_id, verdict in zip(ids, verdicts, strict=True) if verdict == "ok"]
@@ -437,14 +437,14 @@ class _Load:
         assert await queue(store, refused[0], room=1) == ["ok"]
 
     async def test_what_waits_for_a_timer_takes_no_room(self, store: Store) -> None:
-        """Only those that want a worker now count."""
+        """Only sagas that need a worker now count."""
         now_ms = await store.open_lease("A", LONG_MS)
         ids = [f"t{number}" for number in range(store.work().count * 4)]
         await queue(store, *ids, due_ms=now_ms + LONG_MS)
         assert await queue(store, "s1", room=1) == ["ok"]
 
     async def test_overview(self, store: Store) -> None:
-        """Sagas by status, how many want a worker now and later, since when, and who there is."""
+        """Sagas by status, how many need a worker now and later, since when, and which workers there are."""
         empty = await store.work().overview()
         assert (empty.queued, empty.timed, empty.oldest_ms, dict(empty.owners)) == (0, 0, None, {})
         assert set(empty.statuses) == set(SAGA_STATES)
@@ -460,7 +460,7 @@ class _Load:
         assert set(load.owners) == {"A"}
 
     async def test_reports_are_told_and_forgotten(self, store: Store) -> None:
-        """What a worker says of itself stands beside it for a while; of one that is silent nothing is told."""
+        """A worker's report is kept for a while; a silent worker has none."""
         work = store.work()
         for owner in ("A", "B"):
             await store.open_lease(owner, LONG_MS)
@@ -473,4 +473,4 @@ class _Load:
 
 
 class WorkConformance(_Taking, _Waiting, _Posting, _Owners, _Sweeping, _Load):
-    """All of it; give it a fixture ``store``: an opened, empty ``Store``."""
+    """The whole suite; give it a fixture ``store``: an opened, empty ``Store``."""

@@ -1,4 +1,4 @@
-"""A planner without a model: it says what a script says. For tests of agents, and to show what a model would do.
+"""A planner without a model: its answers come from a script. For tests of agents, and for demonstrations.
 
 ::
 
@@ -9,7 +9,7 @@
     )
     async with Coordinator.open(store="memory://", tools=TOOLS, planner=planner) as coordinator: ...
 
-Its answers are hostile input like a model's: read, mended, checked, and sent back with what is wrong with them.
+Its answers are hostile input like a model's: parsed, repaired, checked, and sent back with their problems.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from saga_engine.planner.json_extract import find_object
 from saga_engine.ports import CompensationRequest, PlannerAnswer, PlannerUsage, PlanRequest, ReplanRequest
 
 Request = PlanRequest | CompensationRequest | ReplanRequest
-#: A plan or its steps, the words of a model, an error to raise, or what makes one of these of the request.
+#: A plan or its steps, the text of a model, an error to raise, or a function of the request that returns one of these.
 Said = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Exception
 Answer = Said | Callable[[Request], Said]
 
 
 class ScriptedPlanner:
-    """A ``ports.Planner`` that gives its answers in their order, whatever it is asked for.
+    """A ``ports.Planner`` that gives its answers in order, whatever the request.
 
-    ``asked`` are the requests so far. ``usage`` is what each answer costs. When there is no answer left, it raises
+    ``asked`` are the requests so far. ``usage`` is the cost of each answer. Without a remaining answer it raises
     ``ModelUnreachable``.
     """
 

@@ -1,4 +1,4 @@
-"""What the large values of every ``Store`` must do (``ValueStore``), as tests. A part of ``StoreConformance``."""
+"""The laws of every store's large values (``ValueStore``), as tests. A part of ``StoreConformance``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ValueConformance:
     """Bytes by the digest of their content."""
 
     async def test_a_value_comes_back_whole(self, store: Store) -> None:
-        """Byte for byte, ten megabytes as well as none; a digest that nobody stored has no value."""
+        """Byte for byte, ten megabytes as well as none; an unknown digest has no value."""
         values = store.value_store()
         assert await values.get("ab" * 32) is None
         for digest, data in (("ab" * 32, EVERY_BYTE * 40_000), ("ac" * 32, b""), ("cd" * 32, EVERY_BYTE)):
@@ -26,7 +26,7 @@ class ValueConformance:
         assert await values.get("ef" * 32) is None
 
     async def test_a_value_that_is_stored_again(self, store: Store) -> None:
-        """Storing a value twice changes nothing, but its time begins anew: a later saga relies on it, too."""
+        """Storing a value twice changes nothing, but its time starts anew: a later saga relies on it, too."""
         values = store.value_store()
         await values.put("ab" * 32, b"v", SHORT_MS)
         await values.put("ab" * 32, b"v", LONG_MS)
@@ -37,7 +37,7 @@ class ValueConformance:
         assert await values.get("ab" * 32) == b"v"
 
     async def test_values_are_no_results_of_a_tool(self, store: Store) -> None:
-        """The memory of tools and the values know nothing of each other, whatever a tool is called."""
+        """The de-duplication of tools and the values are separate, whatever a tool is called."""
         values, guards = store.value_store(), store.guard_store()
         await values.put("ab" * 32, b"v", LONG_MS)
         for tool in ("ab", "temporal values/ab", "v:ab"):
