@@ -1,1 +1,1 @@
-"""Sessions for code that was written without them: agents that block, and agents of other frameworks."""
+"""Sessions for code written without them: blocking agents, and agents of other frameworks."""

@@ -1,6 +1,6 @@
 """LangChain and LangGraph: an agent whose tools go through a session (extra ``langchain``).
 
-``register`` makes the coordinator know an agent's tools, and ``saga_tools`` is the list that the agent gets instead::
+``register`` declares an agent's tools to the coordinator, and ``saga_tools`` is the list that the agent gets instead::
 
     async with Coordinator.open(tools=register(tools, undo={"book": "cancel"})) as coordinator:
         async with coordinator.session("trip") as session:
@@ -37,11 +37,10 @@ def register(
 ) -> list[AnyTool]:
     """LangChain tools as tools of the coordinator, with their names, descriptions and schemas.
 
-    ``undo``: by name, the tool that takes a call back. ``reads``: those that change nothing. ``options``: by name, what
-    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). ``failed``: tells of a result whether it is an
-    error, as of ``tool``; one function for all tools, or functions by name. A tool is run without the agent's
-    graph, so it cannot use what a graph injects. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool
-    has.
+    ``undo``: by name, the tool that undoes a call. ``reads``: those that change nothing. ``options``: by name, other
+    options of ``tool`` (``keyed``, ``timeout_s``, ``retry``, ...). ``failed``: decides whether a result is an error, as
+    with ``tool``; one function for all tools, or functions by name. A tool is run without the agent's graph, so it
+    cannot use what a graph injects. Raises ``ToolInvalid``, and ``SettingInvalid`` for an unknown name.
     """
     listed = list(tools)
     undo, options, reads = undo or {}, options or {}, list(reads)
@@ -56,7 +55,7 @@ def _registered(
     options: Mapping[str, Mapping[str, Any]],
     failed: FailedChecks,
 ) -> AnyTool:
-    # A tool that answers its own errors with a text would make a success of a failure.
+    # A tool that answers its own errors with a text would turn a failure into a success.
     bare = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
 
     async def call(**params: Any) -> Any:
@@ -69,11 +68,11 @@ def _registered(
 def saga_tools(
     session: Session | SyncSession, tools: Iterable[Any], *, irreversible: Iterable[str] = ()
 ) -> list[BaseTool]:
-    """Tools for an agent, each call of which is a call of the session; a ``SyncSession`` is for agents that block.
+    """Tools for an agent; each of its calls is a call of the session. A ``SyncSession`` is for blocking agents.
 
     ``tools``: LangChain's, or names of the coordinator's; those named in ``irreversible`` write, have no undo, and may
-    be called all the same. A call that was not done reaches the model as a ``ToolMessage`` with the status ``error``;
-    what the model can do nothing about is raised and ends the run. Raises ``ToolMissing``.
+    be called nevertheless. A call that was not done reaches the model as a ``ToolMessage`` with the status ``error``;
+    an error that the model cannot correct is raised and ends the run. Raises ``ToolMissing``.
     """
     inner, final = session.session if isinstance(session, SyncSession) else session, set(irreversible)
     return [_offered(session, spec, irreversible=spec.name in final) for spec in specs(inner.catalog, tools)]

@@ -1,6 +1,6 @@
 """pydantic-ai: an agent whose tools go through a session (extra ``pydantic-ai``).
 
-``register`` makes the coordinator know an agent's tools, and ``saga_tools`` is the list that the agent gets instead::
+``register`` declares an agent's tools to the coordinator, and ``saga_tools`` is the list that the agent gets instead::
 
     async with Coordinator.open(tools=register(tools, undo={"book": "cancel"})) as coordinator:
         async with coordinator.session("trip") as session:
@@ -26,7 +26,7 @@ try:
 except ImportError as missing:
     raise SettingInvalid("pydantic-ai is not installed", hint="pip install 'saga-engine[pydantic-ai]'") from missing
 
-#: The error code of a tool that wants its model to try again.
+#: The error code of a tool that asks its model to try again.
 _RETRY = "model_retry"
 
 
@@ -40,10 +40,10 @@ def register(
 ) -> list[AnyTool]:
     """An agent's tools (``Tool`` or plain functions) as tools of the coordinator, with names, descriptions and schemas.
 
-    ``undo``: by name, the tool that takes a call back. ``reads``: those that change nothing. ``options``: by name, what
-    else ``tool`` takes (``keyed``, ``timeout_s``, ``retry``, ...). ``failed``: tells of a result whether it is an
-    error, as of ``tool``; one function for all tools, or functions by name. A tool is run without the agent, so one
-    that takes a ``RunContext`` is refused. Raises ``ToolInvalid``, and ``SettingInvalid`` for a name that no tool has.
+    ``undo``: by name, the tool that undoes a call. ``reads``: those that change nothing. ``options``: by name, other
+    options of ``tool`` (``keyed``, ``timeout_s``, ``retry``, ...). ``failed``: decides whether a result is an error, as
+    with ``tool``; one function for all tools, or functions by name. A tool is run without the agent, so one that takes
+    a ``RunContext`` is refused. Raises ``ToolInvalid``, and ``SettingInvalid`` for an unknown name.
     """
     listed = [tool if isinstance(tool, Tool) else Tool(tool) for tool in tools]
     undo, options, reads = undo or {}, options or {}, list(reads)
@@ -80,12 +80,12 @@ def _registered(
 
 
 def saga_tools(session: Session, tools: Iterable[Any], *, irreversible: Iterable[str] = ()) -> list[Tool[Any]]:
-    """Tools for an agent, each call of which is a call of the session.
+    """Tools for an agent; each of its calls is a call of the session.
 
     ``tools``: pydantic-ai's, plain functions, or names of the coordinator's; those named in ``irreversible`` write,
-    have no undo, and may be called all the same. A call that was not done reaches the model as a failed tool result
-    (``ToolFailed``), params that do not fit as a ``ModelRetry``; what the model can do nothing about is raised and ends
-    the run. Raises ``ToolMissing``.
+    have no undo, and may be called nevertheless. A call that was not done reaches the model as a failed tool result
+    (``ToolFailed``), invalid params as a ``ModelRetry``; an error that the model cannot correct is raised and ends the
+    run. Raises ``ToolMissing``.
     """
     final = set(irreversible)
     return [_offered(session, spec, irreversible=spec.name in final) for spec in specs(session.catalog, tools)]

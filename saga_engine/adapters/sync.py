@@ -1,7 +1,8 @@
-"""Sessions for agents that are no coroutines: one event loop in a thread of its own, and no second engine.
+"""Sessions for agents that are not coroutines: one event loop in a thread of its own, with the same engine.
 
-Every call of a ``SyncSession`` is a call of the same ``Session``, run in that loop and waited for here. Several threads
-may call at once. Calls are numbered as they arrive, so threads that race make an agent that cannot be resumed strictly.
+Every call of a ``SyncSession`` is a call of the same ``Session``, run in that loop, with this thread waiting for it.
+Several threads may call at once. Calls are numbered as they arrive, so an agent whose threads race cannot be resumed
+strictly.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class SyncSession:
     """A ``Session`` whose methods block, for code that runs in another thread than the session's event loop.
 
-    ``sync_session`` makes one with a loop of its own. In an async program an agent that blocks runs in a thread, with
-    ``SyncSession(session, asyncio.get_running_loop())``. The methods raise what those of ``Session`` raise, and
-    ``RuntimeError`` when they are called in the loop's own thread, which would wait for itself.
+    ``sync_session`` makes one with a loop of its own. In an async program a blocking agent runs in a thread, with
+    ``SyncSession(session, asyncio.get_running_loop())``. The methods raise the errors of ``Session``'s, and
+    ``RuntimeError`` in the loop's own thread, which would wait for itself.
     """
 
     def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
-        #: The session behind it; it belongs to the loop.
+        #: The session behind it; it belongs to the event loop.
         self.session = session
         self._loop = loop
 
@@ -49,7 +50,7 @@ class SyncSession:
 
     @property
     def divergence(self) -> str | None:
-        """What a resumed agent did otherwise than before, in words."""
+        """How a resumed agent diverged, as a message."""
         return self.session.divergence
 
     def call(
@@ -63,7 +64,7 @@ class SyncSession:
         timeout_s: float | None = None,
         **named: Any,
     ) -> Any:
-        """``Session.call``, waited for."""
+        """Run ``Session.call`` and wait for it."""
         call = functools.partial(self.session.call, tool, params, undo=undo, irreversible=irreversible)
         return self._run(lambda: call(timeout_s=timeout_s, **named))
 
@@ -87,7 +88,7 @@ class SyncSession:
         return self._run(point)
 
     def rollback(self, to: Savepoint | None = None) -> SagaResult | None:
-        """``Session.rollback``, waited for."""
+        """Run ``Session.rollback`` and wait for it."""
         return self._run(lambda: self.session.rollback(to))
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -108,13 +109,13 @@ def sync_session(
     max_tool_calls: int | None = None,
     **options: Any,
 ) -> Iterator[SyncSession]:
-    """A session for an agent that blocks.
+    """A session for a blocking agent.
 
     ``with sync_session("trip", tools=[book, cancel]) as s: s.call("book", what="hotel")``
 
-    ``options`` are the other ones of ``Coordinator.open``; the rest are those of ``Coordinator.session``. An exception
-    that leaves the block is the session's: what it did is undone before the exception goes on. Raises what
-    ``Coordinator.open`` and ``Coordinator.session`` raise.
+    ``options`` are the other arguments of ``Coordinator.open``; the rest are those of ``Coordinator.session``. An
+    exception that leaves the block ends the session: the session is compensated before the exception is raised again.
+    Raises the errors of ``Coordinator.open`` and ``Coordinator.session``.
     """
 
     @asynccontextmanager
@@ -146,7 +147,7 @@ def sync_session(
 
 
 class _Bridge:
-    """A thread with an event loop that opens a session, keeps it while its block runs elsewhere, and closes it."""
+    """A thread with an event loop that opens a session, keeps it open while its block runs elsewhere, and closes it."""
 
     def __init__(self, manager: AbstractAsyncContextManager[Session]) -> None:
         self._manager = manager
@@ -157,16 +158,16 @@ class _Bridge:
         self._thread = threading.Thread(target=self._run, name="saga-session", daemon=True)
 
     def begin(self) -> SyncSession:
-        """Open the session. Raises what keeps it from that."""
+        """Open the session. Raises the error that prevents it."""
         self._thread.start()
         return self._begun.result()
 
     def leave(self, error: BaseException | None) -> None:
-        """Say that the block was left, and how."""
+        """Record that the block was left, and how."""
         self._left.set_result(error)
 
     def end(self, error: BaseException | None) -> None:
-        """Leave the block and wait until the session is closed. Raises what that raises."""
+        """Leave the block and wait until the session is closed. Raises its errors."""
         self.leave(error)
         self._ended.result()
 
@@ -182,5 +183,5 @@ class _Bridge:
         session = await self._manager.__aenter__()
         self._begun.set_result(SyncSession(session, asyncio.get_running_loop()))
         error = await asyncio.wrap_future(self._left)
-        # Handed to the session and never raised in this task: an interrupt would end the loop before the undos.
+        # Passed to the session and never raised in this task: an interrupt would end the loop before the undos.
         await self._manager.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)

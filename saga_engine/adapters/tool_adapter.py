@@ -1,4 +1,4 @@
-"""What both frameworks need: which of the coordinator's tools an agent is offered, and what its model may be told."""
+"""Shared parts of both frameworks: the tools that an agent is offered, and the errors that its model may see."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.runtime.session_calls import name_of
 from saga_engine.tools.decorator import AnyTool, FailedCheck, Tool
 
-#: What a model can do something about: a call that was not done, and params that make no sense. All else ends its run.
+#: Errors that a model can correct: a call that was not done, and invalid params. All others end its run.
 FOR_THE_MODEL: Final = (CallFailed, PlanInvalid, ValueNotJson)
 
 
-#: Tells which results are errors: for all tools, or by name.
+#: Decides which results are errors: for all tools, or by name.
 FailedChecks = FailedCheck | Mapping[str, FailedCheck] | None
 
 
@@ -35,12 +35,12 @@ def specs(catalog: ToolCatalog, tools: Iterable[Any]) -> list[ToolSpec]:
 
 
 def words(error: SagaError) -> str | None:
-    """What a model is told of an error; None if it can do nothing about it."""
+    """The message of an error for the model; None if the model cannot correct it."""
     if not isinstance(error, FOR_THE_MODEL):
         return None
     if isinstance(error, PlanInvalid):
         if any(problem.code != "params-invalid" for problem in error.problems):
-            return None  # a tool without an undo is its author's fault
+            return None  # a tool without an undo is its author's error
         return "; ".join(f"{problem.path}: {problem.message}" for problem in error.problems)
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
@@ -55,7 +55,7 @@ def declared(  # noqa: PLR0917 - one call for each tool of a framework
     options: Mapping[str, Mapping[str, Any]],
     failed: FailedChecks = None,
 ) -> AnyTool:
-    """A framework's tool as one of ours; options as of ``tool``. Raises ``ToolInvalid``."""
+    """A framework's tool as a tool of this engine; options as of ``tool``. Raises ``ToolInvalid``."""
     given: dict[str, Any] = {"effect": "read"} if name in set(reads) else {}
     if name in undo:
         given["undo"] = name_of(undo[name])
@@ -67,7 +67,7 @@ def declared(  # noqa: PLR0917 - one call for each tool of a framework
 
 
 def require_known(names: Iterable[str], *mentioned: Iterable[str]) -> None:
-    """Raises ``SettingInvalid`` for a name that no tool has: a misspelt undo would leave a tool without one."""
+    """Raises ``SettingInvalid`` for an unknown name: a misspelt undo would leave a tool without one."""
     known = set(names)
     for name in {name for names in mentioned for name in names} - known:
         raise SettingInvalid(f"{name!r} is none of the tools", hint=f"they are {', '.join(sorted(known))}")
