@@ -1,4 +1,4 @@
-"""The command line: one file per command, put together here.
+"""The command line: one file per command, combined here.
 
 Only typer is imported at start-up; a command imports what it needs when it runs.
 """
@@ -43,11 +43,11 @@ app = typer.Typer(
     name="saga",
     cls=PlainGroup,
     no_args_is_help=True,
-    rich_markup_mode=None,  # plain help: it is read by people, by pipes and by models alike
+    rich_markup_mode=None,  # plain help: people, pipes and models read it
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-#: Commands that drive sagas, and so have a log.
+#: Commands that run sagas, and so have a log.
 _DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork")
 for _name, _body, _about in (
     ("submit", submit, "Journal a plan and drive it to its end."),
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Carry out one command line; returns its exit code."""
+    """Run one command line; returns its exit code."""
     CHOSEN.choose()
     try:
         code = app(args=list(args), prog_name="saga", standalone_mode=False)
@@ -117,7 +117,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def _misused(error: Exception, args: Sequence[str]) -> int:
-    """The command line itself is wrong: said by typer, or as JSON where that was asked for."""
+    """Report a usage error: by typer, or as JSON if that was requested."""
     if "--json" in args:
         from saga_engine.cli.output import document
 

@@ -64,7 +64,7 @@ def amend(
 
 
 def read_steps(source: bytes | Path) -> list[dict[str, Any]]:
-    """The steps in a file or in what stdin said. Raises ``PlanInvalid``."""
+    """The steps in a file or from stdin. Raises ``PlanInvalid``."""
     import json
 
     from saga_engine.cli.inputs import strict_json
@@ -90,7 +90,7 @@ def _listed(value: Any) -> list[dict[str, Any]]:
 
     path = "$"
     if isinstance(value, dict):
-        # What else a plan has is settled for this saga; to pass over it would look as if it counted.
+        # The other fields of a plan are fixed for this saga; ignoring them would look as if they counted.
         for field in value:
             if field != "steps":
                 where = json_path((field,))

@@ -68,7 +68,7 @@ def tell_problems(
     steps: int = 0,
     warnings: Sequence[Problem] = (),
 ) -> None:
-    """Print what is wrong with a plan, or that nothing is with its ``steps``; ``warnings`` keep it from nothing."""
+    """Print the problems of a plan, or that its ``steps`` have none; ``warnings`` do not affect the exit code."""
     from saga_engine.cli.output import data, document, note, problems_table
 
     if as_json:
@@ -91,7 +91,7 @@ def tell_problems(
 
 
 def load_told(plan: str, registry: ToolRegistry | None) -> Plan:
-    """A plan from a file or from stdin for commands that run nothing; says what is most likely not meant.
+    """A plan from a file or stdin, for commands that run nothing; prints warnings about probable mistakes.
 
     Raises ``PlanInvalid`` with all problems.
     """
@@ -105,7 +105,7 @@ def load_told(plan: str, registry: ToolRegistry | None) -> Plan:
 
 
 def tell_warnings(warnings: Sequence[Problem]) -> None:
-    """Say what is most likely not meant as it is written."""
+    """Print warnings about probable mistakes."""
     from saga_engine.cli.output import note, paint, shown
 
     for each in warnings:
@@ -113,7 +113,7 @@ def tell_warnings(warnings: Sequence[Problem]) -> None:
 
 
 def _examine(loaded: Plan, registry: ToolRegistry | None, values: dict[str, Any]) -> list[Problem]:
-    """What is wrong with the meaning. Raises ``PlanInvalid``."""
+    """Find the problems of the plan's meaning. Raises ``PlanInvalid``."""
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.compiler import compile_plan
 

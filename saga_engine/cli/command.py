@@ -1,4 +1,4 @@
-"""What every command has in common: how it ends."""
+"""Common to all commands: how they end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from saga_engine.cli import exit_codes
 
 
 def command(body: Callable[..., int]) -> Callable[..., None]:
-    """Make a function that returns its exit code into a command.
+    """Turn a function that returns its exit code into a command.
 
-    A ``SagaError`` becomes its report and its exit code, an interrupt 130, anything else a short message and 1.
+    A ``SagaError`` becomes its report and its exit code, an interrupt 130, any other error a short message and 1.
     ``as_json`` and ``debug`` are read from the function's own options.
     """
 
@@ -34,13 +34,13 @@ def command(body: Callable[..., int]) -> Callable[..., None]:
             code = report(error, as_json=as_json, debug=bool(options.get("debug")))
         raise typer.Exit(code)
 
-    # The backspace is typer's mark for lines that stay as they are.
+    # The backspace is typer's mark for lines that stay unwrapped.
     run.__doc__ = inspect.cleandoc(body.__doc__ or "").replace("\n\nExample", "\n\n\b\nExample")
     return run
 
 
 def _with_whole_id(body: Callable[..., int], args: tuple[Any, ...], options: dict[str, Any]) -> int:
-    """Run the command; if no saga has the id that was typed, and one alone begins so, with that one."""
+    """Run the command; if no saga has the typed id, and exactly one id begins so, with that one."""
     from saga_engine.errors import SagaNotFound
 
     try:
@@ -55,7 +55,7 @@ def _with_whole_id(body: Callable[..., int], args: tuple[Any, ...], options: dic
 
 
 def report(error: Exception, *, as_json: bool, debug: bool) -> int:
-    """Tell an error; returns the exit code. Typer's own errors (usage) are passed on."""
+    """Print an error; returns the exit code. Typer's own errors (usage) are raised again."""
     from saga_engine.cli.output import document, note, print_error, shown
     from saga_engine.errors import SagaError
 
@@ -82,7 +82,7 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
 
 
 def _interrupted(*, as_json: bool) -> int:
-    """Ctrl-C where no saga was being driven."""
+    """Report Ctrl-C while no saga was running."""
     from saga_engine.cli.output import print_error
     from saga_engine.errors import Interrupted
 

@@ -1,4 +1,4 @@
-"""What would spare a person the questions that a simulation found: what the tools should declare."""
+"""Suggestions that avoid the questions a simulation found: what the tools should declare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def cures(rehearsal: Rehearsal, plan: CompiledPlan) -> dict[str, str]:
-    """By tool: what to change so that its lost answers are settled without a person."""
+    """By tool: the change by which the engine settles its lost answers without an operator."""
     specs: dict[str, ToolSpec] = {}
     for call in plan.calls():
         specs |= {} if call.spec is None else {call.tool: call.spec}

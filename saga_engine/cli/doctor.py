@@ -25,17 +25,17 @@ _EXTRAS = {
     "temporal": "temporalio",
     "fast": "uvloop",
 }
-#: A doctor's visit is no time to wait out an outage, in seconds.
+#: The examination does not wait out an outage; the limit in seconds.
 _PATIENCE_S = 2.0
-#: How many pieces of some hundreds of sagas are looked at.
+#: How many pages, of some hundreds of sagas each, are examined.
 _PIECES = 64
-#: Of damaged keys and sagas, so many are named.
+#: The maximum number of damaged keys and sagas that are named.
 _NAMED = 10
 _FOREIGN_HINT = "give the other program another database, or the engine a ?namespace=NAME of its own"
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at: ``severity`` is ok, warning or error; ``about`` is its subject."""
+    """One result of the examination: ``severity`` is ok, warning or error; ``about`` is its subject."""
 
     severity: str
     about: str
@@ -138,20 +138,20 @@ def _version(package: str) -> str | None:
 
 
 def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each setting with its value and where it comes from."""
+    """Each setting with its value and origin."""
     from dataclasses import asdict
 
     from saga_engine.settings import Settings as Defaults
     from saga_engine.settings import load
 
-    # The file alone, without flags and environment: what differs from the defaults there comes from it.
+    # The file alone, without flags and environment: a value that differs from its default there comes from it.
     environ = {name: value for name, value in os.environ.items() if name == "SAGA_CONFIG"}
     in_file = asdict(load({}, environ=environ))
     defaults = asdict(Defaults())
     found: dict[str, dict[str, Any]] = {}
     for name, value in asdict(settings).items():
         if name in ("base", "file_base", "file_name", "files") or isinstance(value, dict):
-            continue  # tables have readers of their own
+            continue  # other functions read these tables
         if flags.get(name):
             source = f"--{name}"
         elif os.environ.get(f"SAGA_{name.upper()}"):
@@ -180,13 +180,13 @@ def _public(name: str, value: Any) -> Any:
 
 
 async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
-    """What the store promises; whatever keeps it from being used is a finding."""
+    """The durability of the store; a reason why it cannot be used is a finding."""
     from saga_engine.cli.read_only import no_store, silence_told
     from saga_engine.errors import DurabilityInsufficient, SagaError
     from saga_engine.stores import open_store
 
     try:
-        # Replicas may take their time to confirm; whoever asks for them gets the patience that sagas have.
+        # Replicas may take their time to confirm; if they are configured, the check waits as long as sagas do.
         waits = settings.durability not in ("fsync", "relaxed")
         patience_s = settings.patience_s if waits else min(settings.patience_s, _PATIENCE_S)
         store = open_store(settings.store, durability=settings.durability, patience_s=patience_s, snapshot=True)
@@ -202,10 +202,10 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
             with silence_told(settings, patience_s):
                 await store.open()
         except DurabilityInsufficient:
-            refused = True  # for the reasons that its promise lists one by one
+            refused = True  # for the reasons that its findings list one by one
         promise = await store.promise()
         for severity, text, hint in promise.findings:
-            # With durability = "relaxed" a weak server was chosen; what it does not keep is still said.
+            # With durability = "relaxed" a weak server is accepted; the findings still list what it does not keep.
             lenient = severity == "error" and not refused and settings.durability == "relaxed"
             findings.append(Finding("warning" if lenient else severity, "store", text, hint))
         if not refused:
@@ -219,7 +219,7 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
 
 
 def _to_be_made(folder: str) -> Finding:
-    """Whether the first saga can make the embedded store. It is not made now: whoever looks leaves nothing behind."""
+    """Whether the first saga can create the embedded store. It is not created now: doctor leaves nothing behind."""
     from pathlib import Path
 
     there = Path(folder).absolute()
@@ -233,7 +233,7 @@ def _to_be_made(folder: str) -> Finding:
 
 
 async def _orphans(store: Store, findings: list[Finding]) -> None:
-    """Sagas that have not ended and that nobody drives or will drive, as far as a short look finds them."""
+    """Sagas that have not ended and that nobody runs or will run, as far as a short scan finds them."""
     from saga_engine.ports import SWEEP_START
 
     damage = await store.work().damage()
@@ -247,7 +247,7 @@ async def _orphans(store: Store, findings: list[Finding]) -> None:
         text = f"keys of a wrong type were set aside in the last 30 days, and rebuilt: {', '.join(aside[:_NAMED])}"
         findings.append(Finding("warning", "store", text, f"{_FOREIGN_HINT}; then remove what was set aside"))
     if wrong:
-        return  # the sweep would stumble over them
+        return  # the scan would fail at them
     at, found = SWEEP_START, 0
     damaged: list[str] = []
     for _ in range(_PIECES):
@@ -298,11 +298,11 @@ def _many(count: int, thing: str) -> str:
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
-# --- what else saga.toml sets up -----------------------------------------------------------------------------------
+# --- other tables of saga.toml -------------------------------------------------------------------------------------
 
 
 def _policy(settings: Settings, tools: list[str], findings: list[Finding]) -> dict[str, Any] | None:
-    """The rules that are asked before each call; without any, every call is made."""
+    """The rules that apply before each call; without any, every call is made."""
     from saga_engine.cli.options import policy_of
     from saga_engine.errors import SagaError
 
@@ -329,7 +329,7 @@ def _policy(settings: Settings, tools: list[str], findings: list[Finding]) -> di
 
 
 def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
-    """Who is told about open questions. Nobody is told now."""
+    """The channels for open questions. No alert is sent now."""
     from saga_engine.errors import SagaError
     from saga_engine.hooks.config import hooks_from
 
@@ -358,7 +358,7 @@ def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] |
 
 
 def _planner(settings: Settings, findings: list[Finding]) -> dict[str, Any] | None:
-    """Which model is asked. It is not asked now."""
+    """The configured model. It is not asked now."""
     from importlib.util import find_spec
 
     from saga_engine.errors import SagaError

@@ -1,8 +1,8 @@
-"""Driving sagas from the command line: the coordinator, Ctrl-C, and what is printed at the end.
+"""Runs sagas from the command line: the coordinator, Ctrl-C, and the final output.
 
-The first Ctrl-C (or SIGTERM) stops the waiting, not the work that is under way: nothing new starts, the calls in flight
-are awaited and journalled, the lease is given back. The second one ends the process at once; the journal then holds the
-intents of the calls in flight, and whoever resumes settles them.
+The first Ctrl-C (or SIGTERM) stops the wait, not the work in progress: nothing new starts, the command awaits and
+journals the calls in flight, and closes the lease. The second one ends the process at once; the journal then holds the
+intents of the calls in flight, and a resume settles them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _E = TypeVar("_E", bound="Engine")
 
 
 class Driven:
-    """A saga as a command leaves it.
+    """A saga at the end of a command.
 
-    That is its outcome, whether another live process goes on with it, and whether it was told what nobody has read yet.
+    Its result, whether another live process continues it, and whether it has a message that nobody has read yet.
     """
 
     __slots__ = ("elsewhere", "outcome", "unread")
@@ -46,13 +46,13 @@ class Driven:
 
     @property
     def exit_code(self) -> int:
-        """8 while somebody else drives it or is to drive it, else by its status."""
+        """8 while another process runs it or is to run it, else by its status."""
         waits = self.elsewhere or self.unread
         return exit_codes.STILL_RUNNING if waits else exit_codes.of_status(self.outcome.status)
 
 
 async def driven(coordinator: Engine, saga_id: str, work: Awaitable[SagaResult], *, full: bool = False) -> Driven:
-    """The end of ``work``; for a saga that a live process drives elsewhere, what ``show`` says of it now."""
+    """The end of ``work``; for a saga that a live process runs elsewhere, the current answer of ``show``."""
     try:
         outcome = await work
     except LeaseHeld:
@@ -73,15 +73,15 @@ def drive(
 ) -> _T:
     """Run ``work`` with a coordinator, to its end or to Ctrl-C.
 
-    ``lasting``: it is there to drive many sagas, not to show one. ``progress`` is not told of records, uvloop runs
-    where it is installed, and what has been loaded by now is no matter for the garbage collector.
+    ``lasting``: it runs many sagas, not one to show. Then ``progress`` gets no records, uvloop runs if it is installed,
+    and the objects loaded so far are frozen for the garbage collector.
 
-    Raises what ``work`` raises, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for what is set up of
-    policy, people and planner: without what was asked for, nothing is begun.
+    Raises the errors of ``work``, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for the settings of
+    policy, escalation and planner: nothing begins without the configured parts.
     """
     guards = configured(settings)
     if not lasting:
-        # Whoever runs the command reads the question at its end; only a worker has nothing but its log.
+        # The user of the command reads the question at its end; only a worker has nothing but its log.
         guards.setdefault("on_escalation", ())
     with stdout_kept_clean(), progress.reported_logs():
         job = _drive(_store_opened(settings, tools, progress, guards, observed=not lasting), settings, work, progress)
@@ -91,7 +91,7 @@ def drive(
 def drive_any(
     settings: Settings, tools: ToolRegistry, work: Callable[[Engine], Awaitable[_T]], progress: Progress
 ) -> _T:
-    """As ``drive``, with the engine that the settings name: that of a store, or Temporal's."""
+    """Like ``drive``, with the runtime that the settings name: a store, or Temporal."""
     if not settings.engine:
         return drive(settings, tools, work, progress)
     from saga_engine.cli.temporal import sagas_there
@@ -114,7 +114,7 @@ def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
 
 
 def configured(settings: Settings) -> dict[str, Any]:
-    """What the tables of ``saga.toml`` set up for the coordinator; a table that is not there sets up nothing."""
+    """The coordinator's configuration from the tables of ``saga.toml``; a missing table configures nothing."""
     found: dict[str, Any] = {}
     if settings.holding("policy"):
         from saga_engine.cli.options import policy_of
@@ -197,7 +197,7 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Set
             if progress.saga_id:
                 note(go_on_line(progress.saga_id, settings, session=progress.session))
             sys.stderr.flush()
-            # At once: not even threads that still run a tool are waited for. The journal has their intents.
+            # At once, without waiting even for threads that still run a tool. The journal has their intents.
             os._exit(exit_codes.INTERRUPTED)
         stopped.set_result(None)
         progress.say(
@@ -210,7 +210,7 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Set
 
 
 def on_stop_signals(callback: Callable[[], None]) -> None:
-    """Have ``callback`` called in the running loop at Ctrl-C and at SIGTERM, each time."""
+    """Call ``callback`` in the running loop at Ctrl-C and at SIGTERM, each time."""
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         try:
@@ -220,9 +220,9 @@ def on_stop_signals(callback: Callable[[], None]) -> None:
 
 
 def stands(error: Interrupted, settings: Settings, *, session: bool = False, saga_id: str = "") -> Interrupted:
-    """What an interrupted command says about its saga, if it had one already.
+    """The message of an interrupted command about its saga, if it had one already.
 
-    ``saga_id``: the saga that goes on without the command, where workers drive it.
+    ``saga_id``: the saga that continues without the command, if workers run it.
     """
     if error.context.get("goes_on"):
         return Interrupted(
@@ -241,7 +241,7 @@ def stands(error: Interrupted, settings: Settings, *, session: bool = False, sag
 
 
 def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None = None, full: bool = False) -> int:
-    """Print where the saga stands, as ``show`` prints it; returns the exit code."""
+    """Print the status of the saga, as ``show`` does; returns the exit code."""
     from saga_engine.cli.render import summary_lines
     from saga_engine.cli.render_calls import has_traceback
 

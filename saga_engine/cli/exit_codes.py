@@ -1,4 +1,4 @@
-"""What the exit code of ``saga`` says; ``docs/cli.md`` has the same table, and a test holds the two together."""
+"""The exit codes of ``saga``; ``docs/cli.md`` has the same table, and a test compares the two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED: Final = 130
 
 
 class SagaStatus(StrEnum):
-    """The statuses of a saga. Written out here, so that a list needs no state machine; a test compares them."""
+    """The statuses of a saga. Repeated here, so that a list needs no state machine; a test compares them."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -56,12 +56,12 @@ _OF_ERROR: Final = {
     "lease-held": STILL_RUNNING,
     "interrupted": INTERRUPTED,
 }
-#: From the gravest to the least, for a command that speaks of many sagas.
+#: From the most to the least severe, for a command about many sagas.
 _GRAVITY: Final = (INTERRUPTED, NEEDS_PERSON, ERROR, COMPENSATED, STILL_RUNNING, COMPLETED)
 
 
 def of_status(status: str) -> int:
-    """The code of a saga that stands so."""
+    """The code of a saga with this status."""
     return _OF_STATUS.get(status, ERROR)
 
 
@@ -71,6 +71,6 @@ def of_error(error: SagaError) -> int:
 
 
 def gravest(codes: Iterable[int]) -> int:
-    """The gravest of the codes, ``COMPLETED`` if there is none; a code without a place counts as ``ERROR``."""
+    """The most severe of the codes, ``COMPLETED`` if there is none; a code outside the order counts as ``ERROR``."""
     ranks = [_GRAVITY.index(code if code in _GRAVITY else ERROR) for code in codes]
     return _GRAVITY[min(ranks)] if ranks else COMPLETED

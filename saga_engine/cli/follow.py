@@ -1,4 +1,4 @@
-"""``saga show --follow``: a saga's records as they become durable, whoever drives it."""
+"""``saga show --follow``: a saga's records as they become durable, whichever process runs it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from saga_engine.api import Engine
     from saga_engine.settings import Settings
 
-#: With these a saga rests or has ended: what comes next is somebody's answer, or nothing.
+#: With these a saga is waiting or has ended: the next record is an operator's decision, or there is none.
 _RESTS: Final = frozenset({"SagaCompleted", "SagaCompensated", "SagaWaived", "SagaEscalated"})
 
 
 def follow_saga(settings: Settings, saga_id: str) -> None:
-    """Print a line for each record until the saga has ended or rests. Raises ``SagaNotFound``."""
+    """Print a line for each record until the saga has ended or waits. Raises ``SagaNotFound``."""
     import asyncio
 
     asyncio.run(_looked(settings, saga_id))
@@ -36,6 +36,6 @@ async def _follow(coordinator: Engine, saga_id: str) -> None:
         about = f" step {step}" if step else ""
         note(shown(f"{seq:>4}  {at}  {kind}{about}  {details}".rstrip(), 300))
         if record["seq"] < length:
-            continue  # what came before is told as it was, also where the saga rested
+            continue  # earlier records are printed as they were, also if the saga waited then
         if kind in _RESTS or (record["seq"] == length and (await coordinator.show(saga_id)).status == "ESCALATED"):
             return

@@ -64,7 +64,7 @@ def fork(
 
 
 class Wanted(NamedTuple):
-    """The fork that is asked for."""
+    """The requested fork."""
 
     of: str
     plan: bytes | Path | None
@@ -120,7 +120,7 @@ def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json:
             outcome = await forked(coordinator)
         except LeaseHeld as error:
             if error.context.get("saga_id") != progress.fork_id:
-                raise  # the other saga is in somebody's hands: the fork has not begun
+                raise  # another process owns the other saga: the fork has not begun
             outcome = await coordinator.show(progress.fork_id, full=full)
         return await driven(coordinator, outcome.saga_id, _done(outcome), full=full)
 

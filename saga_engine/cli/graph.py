@@ -19,7 +19,7 @@ _DOT_TIMEOUT_S = 120
 
 
 class Format(StrEnum):
-    """What a diagram can be."""
+    """The output formats of a diagram."""
 
     MERMAID = "mermaid"
     DOT = "dot"

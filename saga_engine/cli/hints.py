@@ -1,4 +1,4 @@
-"""The command lines that a person is told to type next."""
+"""The command lines that are suggested as the next step."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def resume_line(saga_id: str, settings: Settings, *, session: bool = False) -> str:
-    """The command that goes on with a saga, as it can be typed here.
+    """The command that resumes a saga, ready to type.
 
-    A session goes on when its agent runs again; its tools are the agent's, so nobody is told to name others.
+    A session continues when its agent runs again; its tools are the agent's, so the hint names no other ones.
     """
     if session and not settings.names_tools:
         return f"run its agent again with the id {saga_id}"
@@ -23,30 +23,30 @@ def resume_line(saga_id: str, settings: Settings, *, session: bool = False) -> s
 
 
 def go_on_line(saga_id: str, settings: Settings, *, session: bool = False) -> str:
-    """How a person goes on with a saga that a command has left: workers drive it, or the next command does."""
+    """How to continue a saga that a command has left: workers run it, or the next command does."""
     if settings.engine:
         return f"follow it with: {show_line(saga_id, settings)}"
     return f"resume with: {resume_line(saga_id, settings, session=session)}"
 
 
 def queued_line(saga_id: str, settings: Settings) -> str:
-    """Who drives a saga that was left to workers."""
+    """Which processes run a saga that was left to workers."""
     if settings.engine:
         return f"workers of the task queue {settings.task_queue!r} drive it"
     return f"it is queued for `saga worker`; to drive it here: {resume_line(saga_id, settings)}"
 
 
 def show_line(saga_id: str, settings: Settings) -> str:
-    """The command that shows a saga, as it can be typed here."""
+    """The command that shows a saga, ready to type."""
     return " ".join(["saga", "show", saga_id, *options_line(settings, tools=False)])
 
 
 def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
-    """The options that a follow-up command needs: those that were given on this command line.
+    """The options that a suggested command needs: those of this command line.
 
-    ``tools``: whether that command may have to call tools; one that only looks does not know ``--tools``.
+    ``tools``: whether that command may have to call tools; a read-only one has no ``--tools``.
     """
-    # What the environment or saga.toml says, they will say again.
+    # Values from the environment or saga.toml apply to the next command, too.
     from saga_engine.settings import without_login
 
     given = sys.argv[1:]
@@ -60,7 +60,7 @@ def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
     if _named("--store", given):
         from saga_engine.stores.remote import without_password
 
-        # It may end up in a log: whoever types it fills the password in.
+        # It may end up in a log: the user fills in the password.
         line += ["--store", shlex.quote(shown(without_password(settings.store)))]
     return line
 

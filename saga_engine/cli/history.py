@@ -50,7 +50,7 @@ def history(
         if not fits(titles, rows, limit_chars=_CELL_CHARS):
             from saga_engine.cli import times
 
-            # The time of day is what tells records apart.
+            # The time of day distinguishes records.
             rows = [[seq, times.clock(one["at"]), *rest] for one, (seq, _, *rest) in zip(records, rows, strict=True)]
         data(table(titles, rows, limit_chars=sys.maxsize if full else _CELL_CHARS))
     return exit_codes.COMPLETED
@@ -92,7 +92,7 @@ def _detail(name: str, value: Any, limit_chars: int) -> str:
 
 
 def _large(ref: dict[str, Any], limit_chars: int) -> str:
-    """A value that stands beside the journal."""
+    """A value that is stored beside the journal."""
     from saga_engine.cli.render import size_words
     from saga_engine.plan.values import cut
 

@@ -1,4 +1,4 @@
-"""Ids of sagas as people type them: a beginning that only one saga has is enough."""
+"""Typed ids of sagas: an unambiguous beginning is enough."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from saga_engine.errors import SagaNotFound
     from saga_engine.settings import Settings
 
-#: Fewer characters are a typing error rather than a choice.
+#: Fewer characters are more likely a typing error than an abbreviation.
 _LEAST_CHARS: Final = 4
 _MOST_SAGAS: Final = 100_000
 _MOST_NAMED: Final = 5
-#: How long a shell waits for names.
+#: How long a shell waits for completions.
 _PATIENCE_S: Final = 0.5
 
 
 def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
-    """The one id that begins with what was typed, of a saga that was not found; None if no saga's does.
+    """The one id that begins with the typed text, for a saga that was not found; None if there is none.
 
     Raises ``SagaNotFound`` with the ids if there are several.
     """
@@ -31,7 +31,7 @@ def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
 
     settings = load({"store": options.get("store"), "engine": options.get("engine")})
     if settings.engine or no_store(settings) is not None:
-        return None  # Temporal's list is not kept up to date at once, so nothing may be chosen by it
+        return None  # Temporal's list lags behind, so it cannot prove that an id is unique
     if len(typed) < _LEAST_CHARS:
         hint = f"{error.hint}; a prefix of an id needs {_LEAST_CHARS} or more characters"
         raise type(error)(error.message, hint=hint, **error.context)
@@ -50,7 +50,7 @@ def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
 
 
 def complete(incomplete: str) -> list[str]:
-    """The ids that a shell offers. A store that is not at hand at once offers none, and none is begun."""
+    """The ids for a shell's completion. An unavailable store offers none, and none is started."""
     from saga_engine.cli.read_only import no_store
     from saga_engine.settings import load
 

@@ -1,4 +1,4 @@
-"""``saga inbox``: what people are asked, over all sagas."""
+"""``saga inbox``: the open questions of all sagas."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def inbox(
 
 
 async def _open_questions(settings: Settings, limit: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-    """The questions, the sagas that ask and cannot be read, and whether there are more of both."""
+    """The questions, the sagas with questions that cannot be read, and whether there are more of both."""
     from saga_engine.cli.read_only import looking_at_all, no_store
     from saga_engine.errors import JournalUnreadable, SagaNotFound
 
@@ -83,10 +83,10 @@ async def _open_questions(settings: Settings, limit: int) -> tuple[list[dict[str
 
 
 async def _asking(coordinator: Coordinator) -> list[Head]:
-    """Sagas that ask, the one that began first first. Some ask while other steps still run: their heads say so."""
+    """Sagas with open questions, the oldest first. In some, other steps still run: their heads say so."""
     found: dict[str, Head] = {}
     for status in ("RUNNING", "COMPENSATING", "ESCALATED"):
-        # In the order in which a saga moves on, so that one that moves on meanwhile is not missed.
+        # In the order of a saga's statuses, so that one which moves on meanwhile is not missed.
         for head in await coordinator.list(status, limit=1_000_000):
             if status == "ESCALATED" or b'"questions"' in head.summary:
                 found[head.saga_id] = head
@@ -130,7 +130,7 @@ async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> 
 
 
 def _probes(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    """What the probes of a call that could not tell said last, and how many did."""
+    """The last answers of the probes of a call in doubt, and their number."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for record in records:
         if record["k"] == "ProbeFailed":
@@ -141,7 +141,7 @@ def _probes(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[
 
 
 def _advice(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a model said that was asked to make up for a step: steps, or why there are none (``error``)."""
+    """The answer of a model that was asked to compensate for a step: steps, or why there are none (``error``)."""
     found: dict[str, dict[str, Any]] = {}
     for record in records:
         if record["k"] == "CompensationProposed" or (
@@ -158,7 +158,7 @@ def _advice(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a step left in the outside world, as far as anybody knows; None if nothing."""
+    """The remaining effect of a step, as far as it is known; None if nothing."""
     step_id = step["step_id"]
     if step_id in report["failed"]:
         how = "stands: its undo failed"

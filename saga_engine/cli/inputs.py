@@ -1,4 +1,4 @@
-"""Values that people type: JSON, read strictly."""
+"""Typed values: JSON, parsed strictly."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _INPUT: Final = re.compile(r"\$input(?:\.([^\W\d]\w*))?")
 def strict_json(text: str) -> Any:
     """One JSON value.
 
-    Raises ``json.JSONDecodeError`` for what is no JSON, and ``ValueNotJson`` for what cannot be journalled: a key that
-    stands twice, NaN, an infinity, an integer out of range, too much depth.
+    Raises ``json.JSONDecodeError`` for invalid JSON, and ``ValueNotJson`` for a value that cannot be journalled: a
+    duplicate key, NaN, an infinity, an integer out of range, too much depth.
     """
     try:
         return plain(json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant, parse_int=_integer))
@@ -46,7 +46,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int:
-    # What is longer than 2**64 is out of range anyway, and turning it into a number would be slow.
+    # A number longer than 2**64 is out of range anyway, and its conversion would be slow.
     return int(digits) if len(digits) <= 21 else 2**64
 
 
@@ -64,11 +64,11 @@ def input_values(pairs: list[str]) -> dict[str, Any]:
 
 
 def require_used(values: Mapping[str, Any], plan: Plan) -> None:
-    """Refuse a value that nothing in the plan asks for: most likely its name is misspelt."""
+    """Refuse a value that nothing in the plan uses: its name is probably misspelt."""
     text = plan.model_dump_json(exclude={"input"})
     names = set(_INPUT.findall(text))
     if "" in names:
-        return  # it takes the input as a whole
+        return  # it uses the input as a whole
     known = sorted(names | set(plan.input))
     for key in values:
         if key not in known:
@@ -79,7 +79,7 @@ def require_used(values: Mapping[str, Any], plan: Plan) -> None:
 
 def _json_or_text(key: str, text: str) -> Any:
     if text.strip() in ("NaN", "Infinity", "-Infinity"):
-        return plain(text)  # no JSON, whatever Python's reader says
+        return plain(text)  # not JSON, whatever Python's parser says
     try:
         return strict_json(text)
     except json.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""``saga list``: from the heads alone; no journal is read and no state machine is loaded."""
+"""``saga list``: from the heads alone; it reads no journal and loads no state machine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def list_sagas(
     now_ms = time.time() * 1000
     least = 0.0 if newer is None else now_ms - age_ms(newer, "--newer")
     most = None if older is None else now_ms - age_ms(older, "--older")
-    # One more than asked for tells whether there are more; the last changed come first.
+    # One more than requested shows whether there are more; the most recently changed come first.
     wanted = limit + 1 if most is None else _MAX_LISTED
     heads = asyncio.run(_heads(settings, None if status is None else status.value, wanted))
     heads = [head for head in heads if least <= head.changed_ms and (most is None or head.changed_ms <= most)]
@@ -91,7 +91,7 @@ def _summary(head: Head) -> dict[str, Any]:
     try:
         summary = json.loads(head.summary or b"{}")
     except ValueError:
-        return {}  # the journal is what counts; `saga show` reads it
+        return {}  # the journal is authoritative; `saga show` reads it
     return summary if isinstance(summary, dict) else {}
 
 
@@ -128,7 +128,7 @@ def _table(heads: list[Head], now_ms: float) -> str:
 
 
 def _steps(head: Head, summary: dict[str, Any]) -> str:
-    """The steps, and how many of them stand where the head can know: it is written when the status changes."""
+    """The steps, and the number of existing effects if the head can know it: it is written when the status changes."""
     if summary.get("session") and head.status in ("PENDING", "RUNNING"):
         return ""  # a session grows without a change of status
     total = str(summary.get("steps", ""))
@@ -136,10 +136,10 @@ def _steps(head: Head, summary: dict[str, Any]) -> str:
 
 
 def _about(head: Head, summary: dict[str, Any]) -> str:
-    """What a person should know first: mail, questions, the remainder, the reason, the goal."""
+    """The most important facts for an operator: messages, questions, the remainder, the reason, the goal."""
     parts = []
     if head.messages:
-        # A live owner reads its mail by itself.
+        # A live owner reads its messages by itself.
         what = "" if head.owner_ttl_ms > 0 else ": resume it"
         parts.append(f"{head.messages} message{'s' if head.messages != 1 else ''} waiting{what}")
     questions = summary.get("questions")

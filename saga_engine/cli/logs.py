@@ -1,6 +1,6 @@
-"""The engine's log on stderr: ``--log-level`` and ``--log-format``, for the commands that drive sagas.
+"""The engine's log on stderr: ``--log-level`` and ``--log-format``, for the commands that run sagas.
 
-What log records quote comes from tools and from the network: it is made safe before it is printed.
+Quotes in log records come from tools and from the network: they are made safe before they are printed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ FormatOption = Annotated[
         "--log-format", metavar="FORMAT", help="text, or json: one object a line on stderr; also SAGA_LOG_FORMAT."
     ),
 ]
-#: What log records say beside their message, where they know it; names in the JSON form.
+#: Attributes of log records beside their message, if present; their names in the JSON form.
 FIELDS: Final = ("saga_id", "step_id", "tool", "direction", "attempt", "status")
 _ROOT: Final = "saga_engine"
 
 
 class Logging:
-    """What is logged, and how, by the command of this process."""
+    """The log options of this process's command."""
 
     __slots__ = ("as_json", "level")
 
@@ -50,7 +50,7 @@ class Logging:
         self.as_json = False
 
     def choose(self, level: int = logging.WARNING, *, as_json: bool = False) -> None:
-        """What holds until the end of this command."""
+        """Set the options until the end of this command."""
         from saga_engine.cli import output
 
         self.level, self.as_json = level, as_json
@@ -61,7 +61,7 @@ CHOSEN: Final = Logging()
 
 
 def logged(body: Callable[..., int], *, default: Level = "warning") -> Callable[..., int]:
-    """Give a command the two options."""
+    """Add the two options to a command."""
 
     @functools.wraps(body)
     def run(*args: Any, log_level: str | None = None, log_format: str | None = None, **options: Any) -> int:
@@ -102,7 +102,7 @@ class Lines(logging.Handler):
         self._json = CHOSEN.as_json
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say one record. Of several lines the text form has the first, and all at the level ``debug``."""
+        """Print one record. Of several lines the text form has the first, and all at the level ``debug``."""
         from saga_engine.cli.output import stderr_line
 
         try:
@@ -130,7 +130,7 @@ def _whole(record: logging.LogRecord) -> str:
 
 
 def json_body(record: logging.LogRecord) -> dict[str, Any]:
-    """A record as one object: ``time``, ``level``, ``logger``, ``message``, and what else it knows."""
+    """A record as one object: ``time``, ``level``, ``logger``, ``message``, and its other attributes."""
     message, _, detail = _whole(record).partition("\n")
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     body: dict[str, Any] = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": message}
@@ -139,13 +139,13 @@ def json_body(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _json_line(record: logging.LogRecord) -> str:
-    # Plain ASCII: no character of a tool's reaches the terminal as it is.
+    # Plain ASCII: no character of a tool's text reaches the terminal unescaped.
     return json.dumps(json_body(record), ensure_ascii=True, default=str).replace("\x7f", "\\u007f")
 
 
 @contextmanager
 def reported(say: Callable[[str], None]) -> Iterator[None]:
-    """The engine's log as lines on stderr for the time of the block, and nowhere else."""
+    """Print the engine's log as lines on stderr during the block, and nowhere else."""
     handler = Lines(say)
     logger = logging.getLogger(_ROOT)
     propagates, level = logger.propagate, logger.level
@@ -161,7 +161,7 @@ def reported(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _note_line(text: str) -> str:
-    """What the command itself says, in the form of the log."""
+    """The command's own messages, in the form of the log."""
     word = text.partition(":")[0]
     level = {"error": logging.ERROR, "warning": logging.WARNING}.get(word, logging.INFO)
     return _json_line(logging.LogRecord("saga_engine.cli", level, "", 0, text.rstrip(), None, None))

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they add up to."""
+"""The options that several commands share, and their combined values."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def settings_for(store: str | None = None, tools: list[str] | None = None) -> Se
 
 
 def registry_for(settings: Settings) -> ToolRegistry:
-    """All tools that the settings name, with the options and the secrets that the operator gives them.
+    """All tools that the settings name, with the operator's options and secrets.
 
-    What their modules print goes to stderr. Raises ``ToolInvalid`` and ``SettingInvalid``.
+    Output of their modules goes to stderr. Raises ``ToolInvalid`` and ``SettingInvalid``.
     """
     from saga_engine.cli.output import stdout_kept_clean
     from saga_engine.tools.loader import load_tools
@@ -86,19 +86,19 @@ def registry_for(settings: Settings) -> ToolRegistry:
     from saga_engine.tools.overrides import apply_overrides
 
     tables = settings.holding("tools")
-    for number, file in enumerate(reversed(tables)):  # the operator's last: they stand
+    for number, file in enumerate(reversed(tables)):  # the operator's last: they take precedence
         operators = number > 0 or (len(settings.files) > 1 and file is settings.files[0])
         registry = apply_overrides(registry, file.tables["tools"], file.name, strict=not operators)
     from saga_engine.tools.secrets import allowed_of
 
-    # A plan that is given on the command line may have any author: it gets the secrets that are listed, and no others.
+    # Anybody may have written a plan on the command line: it gets the listed secrets, and no others.
     lists = [allowed_of(file.tables["secrets"], file.name) for file in settings.holding("secrets")]
     registry.allow_secrets(*(lists or [{}]))
     return registry
 
 
 def policy_of(settings: Settings) -> Policy:
-    """The policy of the files: a call has to pass the operator's and the nearer one's. Raises ``SettingInvalid``."""
+    """The policy of the files: a call must pass the operator's and the project's. Raises ``SettingInvalid``."""
     from saga_engine.policy.rules import Policy
 
     found: Policy | None = None
@@ -109,19 +109,19 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def plan_source(plan: str) -> bytes | Path:
-    """What ``load_plan`` reads: the bytes of stdin for ``-``, else a path."""
+    """The input of ``load_plan``: the bytes of stdin for ``-``, else a path."""
     if plan != "-":
         return _piped(Path(plan)) or Path(plan)
     import sys
 
     from saga_engine.plan.limits import MAX_PLAN_BYTES
 
-    # One byte more than is allowed tells that it is too large; an endless pipe ends here.
+    # One byte more than the limit shows that it is too large; an endless pipe ends here.
     return sys.stdin.buffer.read(MAX_PLAN_BYTES + 1)
 
 
 def _piped(path: Path) -> bytes | None:
-    """What a pipe holds that a shell made, as in ``saga check <(my-planner)``; None if it is no pipe."""
+    """The content of a pipe that a shell made, as in ``saga check <(my-planner)``; None if it is not a pipe."""
     if not path.is_fifo():
         return None
     from saga_engine.plan.limits import MAX_PLAN_BYTES
@@ -131,7 +131,7 @@ def _piped(path: Path) -> bytes | None:
 
 
 def person(by: str | None) -> str:
-    """Who answers: ``--by``, else the user's name, else nobody in particular."""
+    """The person who answers: ``--by``, else the user's name, else a placeholder."""
     import os
 
     return by if by is not None else os.environ.get("USER") or os.environ.get("USERNAME") or ""

@@ -1,8 +1,7 @@
-"""Data to stdout, chatter to stderr, and nothing raw.
+"""Data to stdout, messages to stderr, and nothing unescaped.
 
-Names, messages and outputs come from models and from the network. Every text that is not ours passes through ``shown``
-or ``document``: a terminal would act on control characters in it, and right-to-left marks would make it look like
-something else.
+Names, messages and outputs come from models and from the network. Every foreign text passes through ``shown`` or
+``document``: a terminal would act on control characters in it, and right-to-left marks would change how it reads.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from saga_engine.errors import Problem, SagaError
 
 _CELL_CHARS: Final = 60
-#: A narrower column tells nothing.
+#: A narrower column is not readable.
 _LEAST_CELL: Final = 8
 _TEXT_CHARS: Final = 4000
 _NOTE_FORM: Final[list[Callable[[str], str] | None]] = [None]
@@ -48,7 +47,7 @@ _COLOURS: Final = {
 
 
 def shown(value: Any, limit_chars: int = _TEXT_CHARS) -> str:
-    """A value as one line that is safe to print, cut to ``limit_chars``; what is no text shows as JSON."""
+    """A value as one line that is safe to print, cut to ``limit_chars``; a value that is not text shows as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if len(text) > limit_chars:
         text = text[: limit_chars - 1] + "…"
@@ -65,9 +64,9 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def json_text(value: Any, *, ascii_only: bool = False) -> str:
-    """JSON that is safe on a terminal: whatever is not printable is escaped, the rest is readable."""
+    """JSON that is safe on a terminal: unprintable characters are escaped, the rest is readable."""
     text = json.dumps(value, indent=2, ensure_ascii=ascii_only, allow_nan=False)
-    # Such characters stand only inside texts, where JSON lets any character be escaped; json leaves DEL and C1 raw.
+    # Such characters occur only inside texts, where JSON allows any escape; json leaves DEL and C1 raw.
     return re.sub(r"[^\n -~]", _escaped, text) if not ascii_only else text.replace("\x7f", "\\u007f")
 
 
@@ -78,22 +77,22 @@ def document(value: Any) -> None:
 
 
 def data(text: str) -> None:
-    """Print a text of ours, or one that was made safe, to stdout."""
+    """Print our own text, or one that was made safe, to stdout."""
     _write(sys.stdout, text)
 
 
 def note(text: str) -> None:
-    """Say something to the person at the terminal. ``text`` is ours, or was made safe."""
+    """Print a message for the user at the terminal. ``text`` is our own, or was made safe."""
     stderr_line(text if _NOTE_FORM[0] is None else _NOTE_FORM[0](text))
 
 
 def note_form(form: Callable[[str], str] | None) -> None:
-    """How ``note`` writes from now on: as the text is, or in the form of a log."""
+    """Set how ``note`` writes from now on: the text unchanged, or in the form of a log."""
     _NOTE_FORM[0] = form
 
 
 def stderr_line(text: str) -> None:
-    """Print a line to stderr as it is; it is ours, or was made safe."""
+    """Print a line to stderr unchanged; it is our own, or was made safe."""
     _write(sys.stderr, text)
 
 
@@ -108,7 +107,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def paint(word: str, text: str | None = None, stream: TextIO | None = None) -> str:
-    """``text`` in the colour of a status, where a person looks at a terminal that has colours."""
+    """``text`` in the colour of a status, on a terminal with colours."""
     text = word if text is None else text
     stream = sys.stdout if stream is None else stream
     colour = _COLOURS.get(word)
@@ -130,9 +129,9 @@ def table(
     limit_chars: int = _CELL_CHARS,
     stream: TextIO | None = None,
 ) -> str:
-    """Aligned columns. Every cell is made safe; a cell that is the name of a status is painted.
+    """Aligned columns. Every cell is made safe; a cell with the name of a status is coloured.
 
-    On a terminal that is too narrow, columns without any value are left out first, and then cells are cut.
+    On a terminal that is too narrow, columns without any value are omitted first, and then cells are cut.
     """
     cells = [[shown("" if cell is None else cell, limit_chars) for cell in row] for row in rows]
     widths = [max([_width(title), *(_width(row[at]) for row in cells)]) for at, title in enumerate(titles)]
@@ -157,7 +156,7 @@ def fits(
     limit_chars: int = _CELL_CHARS,
     stream: TextIO | None = None,
 ) -> bool:
-    """Whether a table has room on the terminal, with nothing cut. In a pipe it has."""
+    """Whether a table fits the terminal, with nothing cut. In a pipe it does."""
     room = _room(sys.stdout if stream is None else stream)
     if room is None:
         return True
@@ -174,12 +173,12 @@ def line_fits(text: str, stream: TextIO | None = None) -> bool:
 
 
 def _whole(widths: Sequence[int]) -> int:
-    """How wide a table with such columns is."""
+    """The width of a table with such columns."""
     return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _room(stream: TextIO) -> int | None:
-    """The columns of the terminal that a table has to fit into; None where no person looks at it."""
+    """The columns of the terminal that a table has to fit into; None if the output is not a terminal."""
     if not stream.isatty():
         return None
     import shutil
@@ -188,7 +187,7 @@ def _room(stream: TextIO) -> int | None:
 
 
 def _fitted(widths: list[int], room: int) -> list[int]:
-    """Narrower columns: the widest give first. The first has ids and stays as it is."""
+    """Narrower columns: the widest shrink first. The first has ids and stays unchanged."""
     made = list(widths)
     while sum(made) > room:
         widest = max(range(1, len(made)), key=lambda at: made[at], default=0)
@@ -215,7 +214,7 @@ def _line(plain: list[str], painted: list[str], widths: list[int]) -> str:
 
 
 def problems_table(problems: Sequence[Problem], stream: TextIO | None = None) -> str:
-    """What is wrong with a plan: one row each, and lines where the rows are too wide for the terminal."""
+    """The problems of a plan: one row each, and lines if the rows are too wide for the terminal."""
     rows = [[problem.code, problem.path, problem.message, problem.hint] for problem in problems]
     titles = ["CODE", "PATH", "MESSAGE", "HINT"]
     if fits(titles, rows, limit_chars=300, stream=stream):
@@ -235,7 +234,7 @@ def print_error(error: SagaError, *, as_json: bool) -> None:
         return
     problems: Sequence[Problem] = getattr(error, "problems", ())
     message = error.message
-    if problems:  # the first is told with the others
+    if problems:  # the first is printed with the others
         only = problems[0]
         place = f" at {only.path}" if only.path != "$" else ""
         message = f"{only.message}{place}" if len(problems) == 1 else f"the plan has {len(problems)} problems"
@@ -248,7 +247,7 @@ def print_error(error: SagaError, *, as_json: bool) -> None:
 
 @contextmanager
 def stdout_kept_clean() -> Iterator[None]:
-    """While tools run here, whatever they or their children print goes to stderr: stdout is for the result alone."""
+    """While tools run here, their output and that of their children goes to stderr: stdout is for the result alone."""
     sys.stdout.flush()
     try:
         kept = os.dup(1)

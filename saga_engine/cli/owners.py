@@ -1,4 +1,4 @@
-"""Owners of sagas as people know them: a process of a machine."""
+"""Owners of sagas in a readable form: a process of a machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from saga_engine.cli.output import shown
 
 
 def process_words(owner: str) -> str:
-    """``pid 4711 on vm`` for the name that a process gives its lease; other names as they are."""
+    """``pid 4711 on vm`` for the name that a process gives its lease; other names unchanged."""
     from saga_engine.runtime.owner import parse
 
     found = parse(owner)

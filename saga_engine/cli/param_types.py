@@ -1,9 +1,8 @@
-"""The words of a command line, turned into values without pydantic.
+"""Converts the words of a command line to values without pydantic.
 
-Typer from 0.29 on builds a pydantic adapter for every parameter, also for one that is just a text, and importing
-pydantic takes longer than most of what ``saga list`` does. The few kinds of values that this command line has are read
-here; where typer has no such hook (before 0.29), or for a kind that is not known here, typer's own reading is left
-alone.
+Typer from 0.29 on builds a pydantic adapter for every parameter, also for plain text, and importing pydantic takes
+longer than most of ``saga list``. The few kinds of values of this command line are converted here. If typer has no such
+hook (before 0.29), or for an unknown kind, typer's own conversion applies.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class _Plain:
-    """What a command and a group of commands have in common. ``--help`` is a parameter, too."""
+    """Common to a command and a group of commands. ``--help`` is a parameter, too."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -38,7 +37,7 @@ class PlainGroup(_Plain, TyperGroup):
 
 
 class _Reading:
-    """What typer asks for a value."""
+    """The conversion that typer asks for."""
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.settings import Settings
 
-#: What is shown of a round that came to nothing.
+#: The shown size of a failed round.
 _SAID_CHARS: Final = 300
 _HINT_CHARS: Final = 300
 _PROBLEMS: Final = 5
@@ -75,7 +75,7 @@ def plan(
     try:
         planned = _planned(_goal(goal), settings, chosen, values, intent)
     except SagaError as error:
-        if not as_json:  # the document of an error has all of it
+        if not as_json:  # the document of an error contains all of it
             _tell_rounds(chosen.model, error.context)
         raise
     _tell(planned, planned.to_dict(), out, as_json=as_json)
@@ -95,7 +95,7 @@ def _goal(text: str) -> str:
 def _planned(
     goal: str, settings: Settings, chosen: PlannerSettings, values: dict[str, Any], intent: str | None
 ) -> PlannedPlan:
-    """Raises what ``make_plan`` does, and ``SettingInvalid``."""
+    """Ask the planner. Raises the errors of ``make_plan``, and ``SettingInvalid``."""
     import asyncio
 
     from saga_engine.cli.options import registry_for
@@ -135,7 +135,7 @@ def _planned(
 
 
 def _tell_rounds(model: str, context: Mapping[str, Any]) -> None:
-    """What came of each round of a question that came to nothing, and what that used."""
+    """Print the answer and the usage of each round of a failed question."""
     from saga_engine.cli.output import note, shown
 
     transcript = context.get("transcript")
@@ -148,12 +148,12 @@ def _tell_rounds(model: str, context: Mapping[str, Any]) -> None:
             note(f"  {shown(problem['path'], 200)}: {shown(problem['message'], _HINT_CHARS)}{hint}")
         if len(entry["problems"]) > _PROBLEMS:
             note(f"  and {len(entry['problems']) - _PROBLEMS} more; --json has them all")
-    if transcript or context["usage"]["requests"]:  # else nobody was asked
+    if transcript or context["usage"]["requests"]:  # else no request was made
         note(_used(model, context["rounds"], context["usage"], context["budget"]))
 
 
 def _used(model: str, rounds: int, used: Mapping[str, Any], budget: Mapping[str, Any]) -> str:
-    """One line: what was used, and what might have been."""
+    """One line: the usage, and the budget."""
     from saga_engine.cli.output import shown
 
     price = "cost unknown" if used["cost_usd"] is None else f"{used['cost_usd']:.4f} USD"

@@ -1,8 +1,7 @@
 """Live progress on stderr, from the records as they become durable.
 
-On a terminal a small window follows what is under way; elsewhere there is a line for each change. Both stay small for
-a saga of ten thousand steps: the window has a fixed height, and the lines of a large saga are counts, plus whatever is
-not routine.
+On a terminal a small window shows the steps in progress; elsewhere there is a line for each change. Both stay small for
+a saga of ten thousand steps: the window has a fixed height, and a large saga's lines are counts and exceptional events.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
     from saga_engine.core.records import Record
     from saga_engine.plan.model import Plan
 
-#: Above so many steps, routine changes are counted instead of told.
+#: Above this number of steps, routine changes are counted instead of printed.
 _TOLD_ONE_BY_ONE: Final = 100
 _WINDOW_ROWS: Final = 16
 _REFRESH_S: Final = 0.1
 _NAME_CHARS: Final = 40
 _NOTE_CHARS: Final = 80
 
-#: What a record makes of its step, forward and backward; the rest of the records speak of the saga.
+#: The state that a record gives its step, forward and backward; other records concern the saga.
 _STATES: Final = {
     "StepIntended": ("running", "undoing"),
     "StepQueued": ("waits for its turn", "undo waits for its turn"),
@@ -59,7 +58,7 @@ _ENDED: Final = frozenset(
     {"StepSucceeded", "EffectReused", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"}
 )
 _ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused"})
-#: Records about people being told are told by what is printed at the end.
+#: Records of alerts; the final output of the command covers them.
 _UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted"})
 _STYLES: Final = {
     "StepSucceeded": "green",
@@ -90,12 +89,12 @@ class _Row:
 
 
 class Progress:
-    """What a command shows while sagas are driven. An observer; it must be cheap and must not fail."""
+    """The progress display of a command that runs sagas. An observer; it must be cheap and must not fail."""
 
     def __init__(self, title: str, names: Mapping[str, str], *, many: bool = False, saga_id: str = "") -> None:
         #: The saga that is followed; empty for many.
         self.saga_id = saga_id
-        self.session = False  # whether it is an agent's
+        self.session = False  # whether it belongs to an agent
         self._title = title
         self._names = names
         self._total = len(names)
@@ -103,12 +102,12 @@ class Progress:
         self._large = many or len(names) > _TOLD_ONE_BY_ONE
         self._active: dict[tuple[str, str], _Row] = {}
         self._ended: deque[_Row] = deque(maxlen=_WINDOW_ROWS)
-        #: Calls that were made, by step and direction: the engine's number of an attempt also counts what a person or
-        #: the policy did not let through.
+        #: Calls that were made, by step and direction: the engine's number of an attempt also counts attempts that an
+        #: operator or the policy refused.
         self._calls: dict[tuple[str, str], int] = {}
         self._done = 0
         self._undone = 0
-        #: Steps that ended and are not done: failed, blocked or asked about.
+        #: Steps that ended without being done: failed, blocked or with an open question.
         self._stuck: set[str] = set()
         self._status = ""
         self._now_ms = 0
@@ -124,7 +123,7 @@ class Progress:
         return cls(f"saga {saga_id}", {step.key: step.title for step in plan.steps}, saga_id=saga_id)
 
     def start_from(self, body: Mapping[str, Any]) -> None:
-        """Take over how a saga stood before it was driven on here; ``body`` is the object of ``show``."""
+        """Start from the state of a saga before it was resumed here; ``body`` is the object of ``show``."""
         self.session = "session" in body
         self._names = {str(step["step_id"]): step["name"] for step in body["steps"]}
         self._total = sum(step["status"] != "SKIPPED" and "compensates" not in step for step in body["steps"])
@@ -136,13 +135,13 @@ class Progress:
 
     @classmethod
     def of_many(cls) -> Progress:
-        """Progress of many sagas at once: only what is not routine."""
+        """Progress of many sagas at once: only exceptional events."""
         return cls("all sagas", {}, many=True)
 
-    # --- listening -----------------------------------------------------------------------------------------------
+    # --- records -------------------------------------------------------------------------------------------------
 
     def observe(self, saga_id: str, record: Record) -> None:
-        """Take note of a record that has become durable."""
+        """Process a record that has become durable."""
         kind = type(record).__name__
         with self._lock:
             self._now_ms = record.at
@@ -154,7 +153,7 @@ class Progress:
     def _step(self, saga_id: str, kind: str, record: Any) -> None:
         if self._many and kind in _ROUTINE:
             return
-        direction = getattr(record, "direction", "forward")  # another way, or none for now, is only there forward
+        direction = getattr(record, "direction", "forward")  # fallbacks and deferrals are only ever forward
         backward = direction != "forward"
         place = (record.step, direction)
         row = self._active.get(place)
@@ -209,7 +208,7 @@ class Progress:
             note(line)
 
     def _learn(self, kind: str, record: Any) -> None:
-        """Names of steps that were added. What makes up for a step is none of those that the saga still has to do."""
+        """Names of steps that were added. A compensating step is not one that the saga still has to do."""
         if kind == "CallAdded":
             added = {record.step: record.tool}
         else:
@@ -233,10 +232,10 @@ class Progress:
         left = f", {pending} pending" if pending > 0 and not self._undone else ""
         return f"{self._done}{total} done{undone}, {len(self._active)} under way{left}"
 
-    # --- saying --------------------------------------------------------------------------------------------------
+    # --- lines ---------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """A line of our own, above the window."""
+        """Print our own line, above the window."""
         with self._lock:
             if self._live is not None:
                 self._live.console.print(text)
@@ -244,26 +243,26 @@ class Progress:
                 note(text)
 
     def waiting_for_owner(self, saga_id: str, owner: str, seconds: float) -> None:
-        """A resume has to wait for another owner's lease to end."""
+        """Note that a resume has to wait for another owner's lease to end."""
         self.say(
             f"saga {shown(saga_id)} is owned by {process_words(owner)}; waiting up to {times.duration(seconds * 1000)} "
             "for its lease to end"
         )
 
     def no_worker(self, saga_id: str) -> None:
-        """No worker of another runtime answers for a saga. It is said once."""
+        """Note that no worker of another runtime answers for a saga. It is printed once."""
         if saga_id not in self._silent:
             self._silent.add(saga_id)
             self.say(f"no worker answers for saga {shown(saga_id)}: it waits for one (saga worker --runtime …)")
 
     @contextmanager
     def reported_logs(self) -> Iterator[None]:
-        """The engine's log as lines of ours: what it quotes comes from tools and is made safe first."""
+        """Print the engine's log as our own lines: its quotes come from tools and are made safe first."""
         with reported(self.say):
             yield
 
     def leave(self) -> None:
-        """Give the terminal back as it was, because the process ends at once."""
+        """Restore the terminal, because the process ends at once."""
         if self._live is not None:
             self._live.console.show_cursor()
 
@@ -271,7 +270,7 @@ class Progress:
 
     @asynccontextmanager
     async def displayed(self) -> AsyncIterator[None]:
-        """Show the window for the time of the block, if a person looks at a terminal."""
+        """Show the window during the block, if the output is a terminal."""
         if self._many or CHOSEN.as_json or not sys.stderr.isatty():
             yield
             return
@@ -299,7 +298,7 @@ class Progress:
             await asyncio.sleep(_REFRESH_S)
 
     def _window(self) -> RenderableType:
-        """The last steps that ended and the ones under way, newest below, in a fixed height."""
+        """The last steps that ended and those in progress, newest below, in a fixed height."""
         from rich.text import Text
 
         room = max(4, min(_WINDOW_ROWS, (self._live.console.height if self._live else 24) - 4))
@@ -330,14 +329,14 @@ def _plain(row: _Row) -> str:
 
 
 def _was_called(kind: str, record: Any) -> bool:
-    """False if the attempt ended before the tool was called: a person is asked first, or it was not let through."""
+    """False if the attempt ended before the tool was called: it waits for approval, or it was refused."""
     if kind == "StepEscalated":
         return bool(record.kind != "approval")
     return kind != "StepBlocked" and getattr(record, "counted", True) is not False
 
 
 def _remark(kind: str, record: Any) -> str:
-    """What else there is to say about a step."""
+    """An additional remark about a step."""
     if kind == "QuestionResolved":
         return f"{shown(record.decision, 30)}{f' by {shown(record.by, 40)}' if record.by else ''}"
     if kind == "StepEscalated":
@@ -359,7 +358,7 @@ def _remark(kind: str, record: Any) -> str:
 
 
 def _keyed(steps: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The steps of a record with their keys. What was too large for the record is not at hand."""
+    """The steps of a record with their keys. A value too large for the record is not available."""
     for step in steps or ():
         if isinstance(step, Mapping) and "step_id" in step:
             yield str(step["step_id"]), step
@@ -372,7 +371,7 @@ def _named(steps: Any) -> str:
 
 
 def _planner_words(kind: str, record: Any) -> str:
-    """What a model is asked, and what came of it."""
+    """A request to a model, and its answer."""
     step = shown(record.step, 64)
     if kind == "PlannerAsked":
         if record.purpose == "replan":
@@ -386,7 +385,7 @@ def _planner_words(kind: str, record: Any) -> str:
 
 
 def _session_words(kind: str, record: Any) -> str:
-    """What an agent without a plan does."""
+    """An action of an agent without a plan."""
     if kind == "CallAdded":
         return f"the agent calls {shown(record.tool, 80)} as step {shown(record.step, 64)}"
     if kind == "PartialCompensationRequested":
@@ -395,7 +394,7 @@ def _session_words(kind: str, record: Any) -> str:
 
 
 def _saga_words(kind: str, record: Any) -> str:
-    """A record about the saga as a whole, in words."""
+    """A record about the saga as a whole, as text."""
     if kind == "CompensationStarted":
         return f"undoing what happened ({shown(record.reason, 40)})"
     if kind == "CompensationRequested":

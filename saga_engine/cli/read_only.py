@@ -1,4 +1,4 @@
-"""Looking at a store without changing anything: no folder is made, and silence is told."""
+"""Reads a store without changing anything: no folder is created, and a silent server is reported."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from saga_engine.tools.registry import ToolRegistry
 
 _EMBEDDED: Final = "embedded://"
-#: A store that does not answer is told after so long; it is asked on for as long as ``patience_s`` says.
+#: After this time a silent store is reported; the attempts continue for ``patience_s``.
 _SILENT_S: Final = 1.0
 
 
 def no_store(settings: Settings) -> str | None:
-    """The folder where the embedded store would be, if it has no data; None: there is a store, or it is a server.
+    """The folder of the embedded store, if it has no data; None: there is a store, or it is a server.
 
-    Where there are data and their server is down, they are read from a copy: the folder stays as it is.
+    If there is data and its server is down, a copy is read: the folder stays unchanged.
     """
     path = settings.store.removeprefix(_EMBEDDED).partition("?")[0]
     if not settings.store.startswith(_EMBEDDED) or not path:
@@ -33,12 +33,12 @@ def no_store(settings: Settings) -> str | None:
 
 
 def nothing_stored(settings: Settings) -> bool:
-    """Whether there can be no saga yet, because the store that would have them was not made."""
+    """Whether there can be no saga yet, because the store was never created."""
     return not settings.engine and no_store(settings) is not None
 
 
 def not_found(saga_id: str, folder: str) -> SagaNotFound:
-    """What is said of a saga where there is no store at all."""
+    """The error about a saga if there is no store at all."""
     from saga_engine.errors import SagaNotFound
 
     return SagaNotFound(
@@ -50,10 +50,10 @@ def not_found(saga_id: str, folder: str) -> SagaNotFound:
 
 @contextmanager
 def silence_told(settings: Settings, patience_s: float | None = None) -> Iterator[asyncio.TimerHandle]:
-    """Say it when the store does not answer; cancel what is given out when it does. In a running loop."""
+    """Print a note if the store does not answer; cancel the yielded timer once it does. In a running loop."""
     timer = asyncio.get_running_loop().call_later(_SILENT_S, _tell, settings, patience_s or settings.patience_s)
     if settings.store.startswith(_EMBEDDED):
-        timer.cancel()  # its server is begun here, and that may take a moment
+        timer.cancel()  # its server is started here, and that may take a moment
     try:
         yield timer
     finally:
@@ -62,7 +62,7 @@ def silence_told(settings: Settings, patience_s: float | None = None) -> Iterato
 
 @asynccontextmanager
 async def reading_from(settings: Settings) -> AsyncIterator[Store]:
-    """The store to read from, open; whoever asks has seen that there is one. Says it when the store is silent."""
+    """The store to read from, open; the caller has checked that there is one. Reports a silent store."""
     from saga_engine.stores import open_store
 
     store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s, snapshot=True)
@@ -76,7 +76,7 @@ async def reading_from(settings: Settings) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def looking(settings: Settings, saga_id: str, tools: ToolRegistry | None = None) -> AsyncIterator[Engine]:
-    """The engine that the settings name, to look at a saga. Raises ``SagaNotFound`` where there is no store."""
+    """The runtime that the settings name, for reading a saga. Raises ``SagaNotFound`` if there is no store."""
     if settings.engine:
         from saga_engine.cli.temporal import sagas_there
 
@@ -91,7 +91,7 @@ async def looking(settings: Settings, saga_id: str, tools: ToolRegistry | None =
 async def looking_in_store(
     settings: Settings, saga_id: str, tools: ToolRegistry | None = None
 ) -> AsyncIterator[Coordinator]:
-    """A coordinator to look at a saga of the store. Raises ``SagaNotFound`` where there is no store, and makes none."""
+    """A coordinator for reading a saga of the store. Raises ``SagaNotFound`` if there is no store, and creates none."""
     folder = no_store(settings)
     if folder is not None:
         raise not_found(saga_id, folder)
@@ -101,7 +101,7 @@ async def looking_in_store(
 
 @asynccontextmanager
 async def looking_at_all(settings: Settings, tools: ToolRegistry | None = None) -> AsyncIterator[Coordinator]:
-    """A coordinator to look at any saga with; whoever asks has seen that there is a store."""
+    """A coordinator for reading any saga; the caller has checked that there is a store."""
     from saga_engine.api import Coordinator
 
     async with reading_from(settings) as store, Coordinator.open(store, tools or ()) as coordinator:

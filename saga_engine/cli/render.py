@@ -1,4 +1,4 @@
-"""One saga as people read it."""
+"""One saga as text."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _OUTPUT_CHARS = 160
 
 
 def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = False) -> list[str]:
-    """All that ``show`` knows: the header, the steps, their outputs, the report, the open questions.
+    """The full text of ``show``: the header, the steps, their outputs, the report, the open questions.
 
-    With ``full`` no output is left out or cut; the body must have been made so.
+    With ``full`` no output is omitted or cut; the body must have been made so.
     """
     lines = _header(body)
     lines += ["", *_steps(body)]
@@ -42,9 +42,9 @@ def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = Fal
 
 
 def summary_lines(body: Mapping[str, Any], settings: Settings, *, unread: bool = False) -> list[str]:
-    """What a command that drove a saga says at its end: all but the steps.
+    """The final output of a command that ran a saga: everything but the steps.
 
-    With ``unread`` a message was recorded and nobody has read it yet: nobody is asked again what it may answer.
+    With ``unread`` a message was recorded and nobody has read it yet: questions that it may answer are not repeated.
     """
     return [*_header(body), *_report(body), *([] if unread else _questions(body, settings))]
 
@@ -72,7 +72,7 @@ def _header(body: Mapping[str, Any]) -> list[str]:
 
 
 def _standing(body: Mapping[str, Any]) -> str:
-    """How many steps stand in the world, whatever became of their undo; and of how many that is not known."""
+    """How many steps have a remaining effect, whatever became of their undo; and for how many that is unknown."""
     report, steps = body["report"], body["steps"]
     left = {str(step_id) for name in ("failed", "left_in_place") for step_id in report[name]}
     doubtful = {str(step_id) for step_id in report["unresolved"]}
@@ -85,7 +85,7 @@ _STEP_TITLES = ("STEP", "NAME", "TOOL", "STATUS", "TRIES", "TOOK", "ERROR")
 
 
 def _steps(body: Mapping[str, Any]) -> list[str]:
-    """The table of the steps; errors stand below it where it would be too wide for the terminal."""
+    """The table of the steps; errors stand below it if it would be too wide for the terminal."""
     rows = [row for step in body["steps"] for row in _step_rows(step)]
     if fits(_STEP_TITLES, rows):
         return [table(_STEP_TITLES, rows)]
@@ -114,7 +114,7 @@ def _row(call: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _circumstances(body: Mapping[str, Any]) -> list[str]:
-    """One line for whatever was out of the ordinary about a step and is not in the table."""
+    """One line for exceptional facts about a step that are not in the table."""
     made_up: dict[Any, list[Any]] = {}
     for step in body["steps"]:
         if "compensates" in step:
@@ -181,7 +181,7 @@ def _outputs(body: Mapping[str, Any], *, full: bool) -> list[str]:
 
 
 def size_words(size_bytes: int) -> str:
-    """A size as people read it."""
+    """A size in a readable form."""
     if size_bytes < 1_000_000:
         return f"{size_bytes / 1000:.1f} kB"
     return f"{size_bytes / 1_000_000:.1f} MB"
@@ -190,7 +190,7 @@ def size_words(size_bytes: int) -> str:
 def _report(body: Mapping[str, Any]) -> list[str]:
     report = body["report"]
     if body["status"] in ("PENDING", "RUNNING", "ESCALATED") and report["clean"]:
-        return []  # it has not ended, and there is nothing to be clean of yet
+        return []  # it has not ended, so it cannot be clean yet
     lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
     for name, words in _LISTS:
         steps = report.get(name)
@@ -218,7 +218,7 @@ def question_lines(
     session: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """An open question with what is known and the command lines that answer it; ``more`` stands before those."""
+    """An open question with the known facts and the command lines that answer it; ``more`` comes before those."""
     step = shown(question["step_id"])
     direction = "undo of step" if question["direction"] == "compensate" else "step"
     subject = f"{direction} {step} ({shown(question['tool'])})"
@@ -239,7 +239,7 @@ def question_lines(
 
 
 def _asked(question: Mapping[str, Any]) -> list[str]:
-    """The exact call that a person is asked to approve."""
+    """The exact call that an operator is asked to approve."""
     params = question["params"]
     said = "cannot be shown now" if params is None else shown(json.dumps(params, ensure_ascii=False))
     lines = [f"  params of the call: {said}", f"  digest of the call: {shown(question['call'])}"]
@@ -249,7 +249,7 @@ def _asked(question: Mapping[str, Any]) -> list[str]:
 
 
 def _proposed(question: Mapping[str, Any]) -> list[str]:
-    """The exact steps that a person is asked to approve."""
+    """The exact steps that an operator is asked to approve."""
     steps = question["steps"] or []
     lines = ["  the proposed steps:" if steps else "  the proposed steps cannot be shown now"]
     for step in steps:
@@ -267,6 +267,6 @@ def _expiry(question: Mapping[str, Any]) -> list[str]:
 def answer_of(
     saga_id: str, question: Mapping[str, Any], option: str, settings: Settings, *, session: bool = False
 ) -> str:
-    """The command line to type; the tools of a session are its agent's, which goes on with the answer."""
+    """The command line to type; a session's tools are its agent's, which continues with the answer."""
     given = options_line(settings, tools=settings.names_tools or not session)
     return answer_line(saga_id, str(question["step_id"]), question["direction"], option, given)

@@ -1,4 +1,4 @@
-"""The calls of a saga as people read them: params, keys, the next try, and where a tool broke."""
+"""The calls of a saga as text: params, keys, the next attempt, and where a tool broke."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARAMS_CHARS: Final = 160
 
 
 def call_lines(body: Mapping[str, Any], *, full: bool = False) -> list[str]:
-    """One line for each call that was made: its params, secrets and sensitive values left out, and its key."""
+    """One line for each call that was made: its params without secrets and sensitive values, and its key."""
     made = [(name, call) for name, call in calls_of(body) if call["attempts"]]
     listed = made if full else made[:_MAX_LISTED]
     lines = ["", "calls:"] if made else []
@@ -29,7 +29,7 @@ def call_lines(body: Mapping[str, Any], *, full: bool = False) -> list[str]:
 
 
 def waiting_lines(body: Mapping[str, Any], now_ms: float | None = None) -> list[str]:
-    """When what waits is tried again. The store's clock says when, this machine's how long that is from now."""
+    """When waiting calls are tried again. The time is the store's clock's, the wait from now this machine's."""
     now = time.time() * 1000 if now_ms is None else now_ms
     waiting = [(name, call["next_try_ms"]) for name, call in calls_of(body) if "next_try_ms" in call]
     lines = [f"  {shown(name)}: next try {_in(due_ms - now)}" for name, due_ms in waiting[:_MAX_LISTED]]
@@ -42,7 +42,7 @@ def _in(ms: float) -> str:
 
 
 def traceback_lines(body: Mapping[str, Any]) -> list[str]:
-    """Where tools raised what nobody foresaw: files, lines and source lines, as the journal keeps them."""
+    """Where tools raised unexpected errors: files, lines and source lines, from the journal."""
     found = [(name, call["traceback"]) for name, call in calls_of(body) if "traceback" in call]
     lines = ["", "tracebacks:"] if found else []
     for name, text in found[:_MAX_LISTED]:
@@ -52,7 +52,7 @@ def traceback_lines(body: Mapping[str, Any]) -> list[str]:
 
 
 def has_traceback(body: Mapping[str, Any]) -> bool:
-    """Whether ``show --debug`` has more to say."""
+    """Whether ``show --debug`` has more to show."""
     return any("traceback" in call for _, call in calls_of(body))
 
 

@@ -1,4 +1,4 @@
-"""A fork as people see it: what it would take over, run and leave, and how two sagas go on at once."""
+"""A fork as text: the steps that it would reuse, run and leave, and the progress of two sagas at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FATE: Final = {
 
 
 def fork_lines(fork: Fork) -> list[str]:
-    """What is taken over, from where, what runs, and what stays behind."""
+    """The reused steps with their origin, the steps that run, and those that remain with the other saga."""
     about = f"saga {shown(fork.saga_id)}: a fork of saga {shown(fork.of)}"
     lines = [f"{about}, begun already: it goes on" if fork.begun else about]
     names = {step.key: step.name for step in fork.compiled.steps}
@@ -60,9 +60,9 @@ def _listed(noun: str, keys: Sequence[str]) -> str:
 
 
 class ForkProgress(Progress):
-    """Live progress of a fork. What the other saga does meanwhile is told in lines of its own.
+    """Live progress of a fork. The other saga's changes are printed as lines of their own.
 
-    ``fork_id`` is the new saga's id from the moment on when it is chosen, before that an empty text.
+    ``fork_id`` is the new saga's id once it is chosen, before that an empty text.
     """
 
     def __init__(self, of: str) -> None:
@@ -71,7 +71,7 @@ class ForkProgress(Progress):
         self._of = Progress.of_many()
 
     def chosen(self, fork: Fork) -> None:
-        """Show what is going to happen; nothing has run yet."""
+        """Show the preview; nothing has run yet."""
         self.fork_id = fork.saga_id
         steps = [{"step_id": step.key, "name": step.name, "status": "PENDING"} for step in fork.compiled.steps]
         self.start_from({"steps": steps})
@@ -79,7 +79,7 @@ class ForkProgress(Progress):
             self.say(line)
 
     def observe(self, saga_id: str, record: Record) -> None:
-        """Take note of a record of either saga."""
+        """Process a record of either saga."""
         if saga_id == self.fork_id:
             super().observe(saga_id, record)
         else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Decision(StrEnum):
-    """The answers there are; which of them a question allows, ``saga show`` tells."""
+    """All decisions; ``saga show`` lists those that a question allows."""
 
     HAPPENED = "happened"
     NOT_HAPPENED = "not-happened"

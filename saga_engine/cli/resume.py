@@ -50,7 +50,7 @@ def resume(
 
 
 def resume_one(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool = False) -> int:
-    """Drive one saga on and print where it then stands."""
+    """Resume one saga and print its status then."""
     from saga_engine.cli.drive import drive, driven, finish, stands
     from saga_engine.cli.progress import Progress
     from saga_engine.errors import Interrupted

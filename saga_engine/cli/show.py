@@ -83,7 +83,7 @@ async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> SagaResul
 
 
 def _print_output(body: dict[str, Any], step_id: str) -> None:
-    """The output as one JSON document; null where there is none, and stderr says why."""
+    """The output as one JSON document; null if there is none, with the reason on stderr."""
     from saga_engine.cli.output import document, note, shown
     from saga_engine.cli.render import size_words
 

@@ -1,4 +1,4 @@
-"""What ``cancel``, ``resolve`` and ``amend`` share: a message is recorded first, and then the saga goes on."""
+"""Common to ``cancel``, ``resolve`` and ``amend``: a message is recorded first, and then the saga continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answer(
     what: str,
     as_json: bool,
 ) -> int:
-    """Post the message and drive the saga on, which needs its tools; returns the exit code.
+    """Post the message and resume the saga, which needs its tools; returns the exit code.
 
     Raises ``Interrupted``, and ``ToolMissing`` or ``SecretMissing``: the message is recorded, but it cannot go on here.
     """

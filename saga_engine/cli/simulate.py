@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.settings import Settings
 
-#: How many steps or questions a cell names.
+#: The maximum number of steps or questions in a cell.
 _LISTED = 4
 _CELL_CHARS = 120
 _TITLES = ("STEP", "WHAT HAPPENS", "SAGA", "STANDS", "ASKED OF A PERSON", "CALLS", "VERDICT")
@@ -71,7 +71,7 @@ def simulate(
 
 
 def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> CompiledPlan:
-    """Raises ``PlanInvalid``, ``ToolInvalid`` and ``SettingInvalid``."""
+    """Compile the plan. Raises ``PlanInvalid``, ``ToolInvalid`` and ``SettingInvalid``."""
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.errors import SettingInvalid
     from saga_engine.plan.compiler import compile_plan
@@ -86,7 +86,7 @@ def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> Compiled
     return compile_plan(loaded, registry, input=values or None)
 
 
-# --- for people ----------------------------------------------------------------------------------------------------
+# --- text output ---------------------------------------------------------------------------------------------------
 
 
 def _tell(rehearsal: Rehearsal, names: dict[int | str, str], *, every: bool) -> None:
@@ -128,7 +128,7 @@ def _row(scenario: Scenario, names: dict[int | str, str]) -> list[Any]:
 
 
 def _lines(row: list[Any]) -> Iterator[str]:
-    """A row where the terminal is too narrow for the table."""
+    """A row if the terminal is too narrow for the table."""
     from saga_engine.cli.output import paint, shown
 
     step, what, status, stands, asked, calls, verdict = row

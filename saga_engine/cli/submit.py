@@ -63,7 +63,7 @@ def submit(
     registry = registry_for(settings)
     loaded = load_checked(plan_source(plan), registry if settings.names_tools else None, input=values or None)
     require_used(values, loaded)
-    # Chosen here, so that an interrupt can name it.
+    # Chosen here, so that the message of an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id())
     tell_warnings(lookalikes(loaded))
     return _submitted(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)

@@ -33,7 +33,7 @@ TaskQueueOption = Annotated[
 def settings_there(
     engine: str | None, task_queue: str | None, store: str | None = None, tools: list[str] | None = None
 ) -> Settings:
-    """The settings in force, with the flags of an engine among them."""
+    """The settings in force, with the flags of a runtime among them."""
     from saga_engine.settings import load
 
     return load({"engine": engine, "task_queue": task_queue, "store": store, "tools": tools})
@@ -43,7 +43,7 @@ def settings_there(
 async def sagas_there(
     settings: Settings, tools: ToolRegistry | None = None, progress: Progress | None = None
 ) -> AsyncIterator[TemporalCoordinator]:
-    """A coordinator of the engine's sagas, whose records ``progress`` is told of while they are waited for."""
+    """A coordinator for the runtime's sagas; ``progress`` gets their records while the command waits for them."""
     from saga_engine.api.temporal import TemporalCoordinator
     from saga_engine.cli.output import stdout_kept_clean
 

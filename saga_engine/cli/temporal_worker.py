@@ -1,4 +1,4 @@
-"""`saga worker --runtime`: a worker of a task queue of Temporal."""
+"""`saga worker --runtime`: a worker of a Temporal task queue."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def run_temporal_worker(
     cached: int = 1000,
     as_json: bool = False,
 ) -> int:
-    """Be a worker of ``settings.engine`` until SIGTERM or Ctrl-C, then drain; a second one ends the process at once.
+    """Serve ``settings.engine`` until SIGTERM or Ctrl-C, then drain; a second one ends the process at once.
 
     ``concurrency``: calls at a time; ``cached``: sagas that are kept in memory between their turns. Returns the exit
-    code. Raises what ``saga_engine.api.temporal.serve`` raises.
+    code. Raises the errors of ``saga_engine.api.temporal.serve``.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""Times and durations as people read them."""
+"""Times and durations as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clock(at_ms: float) -> str:
 
 
 def duration(ms: float) -> str:
-    """Milliseconds in the two units that matter."""
+    """Milliseconds in the two largest units."""
     if ms < 0:
         return "-"
     if ms < 1000:
@@ -43,7 +43,7 @@ def duration(ms: float) -> str:
 
 
 def ago(at_ms: float, now_ms: float) -> str:
-    """How long ago it was, in the unit that matters; a clock that is a little ahead is no future."""
+    """How long ago it was, in the largest unit; a time slightly ahead of this clock counts as now."""
     seconds = max(now_ms - at_ms, 0) / 1000
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size or (unit != "d" and seconds >= size):
@@ -62,5 +62,5 @@ def age_ms(text: str, option: str) -> float:
 
 
 def between(start_ms: float | None, end_ms: float | None) -> str:
-    """How long something took; ``-`` unless it has begun and ended."""
+    """The duration of something; ``-`` unless it has begun and ended."""
     return duration(end_ms - start_ms) if start_ms and end_ms else "-"

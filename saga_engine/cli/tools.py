@@ -73,7 +73,7 @@ def tools(
     return exit_codes.ERROR if failed else exit_codes.COMPLETED
 
 
-# --- what is known of a tool ---------------------------------------------------------------------------------------
+# --- facts about a tool --------------------------------------------------------------------------------------------
 
 
 def _sources(registry: ToolRegistry, name: str) -> Mapping[str, str]:
@@ -88,7 +88,7 @@ def _switched_off(registry: ToolRegistry) -> Mapping[str, str]:
 
 
 def _options(registry: ToolRegistry, name: str) -> dict[str, dict[str, Any]]:
-    """Each option with its value and where it comes from."""
+    """Each option with its value and origin."""
     from saga_engine.tools.decorator import Tool
 
     tool, spec = registry.get(name), registry.spec(name)
@@ -99,7 +99,7 @@ def _options(registry: ToolRegistry, name: str) -> dict[str, dict[str, Any]]:
     sources = _sources(registry, name)
     found: dict[str, dict[str, Any]] = {}
     for option in _OPTIONS:
-        # What the registry made of it: names for functions, what the signature says for what was left open.
+        # The registry's form: names for functions, and values from the signature for options that were left open.
         value = getattr(spec, option) if option in ("undo", "probe", "keyed") else declared[option]
         source = "default" if declared[option] == defaults[option] else "declaration"
         found[option] = {"value": _plain(value), "from": sources.get(option, source)}
@@ -107,7 +107,7 @@ def _options(registry: ToolRegistry, name: str) -> dict[str, dict[str, Any]]:
 
 
 def _undeclared() -> None:
-    """A function of which nothing is declared."""
+    """A function without any declaration."""
 
 
 def _plain(value: Any) -> Any:
@@ -122,7 +122,7 @@ def _plain(value: Any) -> Any:
 
 
 def _guards(tool: AnyTool) -> str:
-    """The guards of a tool in short."""
+    """The guards of a tool as a short text."""
     parts = []
     if tool.dedupe_ttl_s is not None:
         parts.append(f"remembers {tool.dedupe_ttl_s:g} s")
@@ -151,7 +151,7 @@ def _numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, An
 
 
 async def _read_numbers(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The counters and the breaker of each tool; zeros where the store keeps none."""
+    """The counters and the breaker of each tool; zeros if the store has none."""
     from saga_engine.guards.stats import COUNTERS
     from saga_engine.ports import BreakerState
 
@@ -165,7 +165,7 @@ async def _read_numbers(settings: Settings, names: Sequence[str]) -> dict[str, d
 
 
 async def _kept(settings: Settings, names: Sequence[str]) -> tuple[Mapping[str, Any], Mapping[str, BreakerState]]:
-    """The counters and the breakers that the store keeps; none where there is no store."""
+    """The counters and the breakers in the store; none if there is no store."""
     from saga_engine.cli.read_only import no_store, reading_from
 
     if not names or no_store(settings) is not None:
@@ -178,7 +178,7 @@ async def _kept(settings: Settings, names: Sequence[str]) -> tuple[Mapping[str, 
 
 
 def _counted(registry: ToolRegistry, numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The numbers without those of tools whose calls nobody counts: a tool without guards has no zeros."""
+    """The numbers without those of tools whose calls are not counted: a tool without guards has no zeros."""
     return {
         name: one
         for name, one in numbers.items()
@@ -213,7 +213,7 @@ def _document(
         one |= {"input_schema": spec.input_schema, "output_schema": spec.output_schema}
         one |= {"options": _options(registry, name), "overridden": dict(_sources(registry, name))}
         if numbers is not None:
-            one["stats"] = numbers.get(name)  # None: without guards nobody counts its calls
+            one["stats"] = numbers.get(name)  # None: calls without guards are not counted
         listed.append(one)
     off = [{"name": name, "from": source} for name, source in _switched_off(registry).items()]
     body: dict[str, Any] = {"tools": listed, "switched_off": off}
@@ -264,7 +264,7 @@ def _list(registry: ToolRegistry, names: Sequence[str]) -> str:
 
 
 def _whole(registry: ToolRegistry, name: str) -> str:
-    """Everything about one tool."""
+    """All facts about one tool."""
     from saga_engine.cli.output import json_text, shown, table
 
     spec = registry.spec(name)

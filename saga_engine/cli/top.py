@@ -1,4 +1,4 @@
-"""``saga top``: what there is to do, who does it, and how fast."""
+"""``saga top``: the queue, the workers, and their rates."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def top(
 
 
 def _nothing_there(folder: str, *, as_json: bool) -> int:
-    """There is nothing to watch where no saga was ever begun; and watching makes no store."""
+    """Without any saga there is nothing to watch; and watching creates no store."""
     import time
 
     from saga_engine.cli.output import document, note, shown
@@ -172,7 +172,7 @@ def _table(body: dict[str, Any]) -> str:
 
 
 def _owners(owners: dict[str, Any], words: Callable[[str], str]) -> str:
-    """The processes that may drive sagas: workers, and commands that drive one."""
+    """The processes that may run sagas: workers, and commands that run one."""
     named = ", ".join(words(name) for name in owners["names"][:_MOST_NAMED])
     more = f" and {len(owners['names']) - _MOST_NAMED} more" if len(owners["names"]) > _MOST_NAMED else ""
     return f"{owners['alive']} alive{f' ({named}{more})' if named else ''}, {owners['gone']} gone"

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from saga_engine.tools.registry import ToolRegistry
 
 _MAX_SAGAS: Final = 1_000_000
-#: A longer line is none that was exported: it ends the reading instead of the memory.
+#: A longer line was not exported by this engine: it ends the reading before it exhausts the memory.
 _MAX_LINE_BYTES: Final = 1 << 30
 _DETAIL_CHARS: Final = 120
-#: What a replayed line says of itself elsewhere.
+#: How a replayed line names itself elsewhere.
 _SAID: Final = frozenset({"k", "at", "step", "direction", "v", "refs", "params", "output", "plan", "steps", "options"})
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A trace, or - to read it from stdin.")]
@@ -106,7 +106,7 @@ def export(
 
 
 def _declaring(settings: Settings, *, asked: bool) -> ToolRegistry | None:
-    """The tools whose declarations go along. A journal can be exported although its tools cannot be loaded."""
+    """The tools whose declarations are included. A journal can be exported even if its tools cannot be loaded."""
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.output import note, shown
     from saga_engine.errors import SagaError
@@ -126,7 +126,7 @@ def _declaring(settings: Settings, *, asked: bool) -> ToolRegistry | None:
 async def _export(
     settings: Settings, registry: ToolRegistry | None, made: Export, named: str | None, target: BinaryIO
 ) -> bool:
-    """Write the lines; returns whether a saga could not be told. One that was named must be."""
+    """Write the lines; returns whether a saga could not be exported. A saga that was named must be."""
     from saga_engine.cli.output import note, shown
     from saga_engine.cli.read_only import looking, nothing_stored
     from saga_engine.errors import JournalUnreadable, SagaNotFound
@@ -164,7 +164,7 @@ def _write(target: BinaryIO, lines: Iterable[str]) -> None:
 
 @contextmanager
 def _target(out: Path | None) -> Iterator[BinaryIO]:
-    """Where the lines go. A file appears when it is whole: half a trace would look like one that was cut."""
+    """The destination of the lines. A file appears once it is whole: half a trace would look truncated."""
     from saga_engine.errors import SettingInvalid
 
     if out is None:
@@ -174,7 +174,7 @@ def _target(out: Path | None) -> Iterator[BinaryIO]:
     from tempfile import NamedTemporaryFile
 
     try:
-        # Readable by its owner alone: a trace tells as much as the journal.
+        # Readable by its owner alone: a trace shows as much as the journal.
         with NamedTemporaryFile(dir=out.parent, prefix=f".{out.name}.", delete=False) as part:
             try:
                 yield part  # type: ignore[misc]
@@ -302,7 +302,7 @@ def replay(
 
 
 def _replayed(trace: Trace, registry: ToolRegistry | None, plan: Any, *, step: bool, aloud: bool) -> dict[str, Any]:
-    """One saga of the file, run again; told as it goes, or as one object."""
+    """One saga of the file, replayed; printed as it proceeds, or as one object."""
     from saga_engine.analysis.replay import Replay, changed_tools
     from saga_engine.analysis.replay_inputs import told
     from saga_engine.analysis.trace import DeclaredTools
@@ -335,7 +335,7 @@ def _replayed(trace: Trace, registry: ToolRegistry | None, plan: Any, *, step: b
 
 
 def _waited() -> bool:
-    """Wait for Enter; False if nobody types any more."""
+    """Wait for Enter; False at the end of the input."""
     sys.stderr.write("[Enter] ")
     sys.stderr.flush()
     return bool(sys.stdin.readline())

@@ -20,7 +20,7 @@ _MAX_KEY_BYTES = 1 << 16
 
 
 class TraceSettings(NamedTuple):
-    """What ``[trace]`` says: rules for what is left out, and the key that signs."""
+    """The table ``[trace]``: rules for redacted fields, and the key that signs."""
 
     redact: list[str]
     key: TraceKey | None
@@ -42,7 +42,7 @@ def trace_key(file: str | Path) -> TraceKey:
 
 
 def trace_settings(settings: Settings) -> TraceSettings:
-    """The table, checked. A rule that is not understood must not let a value through."""
+    """The table, checked. A rule that cannot be parsed must not let a value through."""
     from saga_engine.errors import SettingInvalid
 
     base, file_name = settings.origin("trace")
