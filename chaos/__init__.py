@@ -1,1 +1,1 @@
-"""Many sagas in a bad world: see ``chaos.run``, and docs/chaos.md for what is broken and what must hold."""
+"""The fault-injection run: see ``chaos.run``, and docs/chaos.md for the faults and for what must hold."""

@@ -1,4 +1,4 @@
-"""What goes wrong, when: a list of blows drawn from the seed, dealt as the work goes on."""
+"""Injects faults: draws a list of them from the seed, and injects them as the work progresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chaos.store import StoreServer, until
 
 _log = logging.getLogger("chaos")
 
-#: How often each blow falls, in proportion. Every one falls at least once if there are enough.
+#: The relative frequency of each fault. Each one occurs at least once if there are enough.
 BLOWS: Final[Mapping[str, int]] = {
     "worker killed": 6,
     "worker frozen": 3,
@@ -37,7 +37,7 @@ _STOP_S: Final = 30.0
 
 
 def draw(seed: int, count: int) -> list[str]:
-    """The blows of a run, in their order."""
+    """The faults of a run, in their order."""
     dice = Random(f"{seed}:blows")
     blows = list(BLOWS)[:count]
     blows += dice.choices(list(BLOWS), list(BLOWS.values()), k=count - len(blows))
@@ -46,7 +46,7 @@ def draw(seed: int, count: int) -> list[str]:
 
 
 class Child:
-    """A process that is started again whenever it has ended, with the next orders."""
+    """A process that is restarted, with the next orders, whenever it has ended."""
 
     def __init__(self, context: ForkServerContext, target: Callable[[Any], None], orders: Callable[[], Any]) -> None:
         self._context = context
@@ -72,7 +72,7 @@ class Child:
             os.kill(self._process.pid, number)
 
     async def end(self, number: signal.Signals) -> bool:
-        """Signal it and wait for its end; whether it came in time, without being killed for it."""
+        """Signal it and wait for its end; returns whether it ended in time, without a kill."""
         self.send(number)
         try:
             await until(lambda: self.ended() is not None, "a process to end", _STOP_S)
@@ -83,7 +83,7 @@ class Child:
 
 
 class Conductor:
-    """Deals the blows. ``wrong`` are sentences about processes that did not behave."""
+    """Injects the faults. ``wrong`` are sentences about processes that misbehaved."""
 
     def __init__(
         self, seed: int, lease_s: float, workers: list[Child], person: Child, lines: list[BadLine], store: StoreServer
@@ -100,7 +100,7 @@ class Conductor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def deal(self, blow: str) -> None:
-        """Begin with a blow; several may be under way at once."""
+        """Begin with a fault; several may be in progress at once."""
         _log.info("%s", blow)
         task = asyncio.create_task(self._deal(blow), name=blow)
         self._tasks.add(task)
@@ -124,16 +124,16 @@ class Conductor:
         self.counts[blow] += 1
 
     def children(self) -> list[Child]:
-        """All processes that it looks after."""
+        """All processes that it supervises."""
         return [*self._workers, self._person]
 
     @property
     def busy(self) -> int:
-        """How many blows are under way."""
+        """The number of faults in progress."""
         return sum(not task.done() for task in self._tasks)
 
     async def rest(self) -> None:
-        """Wait until all blows are over. Raises what went wrong with one."""
+        """Wait until all faults are over. Raises the error of one that failed."""
         await asyncio.gather(*self._tasks)
 
     # --- processes -------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Conductor:
             worker.send(signal.SIGCONT)
 
     def look_after(self) -> None:
-        """Start again what has ended by itself, which nothing should. Raises what went wrong with a blow."""
+        """Restart processes that ended by themselves, which none should. Raises the error of a fault that failed."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -180,7 +180,7 @@ class Conductor:
                 )
                 child.start()
 
-    # --- the store and the lines to it -----------------------------------------------------------------------------
+    # --- the store and its connections -----------------------------------------------------------------------------
 
     async def _kill_store(self) -> None:
         async with self._store_busy:

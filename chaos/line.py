@@ -1,4 +1,4 @@
-"""The line between a worker and the store: cut, dead for a while, or slow."""
+"""The connection between a worker and the store: cut, down for a while, or slow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saga_engine.testing.proxy import CuttingProxy
 
 
 class BadLine(CuttingProxy):
-    """A ``CuttingProxy`` that can also be slow: each piece of a reply is held up for ``delay_s`` seconds."""
+    """A ``CuttingProxy`` that can also be slow: each part of a response is delayed by ``delay_s`` seconds."""
 
     def __init__(self, upstream: str) -> None:
         super().__init__(upstream)
@@ -20,7 +20,7 @@ class BadLine(CuttingProxy):
 
 
 class _Slow:
-    """A reader whose pieces come late."""
+    """A reader with a delay for each part."""
 
     def __init__(self, reader: asyncio.StreamReader, line: BadLine) -> None:
         self._reader = reader

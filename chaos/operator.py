@@ -1,6 +1,6 @@
-"""A simulated person: looks at what is asked, looks into the world, and answers truthfully. Now and then it cancels.
+"""A simulated operator: reads questions, examines the external system, and answers truthfully. It cancels some sagas.
 
-It is a process like a worker, and is killed like one. What it answers follows from the run's seed and from the truth.
+It is a process like a worker, and is killed like one. Its answers follow from the run's seed and from the truth.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _log = logging.getLogger("chaos.operator")
 _IDLE_S = 0.2
 _AT_ONCE = 32
 _CANCELS_PERCENT = 5
-#: How often the same call is asked about before the person has enough of it.
+#: How often the same call may be asked about before the operator gives up on it.
 _ENOUGH = 3
 
 
 class Duties(NamedTuple):
-    """What the person is told."""
+    """The operator's configuration."""
 
     url: str
     world: str
@@ -36,7 +36,7 @@ class Duties(NamedTuple):
 
 
 def main(duties: Duties) -> None:
-    """The process; it ends by being killed."""
+    """The process; it ends when it is killed."""
     become(duties.log, duties.world)
     asyncio.run(_main(duties))
 
@@ -52,7 +52,7 @@ async def _main(duties: Duties) -> None:
 
 
 class _Desk:
-    """What the person is at. One saga that takes long must not keep the others waiting."""
+    """The operator's work. A saga that takes long must not delay the others."""
 
     def __init__(self, coordinator: Coordinator, seed: int) -> None:
         self._coordinator = coordinator
@@ -61,7 +61,7 @@ class _Desk:
         self._cancelled: set[str] = set()
 
     async def serve(self) -> None:
-        """Answer what is asked, and cancel whose turn it is, until the store is away for too long."""
+        """Answer the questions, and cancel the sagas that are due for it, until the store is away for too long."""
         coordinator = self._coordinator
         while True:
             for head in await coordinator.list(t.ESCALATED, limit=500):
@@ -94,11 +94,11 @@ async def _answer_saga(coordinator: Coordinator, saga_id: str, seed: int) -> Non
     for question in outcome.body["questions"]:
         decision, output = await _look(outcome, question, Random(f"{seed}:{saga_id}:{question['question_id']}"))
         await coordinator.resolve(saga_id, question["step_id"], decision, output=output, by="ada")
-        return  # the others when the saga has gone on
+        return  # the others once the saga has continued
 
 
 async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> tuple[str, Any]:
-    """The truthful answer: what happened, happened; what did not is closed first, so that it never will."""
+    """The truthful answer: an effect happened; a request without one is closed first, so that it never happens."""
     saga_id, step_id, direction = outcome.saga_id, str(question["step_id"]), question["direction"]
     step = next(each for each in outcome.body["steps"] if str(each["step_id"]) == step_id)
     forward = direction == "forward"
@@ -110,7 +110,7 @@ async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> 
     if "output" in found:
         if "happened" in options:
             return "happened", found["output"] if forward else None
-        return "undone", None  # it was the last of several attempts, and told nobody
+        return "undone", None  # it was the last of several attempts, and its answer was lost
     if "undone" in options and (again >= _ENOUGH or dice.random() < 0.3):
         if dice.random() < 0.2:
             return "accept", None

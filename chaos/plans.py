@@ -1,6 +1,6 @@
-"""Random plans: sequences and graphs, bindings, pivots, fallbacks, limits, and how the world will treat each call.
+"""Random plans: sequences and graphs, bindings, pivots, fallbacks, limits, and the fate of each call.
 
-Everything about saga number N of a seed follows from the two, so a run can be asked again about any of its sagas.
+Everything about saga number N follows from N and the seed, so each saga of a run can be reproduced.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from chaos.tools import KINDS
 
-#: The patience of a call that the world will not answer in time.
+#: The time-out of a call that the external system will not answer in time.
 IMPATIENT_S: Final = 0.25
 _BALLAST: Final = 40_000
 
-#: What happens to a call on the way to an 'ok'; most calls meet nothing.
+#: What happens to a call before an 'ok'; most calls have no fault.
 _MISHAPS: Final = ("busy", "gone", "lost", "cut", "late", "hang")
 _CLEAR: Final = ("busy", "gone")
 
@@ -32,7 +32,7 @@ def plan(seed: int, number: int) -> Plan:
 
 
 class _Drawing:
-    """One plan in the making."""
+    """One plan under construction."""
 
     def __init__(self, dice: Random) -> None:
         self._dice = dice
@@ -99,10 +99,10 @@ class _Drawing:
         return {"tool": f"undo_{kind}", "params": bound, **self._patience(luck)}
 
     def _luck(self, *, fails: bool) -> str:
-        """How each attempt will fare.
+        """The fate of each attempt.
 
-        What ends in a refusal meets no mishap that leaves a doubt: a call is refused for good only if no attempt
-        happens, whoever makes it when.
+        A call that ends in a refusal has no fault that leaves a doubt: a call is refused permanently only if no attempt
+        happens, whichever worker makes it and whenever.
         """
         dice = self._dice
         many = dice.choice((0, 0, 0, 0, 0, 0, 1, 1, 2, 3))

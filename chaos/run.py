@@ -1,8 +1,8 @@
-"""``python -m chaos``: many sagas in a bad world, then a verdict on every one of them.
+"""``python -m chaos``: runs many sagas under injected faults, then checks every one of them.
 
-Some workers drive random plans against an outside world that keeps accounts, while a conductor kills and freezes
-processes, cuts and slows lines, moves clocks, fills the disk and takes the memory away. When all sagas have ended,
-ledger, report and journal of each are held against each other (``verdict``). The exit code is 1 if any law is broken.
+Workers run random plans against an external system with a ledger, while an injector kills and freezes processes, cuts
+and delays connections, changes clocks, fills the disk and exhausts the memory. When all sagas have ended, the ledger,
+report and journal of each are compared (``verdict``). The exit code is 1 if any law is broken.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from saga_engine.errors import StoreUnavailable
 
 _log = logging.getLogger("chaos")
 
-#: The submitter's patience with the store; nothing that the conductor does lasts as long.
+#: How long the submitter waits for the store; no fault lasts that long.
 _PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.2
 _SUBMIT_AT_ONCE: Final = 100
-#: Without any saga ending for so long after the last blow, what is left is stuck.
+#: If no saga ends for this long after the last fault, the remaining ones are stuck.
 _STUCK_S: Final = 90.0
 _TELL_S: Final = 10.0
 _PRIVATE: Final = "SAGA_CHAOS_PRIVATE"
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _mount_in_private() -> None:
-    """Go on in a mount namespace of our own, where that is allowed: its mounts end with us, however we end."""
+    """Continue in a mount namespace of our own, if that is permitted: its mounts end with this process."""
     unshare = shutil.which("unshare")
     if os.environ.get(_PRIVATE) or os.geteuid() != 0 or unshare is None:
         return
@@ -99,7 +99,7 @@ def _mount_in_private() -> None:
 
 
 class Run:
-    """One run: its processes, its sagas, and what came of them."""
+    """One run: its processes, its sagas, and their results."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self._args = args
@@ -114,7 +114,7 @@ class Run:
         self._ended_at_s = time.monotonic()
 
     async def run(self) -> dict[str, Any]:
-        """Everything, to the report."""
+        """Run everything and return the report."""
         args, begun_s = self._args, time.monotonic()
         _log.info("seed %d: %d sagas, %d workers, %d blows", args.seed, args.sagas, args.workers, args.blows)
         disk = Disk(
@@ -130,9 +130,9 @@ class Run:
                 conductor = self._conductor(server, lines)
                 async with Coordinator.open(server.url, make_tools(), patience_s=_PATIENCE_S) as coordinator:
                     load = await self._play(coordinator, conductor)
-                await asyncio.sleep(args.lease)  # who was revived last may yet do harm
+                await asyncio.sleep(args.lease)  # a process that was just resumed may still do harm
                 outside = await world.Outside.ask({"op": "look"})
-                while outside["pending"]:  # what is still on its way may yet do harm
+                while outside["pending"]:  # pending requests may still do harm
                     await asyncio.sleep(_LOOK_S)
                     outside = await world.Outside.ask({"op": "look"})
                 driven_s = time.monotonic() - begun_s
@@ -145,7 +145,7 @@ class Run:
         finally:
             server.close()
 
-    # --- the stage -------------------------------------------------------------------------------------------------
+    # --- set-up ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _world(self) -> AsyncIterator[None]:
@@ -164,7 +164,7 @@ class Run:
 
     @asynccontextmanager
     async def _lines(self, server: StoreServer) -> AsyncIterator[list[BadLine]]:
-        """One line for each worker, and one for the person."""
+        """One connection for each worker, and one for the operator."""
         lines = [BadLine(server.url) for _ in range(self._args.workers + 1)]
         for line in lines:
             await line.__aenter__()
@@ -206,10 +206,10 @@ class Run:
             clock_s=clock if wrong else (0.0, 0.0),
         )
 
-    # --- the play --------------------------------------------------------------------------------------------------
+    # --- the run ---------------------------------------------------------------------------------------------------
 
     async def _play(self, coordinator: Coordinator, conductor: Conductor) -> dict[str, int]:
-        """Submit, deal the blows as sagas end, then wait until all have."""
+        """Submit, inject the faults as sagas end, then wait until all have ended."""
         args = self._args
         blows = draw(args.seed, args.blows)
         dealt, told_s = 0, time.monotonic()
@@ -258,7 +258,7 @@ class Run:
         await asyncio.gather(*(one_after_another() for _ in range(_SUBMIT_AT_ONCE)))
 
     async def _submit(self, coordinator: Coordinator, number: int) -> None:
-        """Until it is acknowledged: the same id with the same plan is the same saga, however often it is submitted."""
+        """Submit until it is acknowledged: each submission with the same id and plan is the same saga."""
         saga_id, plan = plans.saga_id(self._args.seed, number), plans.plan(self._args.seed, number)
         while True:
             try:
@@ -333,7 +333,7 @@ class Run:
 
 
 def serve_world(folder: Path, path: Path, sabotage: str | None) -> None:
-    """The world's process."""
+    """The process of the external system."""
     die_with_parent()
     with suppress(KeyboardInterrupt):
         asyncio.run(world.serve(folder, path, sabotage))
@@ -346,7 +346,7 @@ def _clock_ms(server: StoreServer) -> int:
 
 
 def show(report: dict[str, Any]) -> None:
-    """The figures, then the offenders."""
+    """Print the figures, then the violations."""
     for name in ("ends", "figures", "blows", "seconds"):
         print(f"{name}:")
         for what, count in report[name].items():

@@ -1,8 +1,8 @@
-"""The store's server: killed, frozen, out of memory, and with a full disk, as the conductor says.
+"""The store's server: the injector kills it, freezes it, exhausts its memory and fills its disk.
 
-It is the Valkey of the embedded store, with its log on the disk at every acknowledgement. A full disk is a real one
-where a tmpfs may be mounted (``Disk``); elsewhere the server may not make its files any longer, which it meets in the
-same way, as a write that comes to nothing half-way.
+It is the Valkey of the embedded store, with its log on the disk at every acknowledgement. A full disk is a real one if
+a tmpfs may be mounted (``Disk``). Otherwise the server's files may not grow any longer, which has the same effect: a
+write that fails half-way.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> None:
-    """Have this process killed when the one that started it ends, however that ends."""
+    """Have this process killed when its parent ends, however that ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 async def until(condition: object, what: str, limit_s: float = _GIVE_UP_S) -> None:
-    """Poll until ``condition()`` holds. Raises ``TimeoutError`` with what was waited for."""
+    """Poll until ``condition()`` holds. Raises ``TimeoutError`` that names the condition."""
     deadline_s = time.monotonic() + limit_s
     while not condition():  # type: ignore[operator]
         if time.monotonic() > deadline_s:
@@ -59,8 +59,8 @@ class Disk:
         return program is not None and subprocess.run(command, check=False, capture_output=True).returncode == 0
 
     def fill(self) -> None:
-        """Leave no room: the disk becomes as small as what is on it. To fill it would take memory."""
-        for _ in range(_FILL_TRIES):  # the server takes more meanwhile, and less than there is cannot be had
+        """Leave no space: shrink the disk to its content. Filling it would need memory."""
+        for _ in range(_FILL_TRIES):  # the server uses more meanwhile, and the size cannot be less than the content
             found = os.statvfs(self.folder)
             if self._mount("-o", f"remount,size={(found.f_blocks - found.f_bfree) * found.f_frsize}"):
                 return
@@ -99,12 +99,12 @@ class StoreServer:
             "save": "",
             "maxmemory-policy": "noeviction",
             "hash-max-listpack-value": "1024",
-            # Small, so that the log is rewritten while things go wrong.
+            # Small, so that the log is rewritten while faults occur.
             "auto-aof-rewrite-min-size": "16mb",
         }
         command = [str(find_binary()), *(part for name, value in options.items() for part in (f"--{name}", value))]
         with (self._folder / "store.log").open("ab") as log:
-            # Python ignores SIGXFSZ, and the server shall, too: a file that may not grow is then an error of its write.
+            # Python ignores SIGXFSZ, and so must the server: a file that may not grow is then an error of its write.
             self._process = subprocess.Popen(  # noqa: ASYNC220 - it takes a millisecond
                 command,
                 stdin=subprocess.DEVNULL,
@@ -123,10 +123,10 @@ class StoreServer:
             with self.client() as client:
                 return bool(client.ping())
         except redis.exceptions.RedisError:
-            return False  # it is not there yet, or loads its data
+            return False  # it has not started yet, or is loading its data
 
     def client(self) -> redis.Redis:
-        """A client of its own, past the proxies."""
+        """A client of its own, without the proxies."""
         return redis.Redis(unix_socket_path=str(self._socket), socket_timeout=_GIVE_UP_S)
 
     def ended(self) -> bool:
@@ -134,17 +134,17 @@ class StoreServer:
         return self._process is None or self._process.poll() is not None
 
     def kill(self) -> None:
-        """End it as a power cut would; the disk stays."""
+        """End it as a power cut would; the disk remains."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def freeze(self) -> None:
-        """Connections are accepted, nothing is answered."""
+        """Freeze it: it accepts connections and answers nothing."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """End of ``freeze``."""
+        """End ``freeze``."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -152,14 +152,14 @@ class StoreServer:
         self._process.send_signal(number)
 
     def starve(self, *, hungry: bool) -> None:
-        """Have it refuse whatever needs memory (``noeviction``), or end that."""
+        """Make it refuse every command that needs memory (``noeviction``), or end that."""
         with self.client() as client:
             client.config_set("maxmemory", "1mb" if hungry else "0")
 
     async def run_out_of_disk(self, dice: Random) -> bool:
-        """Fill its disk, and wait until it has died of that; whether it did.
+        """Fill its disk, and wait for its death; returns whether it died.
 
-        With ``appendfsync always`` a server that cannot write its log ends itself rather than to acknowledge.
+        With ``appendfsync always`` a server that cannot write its log exits instead of acknowledging.
         """
         assert self._process is not None
         if self._disk.mounted:

@@ -1,7 +1,7 @@
-"""The tools of the sagas. They differ in how a call in doubt is settled; what happens is the world's business.
+"""The tools of the sagas. They differ in how a call in doubt is settled; the external system decides what happens.
 
-``keyed`` by calling again with the same key, ``probed`` by asking, ``bare`` only by a person, ``threaded`` is keyed and
-blocks a thread. ``drop`` is an undo that needs no output and does not mind if there is nothing to undo.
+``keyed`` is settled by calling again with the same key, ``probed`` by its probe, ``bare`` only by an operator;
+``threaded`` is keyed and blocks a thread. ``drop`` is an undo that needs no output and tolerates absence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = ("keyed", "probed", "bare", "threaded")
 
 
 def word_of(luck: str, attempt: int) -> str:
-    """The word for an attempt (from 1); the last one is for all that follow."""
+    """The fate of an attempt (from 1); the last word applies to all further ones."""
     words = luck.split(",")
     return words[min(attempt, len(words)) - 1]
 
@@ -51,7 +51,7 @@ def _booked(item: str, size: int) -> dict[str, Any]:
 
 @tool(effect="read", retry=FAST)
 async def find(ctx: ToolContext) -> dict[str, Any] | None:
-    """Tell whether the call with this key happened; if not, it never will."""
+    """Answer whether the call with this key happened; if not, it never will."""
     asked = {"op": "settle", "saga_id": ctx.saga_id, "key": ctx.idempotency_key, "epoch": ctx.epoch, "attempt": 0}
     return (await Outside.ask(asked)).get("output")
 
@@ -79,7 +79,7 @@ def _pair(kind: str) -> list[Any]:
 
 
 def _slow(luck: str, attempt: int) -> None:
-    """A thread cannot be cancelled: it waits out what the world holds, and its answer comes too late."""
+    """A thread cannot be cancelled: it waits as long as the external system does, and its answer comes too late."""
     if word_of(luck, attempt) == "hang":
         time.sleep(LATE_S)
 
@@ -107,7 +107,7 @@ def _threaded(ctx: ToolContext, name: str, luck: str, output: Any) -> dict[str, 
 
 @tool(keyed=True, tolerates_absence=True, retry=FAST, timeout_s=20)
 async def drop(request: str, ctx: ToolContext, luck: str = "ok") -> dict[str, Any]:
-    """Cancel by the id of the request, whether it ever came or not."""
+    """Cancel by the id of the request, whether or not it ever arrived."""
     return await _act(ctx, "drop", luck, {"dropped": request}, once=True)
 
 
@@ -118,6 +118,6 @@ async def look(ctx: ToolContext, luck: str = "ok", after: Any = None) -> dict[st
 
 
 def make_tools() -> ToolRegistry:
-    """All of them."""
+    """All tools."""
     pairs = [made for kind in KINDS if kind != "threaded" for made in _pair(kind)]
     return ToolRegistry([*pairs, book_threaded, undo_threaded, drop, look, find])

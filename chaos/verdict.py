@@ -1,7 +1,7 @@
-"""What must hold of every saga when the dust has settled; each breach is a sentence.
+"""The laws that hold for every saga after the run; each violation is a sentence.
 
-The world's ledger, the engine's report and the journal are held against each other. Nothing here knows what went wrong
-during the run: the laws are the same in good weather.
+The ledger, the engine's report and the journal are compared. Nothing here knows the faults of the run: the laws are the
+same without faults.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from saga_engine.testing.ledger import Line, OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.schema_check import SchemaCheck
 
-#: Outcomes of a process that was frozen in between may be looked at together although they are minutes apart.
+#: Outcomes of a process that was frozen in between may be processed together although they are minutes apart.
 _TOGETHER_MS = 3_600_000
 #: Records after which a call that is neither keyed nor probed may be made again: it was not made or not done, another
-#: one takes its place, or a person orders it.
+#: one replaces it, or an operator orders it.
 _ALLOWS_ANOTHER = frozenset(
     {"StepQueued", "StepRetryScheduled", "StepBlocked", "QuestionResolved", "FallbackChosen", "StepDeferred"}
 )
 #: Records after which it may have happened.
 _MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
-#: Records of a step that change neither. (What succeeded or failed for good is not made again without another record.)
+#: Records of a step that change neither. (A permanent success or failure is not made again without another record.)
 _CHANGES_NEITHER = frozenset(
     {
         *("StepSucceeded", "StepFailed", "StepInDoubt", "StepEscalated", "ApprovalExpired"),
@@ -43,13 +43,13 @@ _CHANGES_NEITHER = frozenset(
         *("CallAdded", "EffectReused", "PlannerAsked", "PlannerGaveUp", "CompensationProposed"),
     }
 )
-#: What the law of repeats has been told of; a test compares it with the kinds that there are.
+#: The kinds that the law of repeats covers; a test compares it with all kinds.
 JUDGED_KINDS = _ALLOWS_ANOTHER | _MAY_HAVE_HAPPENED | _CHANGES_NEITHER
 _AT_ONCE = 16
 
 
 class Share(NamedTuple):
-    """The sagas of one ledger, to be judged by one process. Times are Unix ms of the store's clock."""
+    """The sagas of one ledger, to be checked by one process. Times are Unix ms of the store's clock."""
 
     url: str
     folder: str
@@ -61,14 +61,14 @@ class Share(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What came of it: figures, and breaches by saga."""
+    """The result: figures, and violations by saga."""
 
     figures: Counter[str]
     breaches: dict[str, list[str]]
 
 
 class _ReadLedger(OutsideLedger):
-    """A ledger at rest, read once."""
+    """A ledger without further writes, read once."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -85,7 +85,7 @@ class _ReadLedger(OutsideLedger):
 
 
 def judge(share: Share) -> Found:
-    """Judge all sagas of a share."""
+    """Check all sagas of a share."""
     return asyncio.run(_judge(share))
 
 
@@ -160,7 +160,7 @@ def _breaches(share: Share, number: int, told: _Told, ledger: OutsideLedger, too
 
 
 def _end(told: _Told) -> Iterator[str]:
-    """It has ended, nothing is open, and it was left unfinished only because a person said so."""
+    """It has ended, nothing is open, and it is unfinished only if an operator accepted that."""
     body = told.body
     if body["status"] not in t.SAGA_FINAL:
         yield f"it has not ended: {body['status']}"
@@ -176,7 +176,7 @@ def _end(told: _Told) -> Iterator[str]:
 
 
 def _journal(told: _Told, share: Share) -> Iterator[str]:
-    """One owner after the other, each with a greater epoch; and all times are those of the store's clock."""
+    """Owners follow each other with increasing epochs, and all times are those of the store's clock."""
     epochs = [record["epoch"] for record in told.history if record["k"] == "SagaResumed"]
     if epochs != sorted(set(epochs)):
         yield f"the epochs of its owners are {epochs}"
@@ -198,7 +198,7 @@ def _blind_repeats(plan: Mapping[str, Any], told: _Told) -> Iterator[str]:
 
 
 def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[tuple[str, str]]) -> Iterator[str]:
-    """A call that is neither keyed nor probed is made again only when it is known not to have happened, or by order.
+    """A call that is neither keyed nor probed is repeated only if it is known not to have happened, or by order.
 
     ``bare``: these calls, by step and direction.
     """
@@ -216,7 +216,7 @@ def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[tuple[
 
 
 def _trace(told: _Told, tools: ToolRegistry) -> Iterator[str]:
-    """The journal verifies as a trace, and the pure engine decides again what it decided."""
+    """The journal verifies as a trace, and the pure engine makes the same decisions again."""
     verdict = verify(told.trace)
     if verdict.broken is not None:
         yield f"its trace is broken: {verdict.broken}"

@@ -1,4 +1,4 @@
-"""Imported once by the process that forks the others, so that a killed worker is back in milliseconds."""
+"""Imported once by the process that forks the others, so that a killed worker restarts in milliseconds."""
 
 from __future__ import annotations
 

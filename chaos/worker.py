@@ -1,4 +1,4 @@
-"""A worker process: takes sagas and drives them, on a bad line and by a wrong clock, until it is stopped or killed."""
+"""A worker process: runs sagas over a faulty connection and with a wrong clock, until it is stopped or killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JUMP_EVERY_S = 3.0
 
 
 class Orders(NamedTuple):
-    """What a worker is told. ``clock_s``: how wrong its clock is, and by how much it jumps now and then."""
+    """The configuration of a worker. ``clock_s``: the error of its clock, and the size of its occasional jumps."""
 
     url: str
     world: str
@@ -42,7 +42,7 @@ def main(orders: Orders) -> None:
 
 
 def become(log: str, world: str) -> None:
-    """A child like any other: it dies with its parent, and writes to its own log."""
+    """Become a child like any other: it dies with its parent, and writes to its own log."""
     die_with_parent()
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
@@ -53,9 +53,9 @@ def become(log: str, world: str) -> None:
 
 
 def move_clock(offset_s: float, jump_s: float) -> None:
-    """Put this process's wall clock wrong: by ``offset_s``, and by ``jump_s`` more or less every few seconds.
+    """Falsify this process's wall clock: by ``offset_s``, and by ``jump_s`` more or less every few seconds.
 
-    The engine must not care: leases and times in journals are the store's, waits are monotonic.
+    The engine must not be affected: leases and times in journals use the store's clock, waits are monotonic.
     """
     if not offset_s and not jump_s:
         return
@@ -81,7 +81,7 @@ async def _main(orders: Orders) -> None:
 
 
 async def _open(orders: Orders, stopping: asyncio.Event) -> None:
-    """Work until told to stop. An outage of the store may keep it from beginning; once begun it waits outages out."""
+    """Work until told to stop. An outage of the store may delay the start; afterwards the worker waits outages out."""
     async with Coordinator.open(
         orders.url, make_tools(), lease_s=orders.lease_s, patience_s=orders.patience_s
     ) as coordinator:
@@ -94,7 +94,7 @@ async def _open(orders: Orders, stopping: asyncio.Event) -> None:
 
 
 def log_lines(folder: Path, words: str) -> int:
-    """In how many lines of the workers' logs these words stand."""
+    """The number of lines in the workers' logs that contain these words."""
     return sum(
         line.count(words) > 0
         for path in folder.glob("worker-*.log")

@@ -1,10 +1,11 @@
-"""The outside world: one process that nobody kills, which takes requests over a socket and keeps the accounts.
+"""The external system: one process that is never killed, which receives requests over a socket and keeps the ledger.
 
-It is a process of its own, because the other side of a call does not die with the caller: a request that has arrived is
-worked on although its sender was killed meanwhile, and takes effect after another worker has taken the saga over. What
-it did stands in ``OutsideLedger``s, one for each share of the sagas, which the verdict holds against the journals.
+It is a process of its own, because an external system does not die with its caller: it completes a request that has
+arrived even if its sender was killed meanwhile, and the effect happens after another worker has taken over the saga.
+Its effects are in ``OutsideLedger``s, one for each share of the sagas, which the verdict compares with the journals.
 
-How a request fares is written in the request itself (``luck``, a word for each attempt, the last one for all further):
+The fate of a request is written in the request itself (``luck``, a word for each attempt, the last one for all
+further):
 
 =========  ==========================================================================================
 ``ok``     it happens and is answered
@@ -15,9 +16,9 @@ How a request fares is written in the request itself (``luck``, a word for each 
            patience
 =========  ==========================================================================================
 
-Two rules make this world one in which every question has an answer. A request that was asked about with the answer
-'it did not happen' never happens later (``settle``): a 'no' that is not final would be no evidence, and a person or a
-probe could not be believed. And a request whose undo has happened is turned away.
+By two rules every question has an answer. A request about which the answer was 'it did not happen' never happens later
+(``settle``): a 'no' that is not final would prove nothing, and neither an operator nor a probe could be trusted. And a
+request whose undo has happened is refused.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ from saga_engine import ToolContext, ToolError
 from saga_engine.testing.ledger import OutsideLedger
 
 SHARES: Final = 32
-#: What ``late`` waits before it takes effect; tools with that luck have less patience (``plans.IMPATIENT_S``).
+#: The delay of ``late`` before its effect; tools with that fate have a shorter time-out (``plans.IMPATIENT_S``).
 LATE_S: Final = 0.6
-#: A line that nobody answers is held so long; the caller has hung up by then.
+#: How long an unanswered connection is held open; the caller has hung up by then.
 _HELD_S: Final = 30.0
 _LATENCY_S: Final = 0.02
 _LINE_BYTES: Final = 1 << 20
 
-#: Promises that the world can be made to break, to see that the verdict finds out: it takes every call with a key for a
-#: new one, or says that it undid what it did not.
+#: Promises that the external system can be made to break, to see that the verdict detects it: it treats every call with
+#: a key as a new one, or reports an undo that did not happen.
 SABOTAGE: Final = ("keys", "undos")
 
 Reply = dict[str, Any] | None
 
 
 def share_of(saga_id: str) -> int:
-    """The number of the ledger that a saga's lines are in."""
+    """The number of the ledger with a saga's lines."""
     return crc32(saga_id.encode()) % SHARES
 
 
@@ -62,20 +63,20 @@ def ledger_path(folder: Path, share: int) -> Path:
 
 
 class World:
-    """The server: single-threaded, so whatever happens between two awaits is atomic."""
+    """The server: single-threaded, so everything between two awaits is atomic."""
 
     def __init__(self, folder: Path, sabotage: str | None) -> None:
         self._sabotage = sabotage
         self._ledgers = [OutsideLedger(ledger_path(folder, share)) for share in range(SHARES)]
-        #: By key: requests of a lesser epoch, up to an attempt, or sent before a moment are turned away.
+        #: By key: requests of a lesser epoch, up to an attempt, or sent before a moment are refused.
         self._closed: dict[str, tuple[int, int, float]] = {}
         self._undone: set[tuple[str, str]] = set()
         self._pending = 0
         self._turned_away = 0
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection is one request; it is worked on to its end whether or not the caller still listens."""
-        with suppress(OSError):  # the caller was killed or has hung up; the ledger has what matters
+        """One connection is one request; it is completed whether or not the caller still listens."""
+        with suppress(OSError):  # the caller was killed or has hung up; the ledger has the effect
             line = await reader.readline()
             if line.endswith(b"\n"):
                 reply = await self._handle(msgspec.json.decode(line))
@@ -157,11 +158,11 @@ async def serve(folder: Path, path: Path, sabotage: str | None) -> None:
         await server.serve_forever()
 
 
-# --- the other end -------------------------------------------------------------------------------------------------
+# --- the client ----------------------------------------------------------------------------------------------------
 
 
 class Outside:
-    """How a process speaks to the world. A broken line is a ``ConnectionError``: nobody knows what came of it."""
+    """A client of the external system. A broken connection raises ``ConnectionError``: the outcome is unknown."""
 
     path: str = ""
 
@@ -189,7 +190,7 @@ class Outside:
 
 
 def _line(asked: Mapping[str, Any]) -> bytes:
-    # One clock for all processes of a machine, and none that the conductor moves.
+    # One clock for all processes of a machine, which the injector does not change.
     return msgspec.json.encode({**asked, "sent_s": time.monotonic()}) + b"\n"
 
 
