@@ -28,7 +28,7 @@ def call_of(
     *,
     waits: Callable[[Call, bool], Awaitable[None] | None] | None = None,
 ) -> Call:
-    """Everything that a tool and its guards may know of a call; ``direction`` is ``probe`` for a probe."""
+    """All facts about a call for a tool and its guards; ``direction`` is ``probe`` for a probe."""
     index, way = effect.step, effect.direction
     plan = state.plan
     step, made = plan.steps[index], state.steps[index].call(way)
@@ -55,7 +55,7 @@ def call_of(
 
 
 class Lesson(NamedTuple):
-    """What identical calls of other sagas are to get: the tool, its params with markers for secrets, the output."""
+    """The result for identical calls of other sagas: the tool, its params with markers for secrets, the output."""
 
     tool: str
     params: dict[str, Any]
@@ -64,7 +64,7 @@ class Lesson(NamedTuple):
 
 
 def lesson_of(state: State, record: AnyRecord) -> Lesson | None:
-    """What a person's answer teaches the memory of calls; None: nothing. Secrets count by name there."""
+    """The lesson of an operator's decision for de-duplication; None: nothing. Secrets count by name there."""
     if type(record) is not QuestionResolved or record.decision != "happened":
         return None
     index = state.plan.by_key[record.step]
@@ -90,7 +90,7 @@ def _chosen(state: State, index: int) -> bool:
 
 
 def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int | None:
-    """The time until which a repeat of a call in doubt arrives while the remote side remembers its key."""
+    """The time until which a repeat of a call in doubt arrives while the remote system remembers its key."""
     call = state.steps[effect.step].call(effect.direction)
     if not call.doubtful or call.insisted:
         return None
@@ -111,7 +111,7 @@ def _resources(state: State, template: Params) -> tuple[str, ...]:
 
 
 def misfit(spec: ToolSpec | None, params: Mapping[str, Any]) -> NotDone | None:
-    """Why a call is not made whose params, with the secrets in them, do not fit its tool; None if they fit.
+    """Why a call is not made: its params, with the secrets in them, do not fit its tool; None if they fit.
 
     It does not contain the values: the messages of a schema check repeat them.
     """

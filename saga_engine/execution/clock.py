@@ -1,13 +1,13 @@
-"""The clock by which sagas and guards judge: the store's, or Temporal's, as this process knows it."""
+"""The clock of sagas and guards: the store's, or Temporal's, as this process knows it."""
 
 from __future__ import annotations
 
 import time
 
-#: The store's time may lag by this much behind what was said here, because responses take time: the clock then stops
-#: until the store has caught up. A greater lag means another time, which counts from now on.
+#: The store's time may lag by this much behind the time that was reported here, because responses take time: the clock
+#: then stops until the store has caught up. A greater lag means another time, which counts from now on.
 _JITTER_MS = 1_000
-#: For so many sagas it is stored since when they are ahead of the store's clock.
+#: The number of sagas for which the start of their lead over the store's clock is stored.
 _AHEAD_KEPT = 10_000
 
 

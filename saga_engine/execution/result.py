@@ -80,7 +80,7 @@ class SagaResult:
         return self.steps.by_id(step_id).output
 
     def to_dict(self, *, full: bool = True) -> dict[str, Any]:
-        """The outcome as one JSON object; without ``full``, large outputs are in their cut form."""
+        """The result as one JSON object; without ``full``, large outputs are in their cut form."""
         return dict(self.body) if full else abridged(self.body, self._sources)
 
 

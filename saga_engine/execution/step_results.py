@@ -33,7 +33,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     next_try_ms: int | None = None
     traceback: str | None = None
-    #: The output as in the body of the outcome; ``Outcome.output`` refuses the cut form.
+    #: The output as in the body of the result; ``output`` refuses the cut form.
     shown: Any = None
     cut: bool = False
 
@@ -113,7 +113,7 @@ class Steps(Sequence[StepResult]):
 
 
 def failure_of(body: Mapping[str, Any] | None) -> Failure | None:
-    """The ``error`` of an outcome's body."""
+    """The ``error`` of a result's body."""
     return None if body is None else msgspec.convert(body, Failure)
 
 

@@ -1,9 +1,10 @@
-"""The tools of a process with their guards: what ``ports.Tools`` asks for, around a registry.
+"""The tools of a process with their guards: implements ``ports.Tools`` around a registry.
 
-The order is policy, memory, resources, breaker, bulkhead, rate, call: nobody holds anything while a person is asked,
-who waits for a resource blocks no place, and a resting tool is not waited for. (Only the one trial call of a breaker is
-chosen last of all, so that it is not lost to somebody who then waits.) A guard that a tool has no use for is left out,
-and the chain of a tool is put together once. A call that no guard keeps waiting goes a shorter way (``_Lane``).
+The order is policy, de-duplication, resources, breaker, bulkhead, rate, call: nothing is held while an operator is
+asked, a call that waits for a resource occupies no place, and no call waits for a paused tool. (Only the one trial call
+of a breaker is chosen last, so that a call which still has to wait does not use it up.) A guard without effect on a
+tool is omitted, and the chain of a tool is assembled once. A call that no guard delays takes a shorter path
+(``_Lane``).
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ class Gate(Protocol):
         ...
 
     async def settled(self, tool: AnyTool, call: Call, outcome: Outcome) -> None:
-        """What came of a call that was judged."""
+        """Report the outcome of an authorized call."""
 
 
 class _Prepared(NamedTuple):
     """How a tool is called.
 
-    ``usual``: with its own guards; the bare call if it has none. ``full``: where the plan names resources, or where the
-    call that it undoes is remembered.
+    ``usual``: with its own guards; the bare call if it has none. ``full``: for a call whose plan names resources, or
+    that undoes a call with a stored result.
     """
 
     tool: AnyTool
@@ -113,7 +114,7 @@ class GuardedTools:
     # --- ports.Tools ---------------------------------------------------------------------------------------------
 
     def call(self, name: str, params: Mapping[str, Any], call: Call) -> Coroutine[Any, Any, Outcome]:
-        """Make one call, unless a guard refuses it. Waiting for a guard is no part of ``call.timeout_s``.
+        """Make one call, unless a guard refuses it. The wait for a guard does not count towards ``call.timeout_s``.
 
         Every failure is an outcome. Raised are cancellation, the refusal of ``call.permit``, and ``ToolMissing`` for an
         unknown name.
@@ -131,7 +132,7 @@ class GuardedTools:
     async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
         """Ask whether the call with this key and these params happened.
 
-        First de-duplication, then the tool's own probe.
+        De-duplication is asked first, then the tool's own probe.
 
         ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: it is unknown. No guard delays a probe.
         Raises ``ToolMissing``.

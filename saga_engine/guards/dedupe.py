@@ -1,7 +1,7 @@
-"""The engine's memory of calls, for tools that honour no key: an identical call of another saga gets the first result.
+"""De-duplication, for tools that honour no key: an identical call of another saga gets the first result.
 
-Intent first: a call is claimed before it is made, and its result is remembered before anybody hears of it. A claim
-without a result is a call in doubt, and stays one until its owner has settled it or its time has passed.
+Intent first: a call is claimed before it is made, and its result is stored before it is reported. A claim without a
+result is a call in doubt, and stays one until its owner has settled it or its time has passed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("saga_engine.guards")
 
 _MARKER: Final = re.compile(r"\{?\$secret\.[A-Za-z_][A-Za-z0-9_]*\}?")
-#: Rounds of asking who relies on a result; more can only mean that new ones keep coming.
+#: Rounds of asking who relies on a result; if they do not suffice, new ones keep coming.
 _ROUNDS: Final = 5
 _MAX_NAMED: Final = 5
-#: Pauses between two looks at an identical call that somebody is making, in seconds.
+#: Pauses between two checks of an identical call in progress, in seconds.
 _POLL_S: Final = 0.005
 _POLL_MAX_S: Final = 0.2
 
 
 def memory_of(tool: str, params: Mapping[str, Any], call: Call) -> str:
-    """What identical calls have in common. Secrets count by name, so that no digest of one is ever kept.
+    """The common content of identical calls. Secrets count by name, so that no digest of one is ever stored.
 
     Raises ``ValueNotJson``.
     """
@@ -48,7 +48,7 @@ def memory_of(tool: str, params: Mapping[str, Any], call: Call) -> str:
 
 
 class Entry(NamedTuple):
-    """Where a call is remembered: its tool, what identical calls have in common, and for how long."""
+    """The place of a call in the de-duplication: its tool, the common content of identical calls, and its lifetime."""
 
     tool: str
     digest: str
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
 
 class Memory:
-    """The guard of one tool. Forward it remembers; backward it lets nobody undo what another saga relies on."""
+    """The guard of one tool. Forward it stores results; backward it prevents an undo of what another saga relies on."""
 
     __slots__ = ("_counts", "_inner", "_memories", "_tool", "_ttl_ms", "_waiting")
 
@@ -93,7 +93,7 @@ class Memory:
         except SagaError as error:
             return store_trouble(error, f"whether this call of {name!r} was made before")
         if claim.owner and claim.owner != owner and saga_of(claim.owner) == call.saga_id:
-            # What one plan says twice is meant twice: only another saga, or another submission, is a duplicate.
+            # A plan that contains a call twice means it: only another saga, or another submission, is a duplicate.
             await self._memories.unrely(name, claim.owner, owner)
             return await self._inner(params, call)
         if claim.verdict == "done":
@@ -109,7 +109,7 @@ class Memory:
         return outcome
 
     async def _in_turn(self, entry: Entry, call: Call) -> Claim | Word:
-        """Somebody is making the identical call: what came of it, once it is known, for as long as it may take."""
+        """Wait for the identical call in progress; returns its outcome once it is known, for as long as it may take."""
         loop = asyncio.get_running_loop()
         began_s, pause_s = loop.time(), _POLL_S
         until_s = began_s + call.timeout_s
@@ -131,14 +131,14 @@ class Memory:
             if claim.verdict != "busy" or loop.time() >= until_s:
                 return claim
             if not await self._memories.sagas.saga_driven(saga_of(claim.owner)):
-                return claim  # nobody is at it: what came of it is in doubt
+                return claim  # nobody is making it: its outcome is in doubt
             pause_s = min(2 * pause_s, _POLL_MAX_S)
 
 
 def _settles(outcome: NotDone, claim: Claim, call: Call) -> bool:
-    """Whether a 'not done' covers all that was claimed: an earlier attempt may be in doubt.
+    """Whether a 'not done' settles the whole claim: an earlier attempt may be in doubt.
 
-    It may where the claim was there already. Then only a tool's own final word counts for all attempts under the key.
+    It may be if the claim existed already. Then only a tool's own permanent refusal covers all attempts under the key.
     """
     first = claim.verdict == "new" or call.attempt <= 1
     return first or (outcome.definite and not outcome.retryable)
@@ -155,7 +155,7 @@ def _answered(claim: Claim, owner: str) -> Outcome:
 
 
 def _in_flight(name: str, claim: Claim) -> NotDone:
-    # Not definite: that another saga is at it says nothing about what became of earlier attempts of ours.
+    # Not definite: another saga's call in progress says nothing about our own earlier attempts.
     return NotDone(
         ErrorInfo(
             "duplicate_in_flight",
@@ -168,12 +168,12 @@ def _in_flight(name: str, claim: Claim) -> NotDone:
 
 
 def saga_of(owner: str) -> str:
-    """The saga that an idempotency key belongs to."""
+    """The saga of an idempotency key."""
     return owner.partition(":")[0]
 
 
 class Memories:
-    """What the guards of all tools share of the memory."""
+    """The shared part of all tools' de-duplication."""
 
     __slots__ = ("_chores", "_good", "_registry", "sagas", "store")
 
@@ -182,21 +182,21 @@ class Memories:
         self.sagas = sagas
         self._registry = registry
         self._chores = chores
-        #: Last good results that are still to be written; a newer one takes the place of an older.
+        #: Last good results that are still to be written; a newer one replaces an older.
         self._good: dict[tuple[str, str], tuple[bytes, int]] = {}
 
     def ttl_ms(self, name: str) -> int | None:
-        """How long the calls of a tool are remembered; None: not at all."""
+        """How long the calls of a tool are stored; None: not at all."""
         tool = self._registry.get(name)
         return None if tool is None or tool.dedupe_ttl_s is None else round(tool.dedupe_ttl_s * 1000)
 
     # --- results -------------------------------------------------------------------------------------------------
 
     async def claim(self, entry: Entry, owner: str) -> Claim:
-        """Claim a call, past what a saga left behind that has been undone. Raises ``SagaError``.
+        """Claim a call, replacing the claim of a saga that has been compensated. Raises ``SagaError``.
 
-        Whatever such a saga claimed does not stand, and nothing tells the memory: a person said that its call did not
-        happen, or undid it by hand. (One that was abandoned or is gone may have left its effect.)
+        The effects of such a saga do not exist, but the store does not know that: an operator said that the call did
+        not happen, or undid it by hand. (A saga that was waived or has expired may have left its effect.)
         """
         claim = await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
         other = saga_of(claim.owner)
@@ -204,14 +204,14 @@ class Memories:
             return claim
         heir = (await self.store.tally(f"fork\n{other}")).get(claim.owner.split(":")[1])
         if heir is not None and await self.sagas.saga_status(heir) != COMPENSATED:
-            return claim  # a fork took the effect over: it stands, or is going to be the fork's
+            return claim  # a fork owns the effect now: it exists, or will be the fork's
         await self.store.unrely(entry.tool, claim.owner, owner)
         if await self.store.forget(entry.tool, claim.owner):
-            return claim  # others rely on it still: what was undone behind their backs is theirs to settle
+            return claim  # others still rely on it: they must settle an effect that was undone meanwhile
         return await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
 
     async def remember(self, entry: Entry, done: Done, params: Mapping[str, Any], call: Call) -> None:
-        """Write down a result. If that fails the call has happened all the same: the claim stays, without result."""
+        """Store a result. If that fails the call has happened nevertheless: the claim stays, without result."""
         result = encoded(done.output, params, call)
         try:
             await self.store.remember(entry.tool, entry.digest, call.idempotency_key, result, entry.ttl_ms)
@@ -219,21 +219,21 @@ class Memories:
             _log.warning("the result of %s for %s could not be remembered: %s", entry.tool, call.idempotency_key, error)
 
     async def forget(self, name: str, owner: str) -> None:
-        """Drop a claim. If that fails it runs out by itself."""
+        """Drop a claim. If that fails it expires by itself."""
         try:
             await self.store.forget(name, owner)
         except SagaError as error:
             _log.warning("the claim of %s on %s could not be dropped: %s", owner, name, error)
 
     async def unrely(self, name: str, owner: str, relying: str) -> None:
-        """We do not rely on an owner's result after all. If that fails, its undo asks a person once too often."""
+        """Stop relying on an owner's result. If that fails, its undo asks an operator unnecessarily."""
         try:
             await self.store.unrely(name, owner, relying)
         except SagaError as error:
             _log.warning("%s could not be taken from those that rely on %s: %s", relying, owner, error)
 
     async def recollect(self, name: str, owner: str) -> Done | None:
-        """The remembered result of an owner's call; None if there is none, or the store cannot tell."""
+        """The stored result of an owner's call; None if there is none, or the store does not answer."""
         try:
             found = await self.store.recollect(name, owner)
             return None if found is None else Done(msgspec.json.decode(found))
@@ -244,7 +244,7 @@ class Memories:
     # --- before an undo ------------------------------------------------------------------------------------------
 
     async def release(self, call: Call) -> NotDone | None:
-        """Forget the call that is about to be undone; an outcome if other sagas rely on its result."""
+        """Forget the call whose undo comes next; an outcome if other sagas rely on its result."""
         if call.undoes is None or self.ttl_ms(call.undoes[0]) is None:
             return None
         name, owner = call.undoes
@@ -264,14 +264,14 @@ class Memories:
         return _shared(name, relying)
 
     async def _over(self, owner: str, own: str) -> bool:
-        """Whether a saga relies on a result no more. Our own is going backward, so it does not."""
+        """Whether a saga no longer relies on a result. Our own is going backward, so it does not."""
         saga = saga_of(owner)
         return saga == own or await self.sagas.saga_status(saga) in (None, COMPENSATED, WAIVED)
 
     # --- last good results ---------------------------------------------------------------------------------------
 
     def keep_good(self, name: str, memory: str, result: bytes, ttl_ms: int) -> None:
-        """Keep the last good result of a read; nobody waits for it."""
+        """Store the last good result of a read; nobody waits for it."""
         waits = bool(self._good)
         self._good[name, memory] = (result, ttl_ms)
         if not waits:
@@ -304,7 +304,7 @@ class Memories:
 
 
 class LastGood:
-    """The guard of one read: keeps its results for when it cannot be called."""
+    """The guard of one read: stores its results for the time when it cannot be called."""
 
     __slots__ = ("_inner", "_memories", "_name", "_ttl_ms")
 
@@ -343,7 +343,7 @@ def _shared(name: str, relying: list[str]) -> NotDone:
 
 
 def encoded(output: Any, params: Mapping[str, Any], call: Call) -> bytes:
-    """A result as it is kept: JSON, with markers in the place of the secrets that the params hold."""
+    """A result in its stored form: JSON, with markers in place of the secrets that the params contain."""
     if call.masked is not None:
         known: dict[str, str] = {}
         _find_secrets(params, call.masked, known)

@@ -69,9 +69,9 @@ class Held(NamedTuple):
 
 
 class Clause:
-    """A condition that was understood.
+    """A parsed condition.
 
-    ``wary``: it belongs to a rule that denies or asks, and holds if any value satisfies it or cannot be judged. Else it
+    ``wary``: it belongs to a rule that denies or asks, and holds if any value satisfies it or is undecidable. Else it
     holds only if there is at least one value, none is missing, and all satisfy it for certain.
     """
 
@@ -103,14 +103,14 @@ class Clause:
         self.slow = self._slow is not None
 
     def hold(self, params: Mapping[str, Any]) -> Held:
-        """Judge params now; for every test that is not ``slow``."""
+        """Evaluate params now; for every test that is not ``slow``."""
         found = self.reach.find(params)
         if self._judge is None:
             return self._presence(found)
         return self._sum(found, [self._judge(value) for value in found.values])
 
     async def hold_slowly(self, params: Mapping[str, Any]) -> Held:
-        """Judge params by asking the file system or the names of hosts."""
+        """Evaluate params by asking the file system or the name service."""
         assert self._slow is not None
         found = self.reach.find(params)
         judged: list[Judgement] = []
@@ -193,7 +193,7 @@ def _ordered(op: str, value: Any) -> Judge:
 
 
 def no_amount(value: Any) -> str:
-    """Why a value is no amount."""
+    """Why a value is not an amount."""
     if isinstance(value, str):
         return "a text that is no plain decimal number"
     kinds = {bool: "true or false", type(None): "null", dict: "an object", list: "a list"}

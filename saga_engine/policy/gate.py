@@ -57,7 +57,7 @@ class _Entry(NamedTuple):
 
 
 class Gate:
-    """Judges calls by a policy. It belongs to one event loop; limits are counted in ``store``."""
+    """Authorizes calls by a policy. It belongs to one event loop; limits are counted in ``store``."""
 
     __slots__ = ("_counted", "_defaults", "_locks", "_relevant", "policy", "store")
 
@@ -67,7 +67,7 @@ class Gate:
         self._relevant: dict[str, tuple[RuleMatcher, ...]] = {}
         self._defaults: dict[str, tuple[AnyTool, Mapping[str, Any]]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: By idempotency key: what the call that was let through last has in tallies.
+        #: By idempotency key: the tally entries of the call that was last permitted.
         self._counted: dict[str, Sequence[_Entry]] = {}
 
     def concerns(self, tool_name: str) -> bool:
@@ -78,7 +78,7 @@ class Gate:
     def waves_through(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> bool:
         """Whether a call is allowed, and nothing has to be counted or looked up to know it: no rule matches it.
 
-        ``authorize`` would allow it, and ``settled`` would have nothing to do. False: it has to be judged.
+        ``authorize`` would allow it, and ``settled`` would have nothing to do. False: it must be authorized.
         """
         policy = self.policy
         if policy.default != "allow" or policy.check is not None or call.direction == "probe":
@@ -95,7 +95,7 @@ class Gate:
         return True
 
     async def authorize(self, tool: AnyTool, params: Mapping[str, Any], call: Call) -> Blocked | Ask | None:
-        """The verdict on one call; None: it may be made, and what it uses of limits is written down.
+        """The verdict on one call; None: it may be made, and its use of limits is stored.
 
         A probe is no call of its own and always passes. Raises ``StoreUnavailable`` and ``StoreRefused`` when a limit
         cannot be looked up: then the call must not be made.
@@ -109,7 +109,7 @@ class Gate:
         return await _Judging(self, tool, params, call).run(rules)
 
     async def settled(self, tool: AnyTool, call: Call, outcome: Outcome) -> None:  # noqa: ARG002 - a part of the door
-        """Take back what a call used of limits, if it certainly did not happen.
+        """Remove a call's use of limits, if it certainly did not happen.
 
         That is so if the tool itself says so, or if the call was not made and no earlier attempt under its key is in
         doubt. Raises ``StoreUnavailable`` and ``StoreRefused``: then the call stays counted.
@@ -129,7 +129,7 @@ class Gate:
         return found
 
     def lock(self, saga_id: str) -> asyncio.Lock:
-        """One lock for each saga: parallel steps must not both see the same room left."""
+        """One lock for each saga: parallel steps must not both use the same remainder of a limit."""
         lock = self._locks.get(saga_id)
         if lock is None:
             lock = self._locks[saga_id] = asyncio.Lock()
@@ -157,7 +157,7 @@ def _words_of_check(local: Mapping[str, Any]) -> str:
 
 
 class _Judging:
-    """The judgement of one call."""
+    """The authorization of one call."""
 
     __slots__ = (
         "_asked",
@@ -328,13 +328,13 @@ class _Judging:
             text = f"the policy cannot ask about {self._tool.name}: {error.message}"
             return Blocked(ErrorInfo("policy_denied", text, _SUGGESTION, retryable=False), rule)
         if call.approved == exact:
-            # Who approved this question was asked it because all those before had been approved.
+            # The operator who approved this question was asked only because all earlier ones had been approved.
             self._question = None
             return None
         if self._question is None:
             text = self._text("a person has to approve", rule, message, doubt)
             self._question = Ask(ErrorInfo("approval_required", text), exact, self._expires_s, rule)
-        # Without any approval there is nothing to look for behind the first question.
+        # Without any approval no question after the first needs to be examined.
         return None if call.approved else self._question
 
     def _text(self, what: str, rule: str, message: str, doubt: str) -> str:

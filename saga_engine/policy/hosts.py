@@ -1,8 +1,8 @@
 """Hosts as a policy sees them: one spelling for each, and only addresses that may be called.
 
-Programs disagree about what the host of an odd URL is (Orange Tsai, *A New Era of SSRF*, 2017). A text that two
-readers could understand differently has no host here. A name is judged by what it resolves to, so a public name that
-points inside is as much refused as the address itself.
+Programs disagree about the host of an odd URL (Orange Tsai, *A New Era of SSRF*, 2017). A text that two parsers could
+understand differently has no host here. A name is checked by the addresses that it resolves to, so a public name of an
+internal address is refused like the address itself.
 
 Sources: RFC 3986 section 3.2, RFC 6761, and the IANA special-purpose address registries (RFC 6890).
 """
@@ -20,7 +20,7 @@ from typing import Final
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: Finds the addresses of a name. Raises ``OSError`` where there are none, as ``socket.gaierror`` is one.
+#: Finds the addresses of a name. Raises ``OSError`` if there are none (``socket.gaierror`` is one).
 Resolver = Callable[[str, int | None], Awaitable[Sequence[str]]]
 
 MAX_URL_CHARS: Final = 8192
@@ -49,7 +49,7 @@ _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
         ("203.0.113.0/24", "for documentation"),
         ("224.0.0.0/4", "multicast"),
         ("240.0.0.0/4", "reserved"),
-        # In the public ranges, and reached only from inside of a cloud, where they give away keys and settings.
+        # In the public ranges, but reachable only inside of a cloud, where they serve keys and settings.
         ("168.63.129.16/32", "the inside of Azure"),
         ("161.26.0.0/16", "the inside of IBM Cloud"),
         ("166.8.0.0/14", "the inside of IBM Cloud"),
@@ -63,7 +63,7 @@ _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
         ("2001::/23", "reserved"),
     )
 )
-#: All that is given out to the public in IPv6 (RFC 4291 section 2.4); everything else is refused without a list.
+#: All IPv6 addresses that are allocated to the public (RFC 4291 section 2.4); all others are refused without a list.
 _UNICAST: Final = IPv6Network("2000::/3")
 _6TO4: Final = IPv6Network("2002::/16")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -73,7 +73,7 @@ _DOCUMENTATION_2: Final = IPv6Network("3fff::/20")
 
 
 class HostRefused(ValueError):
-    """A host may not be called, or nobody can tell whether it may.
+    """A host may not be called, or it is unknown whether it may.
 
     ``unavailable``: its name does not resolve now; that says nothing against it, and it may resolve later.
     """
@@ -92,7 +92,7 @@ def host_of(text: str) -> str:
     Names are in lower case, without a dot at the end, in their IDNA form. Addresses are written as ``ipaddress`` writes
     them, whatever encoding they came in (``2130706433``, ``0x7f.1``, ``[::ffff:7f00:1]``), without brackets and zone.
 
-    Raises ``ValueError``, with a reason that does not repeat the text, for everything that readers of URLs are known to
+    Raises ``ValueError``, with a reason that does not repeat the text, for everything that URL parsers are known to
     disagree about: user information, white space, control characters, backslashes, escapes in the host, letters that
     IDNA changes.
     """
@@ -108,7 +108,7 @@ def host_of(text: str) -> str:
     if scheme is None:
         return _canonical(_bare(text))
     authority = text[scheme.end() :].partition("/")[0]
-    # Also behind '?' and '#': some readers look for the end of the authority at the slash only.
+    # Also after '?' and '#': some parsers end the authority at the slash only.
     if "@" in authority:
         raise ValueError("it has user information, or an '@' before its path")
     return _canonical(_without_port(re.split(r"[?#]", authority, maxsplit=1)[0]))
@@ -145,7 +145,7 @@ def _canonical(host: str) -> str:
     labels = name.split(".")
     if _NUMERIC.fullmatch(labels[-1]):
         try:
-            # The oldest reader of addresses understands all encodings that others may understand.
+            # The oldest parser of addresses accepts all encodings that others may accept.
             return str(IPv4Address(socket.inet_aton(name)))
         except OSError as error:
             raise ValueError("it ends in a number and is no address") from error
@@ -155,8 +155,8 @@ def _canonical(host: str) -> str:
 
 
 def _idna(host: str) -> str:
-    """The ASCII form of a name, if that stands for this very name and for no other."""
-    if len(host) > MAX_HOST_CHARS:  # the codec takes its time with long names
+    """The ASCII form of a name, if it represents this very name and no other."""
+    if len(host) > MAX_HOST_CHARS:  # the codec is slow for long names
         raise ValueError("its host is no name")
     plain = unicodedata.normalize("NFC", host).lower().removesuffix(".")
     try:
@@ -180,7 +180,7 @@ def _literal_6(host: str) -> str:
 
 
 def _plain(address: Address) -> Address:
-    """The address without its zone; an IPv4 address in its IPv6 clothes (RFC 4291 section 2.5.5.2) as what it is."""
+    """The address without its zone; an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) as IPv4."""
     if isinstance(address, IPv4Address):
         return address
     return address.ipv4_mapped or IPv6Address(int(address))
@@ -197,7 +197,7 @@ async def _getaddrinfo(host: str, port: int | None) -> Sequence[str]:
 class Addresses:
     """Which addresses may be called: the public ones, and those in ``allow_private`` (addresses or networks).
 
-    ``resolver`` stands in for the system's. Raises ``ValueError`` for what is no address and no network.
+    ``resolver`` replaces the system's. Raises ``ValueError`` for anything but an address or a network.
     """
 
     __slots__ = ("_allowed", "_resolver")
@@ -219,8 +219,8 @@ class Addresses:
     async def resolve(self, host: str, port: int | None = None) -> list[str]:
         """All addresses of a host, each of which may be called; in the resolver's order, each once.
 
-        Raises ``HostRefused`` if the host makes no sense or one of its addresses is refused, and with ``unavailable``
-        if its name does not resolve.
+        Raises ``HostRefused`` if the host is invalid or one of its addresses is refused, and with ``unavailable`` if
+        its name does not resolve.
         """
         try:
             name = host_of(host)
@@ -254,7 +254,7 @@ def _network(text: str) -> Network:
 
 
 def common(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    """What two lists of addresses and networks both have. Raises ``ValueError``."""
+    """The intersection of two lists of addresses and networks. Raises ``ValueError``."""
     pairs = [(_network(one), _network(other)) for one in first for other in second]
     found = [
         str(max(one, other, key=lambda network: network.prefixlen))
@@ -275,7 +275,7 @@ def _is_address(host: str) -> bool:
 def _not_public(address: Address) -> str | None:
     """Why an address is not public; None if it is."""
     if isinstance(address, IPv6Address):
-        # What a translator or a tunnel makes of it counts, not what it is wrapped in.
+        # The address that a translator or a tunnel unwraps counts, not the wrapping one.
         inner = _wrapped(address)
         if inner is not None:
             reason = _not_public(inner)
@@ -285,12 +285,12 @@ def _not_public(address: Address) -> str | None:
             return f"it is not public ({what})"
     if isinstance(address, IPv6Address) and (address not in _UNICAST or address in _DOCUMENTATION_2):
         return "it is not public (reserved)"
-    # What the registries of newer Pythons know beside.
+    # Entries of newer Pythons' registries.
     return None if address.is_global else "it is not public (reserved)"
 
 
 def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that traffic to this address ends at: 6to4 (RFC 3056), NAT64 (RFC 6052), ISATAP (RFC 5214)."""
+    """The IPv4 address at which this address ends: 6to4 (RFC 3056), NAT64 (RFC 6052), ISATAP (RFC 5214)."""
     if address in _6TO4:
         return address.sixtofour
     if address in _NAT64:
@@ -306,8 +306,8 @@ def _wrapped(address: IPv6Address) -> IPv4Address | None:
 class HostPattern:
     """One entry of a rule's list of hosts: a glob (``*.example.com``), an address, or a network (``203.0.113.0/24``).
 
-    ``*`` stands for any characters, dots included, and ``?`` for one. An address or a network speaks of what a host
-    resolves to, however it is called. Raises ``ValueError``.
+    ``*`` stands for any characters, dots included, and ``?`` for one. An address or a network matches the addresses
+    that a host resolves to, whatever its name. Raises ``ValueError``.
     """
 
     __slots__ = ("_glob", "_network")
@@ -323,7 +323,7 @@ class HostPattern:
             self._glob = re.compile(_glob(text))
 
     def matches(self, host: str, addresses: Sequence[str]) -> bool | str:
-        """Whether the host is meant; a text says why that is not certain."""
+        """Whether the pattern matches the host; a text says why that is uncertain."""
         if self._glob is not None:
             return self._glob.fullmatch(host) is not None
         network = self._network

@@ -58,13 +58,13 @@ Check = Callable[[PolicyRequest], "Verdict | Awaitable[Verdict | None] | None"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule: which calls it speaks of, and what is to become of them.
+    """One rule: the calls that it matches, and its verdict on them.
 
     ``tools``: globs on names; none: all tools. ``direction``: ``forward`` or ``compensate``; None: both. A backward
-    call that is not the registered undo of its step is judged in both directions, and the stricter verdict counts.
+    call that is not the registered undo of its step is authorized in both directions, and the stricter verdict counts.
     ``when``: what must hold, all of it. ``max_calls`` and ``max_sum`` (``{"param": …, "limit": …}``), for rules that
     deny or ask: the rule matches once a saga passes either. ``expires_s``: how long a question and its approval stand.
-    ``message`` is told to people and recorded.
+    ``message`` is shown to operators and recorded.
     """
 
     name: str
@@ -84,9 +84,9 @@ _POLICY_FIELDS: Final = (DEFAULT, "allow_private", "rules")
 
 
 class Policy:
-    """Rules that were understood; the first that matches a call decides.
+    """Parsed rules; the first that matches a call decides.
 
-    ``default`` (allow, deny or ask) is for calls of which neither a rule nor ``check`` speaks. ``allow_private``:
+    ``default`` (allow, deny or ask) is for calls that neither a rule nor ``check`` decides. ``allow_private``:
     addresses and networks that hosts may resolve to although they are not public. ``check`` is asked after the rules,
     may be a coroutine function, and answers with a verdict or None. ``base``: the folder from which folders in rules
     count. Raises ``SettingInvalid`` that names the rule and the field.
@@ -171,14 +171,14 @@ class Policy:
         """The rules that could decide about a tool, in order."""
         found = [rule for rule in self.rules if rule.speaks_of(tool)]
         if self.default == "allow" and self.check is None:
-            # What allows last of all changes nothing.
+            # A rule that allows in the last place changes nothing.
             while found and found[-1].verdict == "allow":
                 found.pop()
         return tuple(found)
 
 
 class RuleMatcher:
-    """A rule that was understood."""
+    """A parsed rule."""
 
     __slots__ = (
         "_fast", "_globs", "_slow", "counts", "direction", "expires_s", "layer", "limit", "max_calls", "message",
@@ -194,7 +194,7 @@ class RuleMatcher:
         self.verdict = rule.verdict
         self.tools = tuple(rule.tools)
         self.direction = rule.direction
-        #: Whether it names the tools that it speaks of, instead of speaking of all.
+        #: Whether it names its tools, instead of matching all.
         self.named = bool(self.tools) and all(glob.strip("*") for glob in self.tools)
         self.message = rule.message
         self.expires_s = float(rule.expires_s)
@@ -231,7 +231,7 @@ class RuleMatcher:
             if not held.holds:
                 return held
             doubt = doubt or held.doubt
-        # The file system and the network are asked last, and only about calls that match everything else.
+        # The file system and the network are queried last, and only about calls that match everything else.
         for clause in self._slow:
             held = await clause.hold_slowly(params)
             if not held.holds:
