@@ -61,7 +61,7 @@ class Ack(NamedTuple):
     head's, or the owner's lease has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the id
     to create is taken (``digest`` identifies its plan). ``missing``: no such saga. ``full``: too many sagas wait for a
     worker already. ``late``: see ``AppendReply``. An entry that is neither ``ok`` nor ``late`` changed nothing.
-    ``inbox`` is the number of messages waiting. ``released``: no process owns the saga now; a saga with messages is
+    ``messages`` is the number of messages waiting. ``released``: no process owns the saga now; a saga with messages is
     released only if it has ended.
     """
 
