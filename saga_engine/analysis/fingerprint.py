@@ -85,7 +85,7 @@ def intended_params(state: State, record: r.StepIntended) -> Any:
     if record.params is not None:
         return record.params
     index = state.plan.by_key[record.step]
-    serving = state.acting(index) if record.direction == FORWARD else state.rollback(index)
+    serving = state.serving(index, record.direction)
     return serving.params.resolve(StateScope(state))
 
 

@@ -33,7 +33,7 @@ from saga_engine.analysis.replay_inputs import (
     sorts,
     told,
 )
-from saga_engine.analysis.trace import declared, plan_of, serving_of, state_at_start
+from saga_engine.analysis.trace import declared, plan_of, state_at_start
 from saga_engine.analysis.trace_file import Entry, Trace
 from saga_engine.core import decide as deciding
 from saga_engine.core import evolve as evolving
@@ -180,7 +180,7 @@ class Replay:
         shown = told(record)
         if not isinstance(record, r.StepIntended) or record.step not in self._state.plan.by_key:
             return shown
-        tool = serving_of(self._state, self._state.plan.by_key[record.step], record.direction).tool
+        tool = self._state.serving(self._state.plan.by_key[record.step], record.direction).tool
         return shown | {"tool": tool, "params": brief(plain_record(intended_params(self._state, record)))}
 
     # --- what was decided ------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ class Replay:
         """The tool and the params, even if the journal has none because they contain no bindings."""
         state = self._state
         index = state.plan.by_key.get(today.step)
-        if index is None or serving_of(state, index, today.direction).tool != entry.body.get("tool"):
+        if index is None or state.serving(index, today.direction).tool != entry.body.get("tool"):
             return False
         recorded, params = entry.body.get("params"), intended_params(state, today)
         if "params_ref" in entry.body or recorded == params:

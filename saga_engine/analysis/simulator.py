@@ -201,9 +201,7 @@ class _Run:
             return
         outcome = self._probe(effect, fault) if isinstance(effect, Probe) else self._call(effect, fault)
         if type(outcome) is Unknown:
-            backward = effect.direction == COMPENSATE
-            serving = self._state.rollback(effect.step) if backward else self._state.acting(effect.step)
-            self._now += round(serving.timeout_s * 1000)
+            self._now += round(self._state.serving(effect.step, effect.direction).timeout_s * 1000)
         record = interpret(self._state, effect, outcome, self._now, 0.5)
         self._settle(record)
         if type(record) is r.StepSucceeded and effect.direction == FORWARD:

@@ -18,7 +18,7 @@ from saga_engine.analysis.trace_file import FORMAT, RENAMED, Chain
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, inflate, refs_of, stored_form
-from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
+from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.evolve import begin, evolve
 from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.plan_growth import Growth
@@ -26,7 +26,6 @@ from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.core.report import failure, report
 from saga_engine.core.state import Place, State
 from saga_engine.errors import JournalUnreadable
-from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.tool_spec import Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
 
@@ -260,7 +259,7 @@ class _Walk:
 
     def _call(self, place: Place) -> dict[str, Any]:
         index, direction = place
-        serving = serving_of(self._state, index, direction)
+        serving = self._state.serving(index, direction)
         return {
             "name": self._state.plan.steps[index].name,
             "tool": serving.tool,
@@ -384,11 +383,6 @@ def state_at_start(started: r.SagaStarted, catalog: ToolCatalog | None) -> State
     plan = load_plan(plan_of(started), session=started.session)
     compiled = compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
     return begin(started, compiled, Growth(started, catalog, plan))
-
-
-def serving_of(state: State, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
-    """What is called for a step in one direction."""
-    return state.acting(index) if direction == FORWARD else state.rollback(index)
 
 
 def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str, Any]:

@@ -351,7 +351,7 @@ def _due(state: State, now: int, room: int, only: tuple[int, Direction] | None =
 
 def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, RetryPolicy]:
     """The declaration and the retry policy of the tool that serves a step in one direction."""
-    serving = state.acting(index) if direction == FORWARD else state.rollback(index)
+    serving = state.serving(index, direction)
     spec, retry = serving.spec, serving.retry
     assert spec is not None, _AT_HAND
     return spec, retry
@@ -359,7 +359,7 @@ def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, Ret
 
 def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRecord:
     step, at = state.plan.steps[index], state.steps[index]
-    serving = state.acting(index) if direction == FORWARD else state.rollback(index)
+    serving = state.serving(index, direction)
     template, spec = serving.params, serving.spec
     assert spec is not None, _AT_HAND
     bound = template.bound
@@ -473,7 +473,7 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
         out.append(escalate(state, index, direction, kind, now, error))
     elif call.probes < _probes(spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
-    elif again and _repeatable(spec, call, direction, now, _timeout_s(state, index, direction)):
+    elif again and _repeatable(spec, call, direction, now, state.serving(index, direction).timeout_s):
         out.append(_intend(state, index, direction, now))
     elif spec.effect == "read" or not (call.sent or call.insisted):
         # A read has no effect; and an error that proves that a request never left counts if no probe knows better.
@@ -506,7 +506,7 @@ def _waits_for_key(state: State, index: int, spec: ToolSpec, call: CallState, no
     if not fallbacks or fallbacks[-1].way != "queue" or not spec.keyed or moot(state, index, FORWARD):
         return False
     due = now + round(fallbacks[-1].every_s * 1000)
-    return _repeatable(spec, call, FORWARD, due, _timeout_s(state, index, FORWARD))
+    return _repeatable(spec, call, FORWARD, due, state.acting(index).timeout_s)
 
 
 def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
@@ -528,10 +528,6 @@ def _probes(spec: ToolSpec, direction: Direction) -> int:
     if spec.probe is not None:
         return MAX_PROBES
     return 1 if spec.remembers and direction == FORWARD else 0
-
-
-def _timeout_s(state: State, index: int, direction: Direction) -> float:
-    return state.acting(index).timeout_s if direction == FORWARD else state.rollback(index).timeout_s
 
 
 def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int, timeout_s: float) -> bool:

@@ -321,6 +321,10 @@ class State:
         assert rollback is not None
         return rollback
 
+    def serving(self, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
+        """What is called for a step in one direction: its current forward call, or that call's undo."""
+        return self.acting(index) if direction == FORWARD else self.rollback(index)
+
     def key(self, index: int, direction: Direction) -> str:
         """The idempotency key of a step in one direction."""
         step = self.steps[index]

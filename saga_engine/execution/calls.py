@@ -94,7 +94,7 @@ def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int 
     call = state.steps[effect.step].call(effect.direction)
     if not call.doubtful or call.insisted:
         return None
-    serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+    serving = state.serving(effect.step, effect.direction)
     spec = serving.spec
     if spec is None or not spec.keyed or spec.key_ttl_s is None:
         return None

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from saga_engine.core.effects import (
-    FORWARD,
     Alert,
     AskPlanner,
     CallTool,
@@ -81,7 +80,7 @@ class Performer:
         self, state: State, effect: CallTool, waits: Callable[[Call, bool], Awaitable[None] | None] | None = None
     ) -> Coroutine[Any, Any, Outcome]:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
-        serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+        serving = state.serving(effect.step, effect.direction)
         template = serving.params
         call = call_of(state, effect, effect.direction, serving.timeout_s, self._permit, waits=waits)
         if type(serving) is CompiledFallback and serving.way == "cached":
@@ -110,7 +109,7 @@ class Performer:
 
     async def probe(self, state: State, effect: Probe) -> Outcome:
         """Ask whether the call happened."""
-        serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+        serving = state.serving(effect.step, effect.direction)
         scope = SecretScope(state)
         try:
             params = serving.params.resolve(scope)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Probe
+from saga_engine.core.effects import COMPENSATE, CallTool, Probe
 from saga_engine.errors import SagaError
 from saga_engine.ports import Store
 from saga_engine.ports.foreign import IN_A_THREAD, foreign_code
@@ -135,7 +135,7 @@ def _of(driver: SagaDriver, effect: Any, where: str) -> Culprit:
     state = driver.state
     if not isinstance(effect, CallTool | Probe):
         return Culprit(f"code of saga {state.saga_id}", where)
-    serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+    serving = state.serving(effect.step, effect.direction)
     kind = "the probe of tool" if isinstance(effect, Probe) else "tool"
     undo = ", undo" if effect.direction == COMPENSATE else ""
     step = state.plan.steps[effect.step].key

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from saga_engine.core.effects import FORWARD, Alert, CallTool, Direction, Probe
+from saga_engine.core.effects import FORWARD, Alert, CallTool, Probe
 from saga_engine.core.state import State, StateScope
 from saga_engine.execution.calls import call_of
 from saga_engine.execution.questions import question_of
-from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledFallback
 from saga_engine.temporal import payloads
 from saga_engine.temporal.secrets import Marked, marked
 
@@ -37,15 +37,10 @@ class Orders:
         self._now_ms = now_ms
         self._bits = bits
 
-    @staticmethod
-    def serving(state: State, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
-        """The call of a step in one direction."""
-        return state.acting(index) if direction == FORWARD else state.rollback(index)
-
     def call(self, effect: CallTool | Probe) -> CallOrder:
         """The order for a call or a probe. Raises ``BindingUnresolved``."""
         state = self._state
-        serving = self.serving(state, effect.step, effect.direction)
+        serving = state.serving(effect.step, effect.direction)
         probing = type(effect) is Probe
         cached = isinstance(serving, CompiledFallback) and serving.way == "cached" and not probing
         call = call_of(state, effect, "probe" if probing else effect.direction, serving.timeout_s, None)

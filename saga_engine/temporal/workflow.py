@@ -190,7 +190,7 @@ class SagaFlow:
         """An operator wants a call made whose tool had changed: the worker checks anew whether it fits."""
         question = self._here().questions.get(record.question)
         if question is not None and question.kind == "tool-changed" and self._catalog is not None:
-            serving = Orders.serving(self._here(), question.step, question.direction)
+            serving = self._here().serving(question.step, question.direction)
             self._catalog.restore(serving.tool)
             self._catalog.respecify(self._here().plan)
 

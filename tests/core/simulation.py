@@ -270,7 +270,7 @@ class Simulation:
         if isinstance(effect, AskPlanner):
             return self._ask_planner(state, effect)
         compiled = state.plan.steps[effect.step]
-        serving = state.acting(effect.step) if effect.direction == FORWARD else state.rollback(effect.step)
+        serving = state.serving(effect.step, effect.direction)
         spec = self.catalog.spec(serving.tool)
         assert spec is not None
         if compiled.compensates is not None and compiled.key not in self.allowed_compensations:
