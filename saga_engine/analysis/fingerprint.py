@@ -16,17 +16,16 @@ tells the same to readers in other languages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
 from saga_engine.core import records as r
 from saga_engine.core.codec import abridge, refs_of
 from saga_engine.core.effects import FORWARD
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.fold import fold
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State, StateScope
-from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.values import canonical
 
@@ -96,13 +95,6 @@ def folded(
 
     The records need their params whole; outputs may be references. Raises ``JournalUnreadable``.
     """
-    iterator: Iterator[r.AnyRecord] = iter(records)
-    started = next(iterator, None)
-    if not isinstance(started, r.SagaStarted):
-        raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
-    state = begin(started, plan, growth)
     found = Fingerprints()
-    for record in iterator:
-        evolve(state, abridge(record))
-        found.note(state, record)
+    state = fold(map(abridge, records), plan, growth, note=found.note)
     return state, found.by_key(state)

@@ -14,7 +14,8 @@ from saga_engine.analysis.fingerprint import Fingerprints
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved

@@ -33,7 +33,7 @@ from saga_engine.analysis.replay_inputs import (
     sorts,
     told,
 )
-from saga_engine.analysis.trace import declared, plan_of, state_at_start
+from saga_engine.analysis.trace import declared
 from saga_engine.analysis.trace_file import Entry, Trace
 from saga_engine.core import decide as deciding
 from saga_engine.core import evolve as evolving
@@ -43,9 +43,11 @@ from saga_engine.core import records as r
 from saga_engine.core.codec import abridge
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Probe
+from saga_engine.core.fold import begin, started_of, state_at_start
 from saga_engine.core.messages import Message
+from saga_engine.core.plan_growth import compile_started, load_started
 from saga_engine.core.state import State
-from saga_engine.errors import JournalUnreadable, SagaError, SettingInvalid, ToolMissing
+from saga_engine.errors import SagaError, SettingInvalid, ToolMissing
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.preview import brief
@@ -365,7 +367,7 @@ class Replay:
 
 def tools_of(trace: Trace) -> set[str]:
     """The names of all tools that the trace's saga may call, including those of added steps."""
-    state = state_at_start(_started(trace), None)
+    state = state_at_start(started_of([trace.entries[0].record]), None)
     names: set[str] = set()
     for call in state.plan.calls():
         names.add(call.tool)
@@ -430,20 +432,12 @@ def _tools_of_step(step: Any) -> set[str]:
     return found.union(*map(_tools_of_step, below))
 
 
-def _started(trace: Trace) -> r.SagaStarted:
-    record = trace.entries[0].record
-    if not isinstance(record, r.SagaStarted):
-        raise JournalUnreadable("a trace must begin with SagaStarted", hint="export it again")
-    return record
-
-
 def _begun(trace: Trace, entries: Sequence[Entry], catalog: ToolCatalog, plan: Any) -> State:
     """The state after the first record, with the trace's plan or with another one, and with the replay's templates."""
-    started = _started(trace)
+    started = started_of([trace.entries[0].record])
     if plan is None:
-        loaded = load_plan(plan_of(started), session=started.session)
-        reads = frozenset(started.reads)
-        compiled = compile_plan(loaded, catalog, input=started.input, undos=started.undos, reads=reads)
+        loaded = load_started(started)
+        compiled = compile_started(started, catalog, loaded)
     else:
         if started.session:
             raise SettingInvalid(
@@ -454,7 +448,7 @@ def _begun(trace: Trace, entries: Sequence[Entry], catalog: ToolCatalog, plan: A
         started = msgspec.structs.replace(started, undos=compiled.undos, reads=sorted(compiled.reads))
     templates = Templates(entries, redacted=trace.redacted)
     templates.wrap(compiled.steps)
-    return evolving.begin(started, compiled, ReplayedGrowth(started, catalog, loaded, templates))
+    return begin(started, compiled, ReplayedGrowth(started, catalog, loaded, templates))
 
 
 def _distinct(records: Sequence[r.AnyRecord]) -> list[r.AnyRecord]:

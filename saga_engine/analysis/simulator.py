@@ -26,7 +26,8 @@ from saga_engine.core.effects import (
     Probe,
     Unknown,
 )
-from saga_engine.core.evolve import begin, evolve, fold
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin, fold
 from saga_engine.core.interpret import interpret
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State

@@ -19,14 +19,14 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, inflate, refs_of, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import started_of, state_at_start
 from saga_engine.core.masking import is_sensitive, masked_records
-from saga_engine.core.plan_growth import Growth
+from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.core.report import failure, report
-from saga_engine.core.state import Place, State
+from saga_engine.core.state import Place
 from saga_engine.errors import JournalUnreadable
-from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.tool_spec import Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
 
 if TYPE_CHECKING:
@@ -131,10 +131,7 @@ class _Walk:
     """Converts one saga's records to lines; the state is always that before the current record."""
 
     def __init__(self, records: Sequence[r.AnyRecord], redaction: Redaction, *, full: bool, masked: bool) -> None:
-        started = records[0] if records else None
-        if not isinstance(started, r.SagaStarted):
-            raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
-        self._started = started
+        self._started = started = started_of(records)
         self._records = records
         self._redaction = redaction
         self._masked = masked
@@ -365,24 +362,6 @@ def _redact(record: r.AnyRecord, fields: dict[str, Any], redaction: Redaction) -
 
 
 # --- what export and replay share ---------------------------------------------------------------------------------
-
-
-def plan_of(started: r.SagaStarted) -> dict[str, Any]:
-    """The plan as plain JSON."""
-    plan = started.plan
-    body = msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else msgspec.to_builtins(plan)
-    if not isinstance(body, dict):
-        raise JournalUnreadable("the journal's plan is none", hint="the store was changed by hand")
-    return body
-
-
-def state_at_start(started: r.SagaStarted, catalog: ToolCatalog | None) -> State:
-    """The state after ``SagaStarted``. Raises ``PlanInvalid`` for a plan that this engine cannot read."""
-    from saga_engine.plan.model import load_plan
-
-    plan = load_plan(plan_of(started), session=started.session)
-    compiled = compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
-    return begin(started, compiled, Growth(started, catalog, plan))
 
 
 def declared(names: Mapping[str, str], catalog: ToolCatalog | None) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from saga_engine.api.requests import (
 from saga_engine.api.shared_store import SharedStore
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
+from saga_engine.core.fold import state_of
 from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
 from saga_engine.core.records import AnyRecord, SagaStarted
@@ -61,7 +62,6 @@ from saga_engine.temporal import payloads
 from saga_engine.temporal.activities import Hands, declarations_of
 from saga_engine.temporal.claim_check import storage
 from saga_engine.temporal.client import TemporalSagas, connect
-from saga_engine.temporal.fold import state_of
 from saga_engine.temporal.lookup import SagasOfBoth
 from saga_engine.temporal.worker import work
 from saga_engine.temporal.workflow import SagaFlow

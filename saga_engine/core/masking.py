@@ -16,8 +16,9 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core.codec import Stored, abridge
 from saga_engine.core.effects import FORWARD, ErrorInfo
-from saga_engine.core.evolve import begin, evolve
-from saga_engine.core.plan_growth import Growth
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import state_at_start
+from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.redaction import REDACTED, without_values
 from saga_engine.core.scrubbing import Scrubber
 from saga_engine.core.state import State, StateScope
@@ -183,22 +184,11 @@ class Reader:
 
     def _follow(self, record: r.AnyRecord) -> None:
         if isinstance(record, r.SagaStarted):
-            from saga_engine.plan.compiler import compile_plan
-            from saga_engine.plan.model import load_plan
-
-            plan = load_plan(plan_of(record), session=record.session)
-            compiled = compile_plan(plan, None, input=record.input, undos=record.undos, reads=frozenset(record.reads))
-            self._state = begin(record, compiled, Growth(record, None, plan))
+            self._state = state_at_start(record, None)
         elif self._state is not None:
             evolve(self._state, abridge(record))
         if self._state is not None:
             learn(self._mask, self._state, record)
-
-
-def plan_of(started: r.SagaStarted) -> Any:
-    """The plan as plain JSON."""
-    plan = started.plan
-    return msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else msgspec.to_builtins(plan)
 
 
 def plain_of(record: r.AnyRecord) -> dict[str, Any]:

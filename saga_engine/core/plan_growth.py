@@ -1,4 +1,4 @@
-"""How a saga's plan grows: its accepted additions, and the check of further ones.
+"""A saga's plan as its journal holds it, and how it grows: accepted additions, and the check of further ones.
 
 ``Growth`` holds what a grown plan is compiled from. ``evolve`` needs the compiled plan as soon as steps are added, and
 stays pure: compiling is a function of the plan, the tools' declarations and the journal.
@@ -7,18 +7,38 @@ stays pure: compiling is a function of the plan, the tools' declarations and the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from saga_engine.core.records import CallAdded, SagaStarted
+from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition, Bounds, compile_grown
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.session_steps import compile_call
 from saga_engine.plan.tool_spec import ToolCatalog
 
-if TYPE_CHECKING:
-    from saga_engine.plan.model import Plan
+
+def plan_of(started: SagaStarted) -> Any:
+    """The journalled plan as plain JSON."""
+    plan = started.plan
+    return msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else msgspec.to_builtins(plan)
+
+
+def load_started(started: SagaStarted) -> Plan:
+    """The journalled plan. Raises ``JournalUnreadable``, and ``PlanInvalid`` if this engine cannot read it."""
+    body = plan_of(started)
+    if not isinstance(body, dict):  # a text would be read as a file
+        raise JournalUnreadable("the journal's plan is not an object", hint="the store was changed by hand")
+    return load_plan(body, session=started.session)
+
+
+def compile_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> CompiledPlan:
+    """The journalled plan (``plan``, if it is loaded already), compiled with the undos and reads of the submission."""
+    plan = plan or load_started(started)
+    return compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
 
 
 class Added(NamedTuple):
@@ -104,9 +124,5 @@ class Growth:
 
     def _source(self) -> Plan:
         if self._plan is None:
-            from saga_engine.plan.model import load_plan
-
-            plan = self._started.plan
-            body = msgspec.json.decode(plan) if isinstance(plan, msgspec.Raw) else plan
-            self._plan = load_plan(body, session=self._started.session)
+            self._plan = load_started(self._started)
         return self._plan

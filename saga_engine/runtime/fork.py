@@ -17,11 +17,12 @@ import msgspec
 from saga_engine._version import __version__
 from saga_engine.analysis.fingerprint import folded
 from saga_engine.analysis.fork import ForkPlan, choose
+from saga_engine.core.fold import started_of
 from saga_engine.core.messages import check_fork
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord, EffectReused, EffectTransferred, SagaStarted
 from saga_engine.core.states import SAGA_FINAL
-from saga_engine.errors import ForkRefused, JournalUnreadable, SagaExists, SagaNotFound
+from saga_engine.errors import ForkRefused, SagaExists, SagaNotFound
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
@@ -70,9 +71,7 @@ class Forking:
     """Prepares forks of one saga: ``look`` previews one, ``claim`` makes the preview final."""
 
     def __init__(self, store: Store, catalog: ToolCatalog, records: list[AnyRecord], now_ms: int) -> None:
-        started = records[0] if records else None
-        if not isinstance(started, SagaStarted):
-            raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+        started = started_of(records)
         self._store = store
         self._guards = store.guard_store()
         self._catalog = catalog

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import msgspec
 from msgspec.json import encode
 
 from saga_engine.core.codec import abridge, decode, inflate, refs_of
-from saga_engine.core.evolve import fold
+from saga_engine.core.fold import fold, started_of
 from saga_engine.core.masking import is_sensitive, masked_records
-from saga_engine.core.plan_growth import Growth
-from saga_engine.core.records import AnyRecord, SagaStarted
+from saga_engine.core.plan_growth import Growth, compile_started
+from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, ToolMissing
@@ -62,14 +61,12 @@ async def _inflated(store: Store, saga_id: str, records: list[AnyRecord]) -> lis
 
 def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) -> CompiledPlan:
     """The plan of a journal; ``catalog`` None is enough to view a saga, but not to drive it."""
-    started = records[0] if records else None
-    if not isinstance(started, SagaStarted):
-        raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
+    started = started_of(records)
     if started.session:
-        return _compile(started, catalog)  # the plan grows in place
+        return compile_started(started, catalog)  # the plan grows in place
     known = _known(catalog)
     said = encode([started.plan, started.input, started.undos, started.reads])
-    compiled = known.pop(said, None) or _compile(started, catalog)
+    compiled = known.pop(said, None) or compile_started(started, catalog)
     known[said] = compiled  # the last one used is last
     if len(said) > _REMEMBERED_BYTES or (catalog is not None and not _is_complete(compiled)):
         known.pop(said)
@@ -82,14 +79,6 @@ def _is_complete(compiled: CompiledPlan) -> bool:
     """Whether every tool of the plan is known. A missing one may be registered later."""
     calls = list(compiled.calls())
     return all(call.spec is not None and (call.rollback is None or call.rollback.spec is not None) for call in calls)
-
-
-def _compile(started: SagaStarted, catalog: ToolCatalog | None) -> CompiledPlan:
-    from saga_engine.plan.compiler import compile_plan
-    from saga_engine.plan.model import load_plan
-
-    plan = load_plan(msgspec.to_builtins(started.plan), session=started.session)
-    return compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
 
 
 class _Nobody:
@@ -109,10 +98,7 @@ def _known(catalog: ToolCatalog | None) -> dict[bytes, CompiledPlan]:
 
 def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
     """The state that the records fold to."""
-    plan = compile_journalled(records, catalog)
-    started = records[0]
-    assert isinstance(started, SagaStarted), "compile_journalled has seen to that"
-    return fold(records, plan, Growth(started, catalog))
+    return fold(records, compile_journalled(records, catalog), Growth(started_of(records), catalog))
 
 
 async def look(store: Store, saga_id: str, *, full: bool = False) -> State:

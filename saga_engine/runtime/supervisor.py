@@ -17,7 +17,8 @@ import msgspec
 
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord, EffectReused, SagaStarted
 from saga_engine.core.report import summary

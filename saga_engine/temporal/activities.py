@@ -18,6 +18,7 @@ from temporalio.exceptions import ApplicationError
 from saga_engine.analysis.trace import declared
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import AskPlanner, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.fold import state_of
 from saga_engine.core.interpret import Advice
 from saga_engine.core.masking import Mask
 from saga_engine.core.redaction import REDACTED
@@ -29,7 +30,6 @@ from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.ports import Call, Escalation, Question, Tools
 from saga_engine.ports.defects import log_defect
 from saga_engine.temporal import payloads
-from saga_engine.temporal.fold import state_of, whole_records
 from saga_engine.temporal.pulse import beating, require_ours
 from saga_engine.temporal.secrets import filled
 
@@ -190,7 +190,7 @@ def _absent(error: ErrorInfo) -> dict[str, Any]:
 def _state(body: Mapping[str, Any], catalog: ToolCatalog) -> State:
     """The state of the saga, for a model's prompt. Raises ``JournalUnreadable``."""
     values = {digest: payloads.unpack(text) for digest, text in body["values"].items()}
-    return state_of(whole_records(payloads.unpack_journal(body["journal"]), values), catalog)
+    return state_of(payloads.whole_records(payloads.unpack_journal(body["journal"]), values), catalog)
 
 
 def _declared_for(advice: Advice | ErrorInfo, catalog: ToolCatalog) -> dict[str, Any]:

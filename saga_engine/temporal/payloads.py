@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from saga_engine.core.codec import decode
+from saga_engine.core.codec import decode, inflate
 from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.fold import started_of as first_of
 from saga_engine.core.interpret import Advice
-from saga_engine.core.records import SagaStarted, Written
+from saga_engine.core.records import AnyRecord, SagaStarted, Written
 from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import Call
 
@@ -95,10 +96,7 @@ def read_begin(body: Mapping[str, Any]) -> Begin:
 
 def started_of(begin: Begin) -> SagaStarted:
     """The first record. Raises ``JournalUnreadable``."""
-    record = decode(msgspec.json.encode(begin.started))
-    if not isinstance(record, SagaStarted):
-        raise JournalUnreadable("the workflow's input begins no saga", hint="a newer engine started it")
-    return record
+    return first_of([decode(msgspec.json.encode(begin.started))])
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
@@ -112,6 +110,11 @@ def pack(data: bytes) -> str:
 def unpack(text: str) -> bytes:
     """The bytes of ``pack``."""
     return zlib.decompress(base64.b64decode(text))
+
+
+def whole_records(journal: Sequence[bytes], values: Mapping[str, bytes]) -> list[AnyRecord]:
+    """Records with their large values restored."""
+    return [inflate(decode(data), values) for data in journal]
 
 
 def pack_journal(records: Sequence[bytes]) -> str:

@@ -20,7 +20,6 @@ import msgspec
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from saga_engine.analysis.trace import state_at_start
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import decode, encode, inflate
@@ -38,6 +37,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import started_of, state_at_start, state_of
 from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
 from saga_engine.core.state import State
@@ -55,7 +55,6 @@ from saga_engine.temporal.activity_calls import (
 )
 from saga_engine.temporal.activity_inputs import CallOrder, Orders
 from saga_engine.temporal.declarations import CheckMaker, Declarations
-from saga_engine.temporal.fold import state_of, whole_records
 
 _log = logging.getLogger("saga_engine.worker")
 
@@ -286,7 +285,7 @@ class SagaFlow:
             return begin
         self._values = {digest: payloads.unpack(text) for digest, text in begin.values.items()}
         self._records = payloads.unpack_journal(begin.journal)
-        records = whole_records(self._records, self._values)
+        records = payloads.whole_records(self._records, self._values)
         self._state = state_of(records, self._catalog)
         self._messages = {getattr(record, "message", "") for record in records}
         self._told = self._state.status
@@ -428,9 +427,7 @@ class SagaFlow:
         )
 
     def _started(self) -> r.SagaStarted:
-        first = inflate(decode(self._records[0]), self._values)
-        assert isinstance(first, r.SagaStarted), "a journal begins with it"
-        return first
+        return started_of([inflate(decode(self._records[0]), self._values)])
 
     def _here(self) -> State:
         assert self._state is not None, "it was made with its input"

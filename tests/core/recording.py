@@ -11,7 +11,8 @@ from saga_engine.analysis.trace_signature import TraceKey
 from saga_engine.core import records as r
 from saga_engine.core.decide import Means, decide, effects_of
 from saga_engine.core.effects import AskPlanner, CallTool, Done, Outcome, Probe
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret, interpret_alert
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth

@@ -10,6 +10,7 @@ import random
 from typing import Any
 
 from saga_engine.core import evolve as evolving
+from saga_engine.core import fold as folding
 from saga_engine.core import records as r
 from saga_engine.core import session_records
 from saga_engine.core import transitions as t
@@ -92,10 +93,10 @@ class SessionSimulation(Simulation):
         return r.SagaStarted(at=self.now, saga_id="sim", plan=self.plan_body, digest="d", seed="seed", session=True)
 
     def _begin(self) -> State:
-        return evolving.begin(self.started, self._compile(), Growth(self.started, self.catalog))
+        return folding.begin(self.started, self._compile(), Growth(self.started, self.catalog))
 
     def _fold(self, records: list[r.AnyRecord]) -> State:
-        return evolving.fold(records, self._compile(), Growth(self.started, self.catalog))
+        return folding.fold(records, self._compile(), Growth(self.started, self.catalog))
 
     # --- the agent -----------------------------------------------------------------------------------------------
 

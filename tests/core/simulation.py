@@ -13,6 +13,7 @@ from typing import Any
 from saga_engine.core import codec
 from saga_engine.core import decide as deciding
 from saga_engine.core import evolve as evolving
+from saga_engine.core import fold as folding
 from saga_engine.core import interpret as judging
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
@@ -98,10 +99,10 @@ class Simulation:
         )
 
     def _begin(self) -> State:
-        return evolving.begin(self.started, self.plan, self.growth)
+        return folding.begin(self.started, self.plan, self.growth)
 
     def _fold(self, records: list[r.AnyRecord]) -> State:
-        return evolving.fold(records, self.plan, self.growth)
+        return folding.fold(records, self.plan, self.growth)
 
     def _agent(self, state: State, pending: list[r.AnyRecord]) -> None:
         """What a session's agent wants recorded; a plan has none."""

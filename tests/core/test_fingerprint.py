@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_engine.analysis.fingerprint import Fingerprints, fingerprint, folded
-from saga_engine.analysis.trace import state_at_start
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo, NotDone
+from saga_engine.core.fold import state_at_start
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.recording import Recording, tools

@@ -21,7 +21,8 @@ from saga_engine.analysis.fingerprint import folded
 from saga_engine.core import records as r
 from saga_engine.core.decide import Means, decide, effects_of
 from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, ErrorInfo, NotDone
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
 from saga_engine.core.messages import Message, answer, check_fork
 from saga_engine.core.plan_growth import Growth

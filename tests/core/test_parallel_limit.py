@@ -10,7 +10,8 @@ import pytest
 from saga_engine.core import records as r
 from saga_engine.core.decide import decide, effects_of
 from saga_engine.core.effects import CallTool, Done, ErrorInfo, NotDone, Outcome, Probe, Unknown
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
 from saga_engine.core.state import MAX_PARALLEL, State
 from saga_engine.plan.compiler import compile_plan

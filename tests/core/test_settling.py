@@ -7,7 +7,8 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone, Probe, Unknown
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
 from saga_engine.core.report import view
 from saga_engine.core.state import State

@@ -6,7 +6,8 @@ from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.core import records as r
 from saga_engine.core.decide import Means, decide
 from saga_engine.core.effects import ErrorInfo
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.tools.registry import ToolRegistry

@@ -16,7 +16,8 @@ from saga_engine.core import decide as deciding
 from saga_engine.core import records as r
 from saga_engine.core.decide import decide
 from saga_engine.core.effects import CallTool, Done
-from saga_engine.core.evolve import begin, evolve
+from saga_engine.core.evolve import evolve
+from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
 from saga_engine.execution.clock import StoreClock
 from saga_engine.plan.compiler import compile_plan

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saga_engine import BreakerPolicy, RetryPolicy, ToolContext, ToolError, tool
-from saga_engine.analysis.trace import state_at_start
 from saga_engine.analysis.trace_file import verify
+from saga_engine.core.fold import state_at_start
 from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.core.state import State

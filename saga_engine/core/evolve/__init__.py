@@ -1,14 +1,14 @@
 """``evolve(state, record) -> state``: what a record changes.
 
 No clock, no randomness, no I/O: the same records always give the same state. The state is changed in place and
-returned; the code that folds a journal owns its state (a copy for each record would make a saga of N steps cost N²).
-Each kind of record has one handler; a pair of state and trigger that the tables do not have raises
+returned; the code that folds a journal (``core.fold``) owns its state (a copy for each record would make a saga of N
+steps cost N²). Each kind of record has one handler; a pair of state and trigger that the tables do not have raises
 ``JournalUnreadable``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from saga_engine.core import records as r
@@ -16,27 +16,8 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation, escalation
 from saga_engine.core.evolve.transition import move, turn_saga
-from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
 from saga_engine.errors import JournalUnreadable
-from saga_engine.plan.compiled import CompiledPlan
-
-
-def begin(started: r.SagaStarted, plan: CompiledPlan, growth: Growth | None = None) -> State:
-    """The state after the first record; without ``growth`` nothing can be added to the plan."""
-    return State(started, plan, growth)
-
-
-def fold(records: Iterable[r.AnyRecord], plan: CompiledPlan, growth: Growth | None = None) -> State:
-    """The state after all records; the first must be ``SagaStarted``."""
-    iterator = iter(records)
-    started = next(iterator, None)
-    if not isinstance(started, r.SagaStarted):
-        raise JournalUnreadable("a journal must begin with SagaStarted", hint="the store was changed by hand")
-    state = begin(started, plan, growth)
-    for record in iterator:
-        evolve(state, record)
-    return state
 
 
 def evolve(state: State, record: r.AnyRecord) -> State:
