@@ -14,7 +14,7 @@ import msgspec
 from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.identity import first_record, identity_of
+from saga_engine.api.identity import identity_of, submission_of
 from saga_engine.api.plans import CheckedPlans, as_configured, planning_of, select
 from saga_engine.api.requests import (
     amend_message,
@@ -313,8 +313,7 @@ class Coordinator:
             if journalled is not None and await in_the_store(self.store, handle):
                 journalled.set_result(None)
             return handle
-        started = first_record(name, plan, compiled, chosen, self._fleet.clock.now_ms())
-        return self._fleet.begin(started, compiled, journalled, detach=detach)
+        return self._fleet.begin(submission_of(name, plan, compiled, chosen), journalled, detach=detach)
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -381,7 +380,7 @@ class Coordinator:
         present = self._fleet.find(fork.saga_id)
         if present is not None:
             return await Handle(fork.saga_id, present.future).wait()
-        return await self._fleet.begin(fork.started, fork.compiled, taken=fork.plan.taken).wait()
+        return await self._fleet.begin(fork.submission, taken=fork.plan.taken).wait()
 
     # --- resuming ------------------------------------------------------------------------------------------------
 

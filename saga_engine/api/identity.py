@@ -1,14 +1,11 @@
-"""How every saga starts, on whatever runtime: its identity, and its first record."""
+"""The identity of every saga with a plan, on whatever runtime."""
 
 from __future__ import annotations
 
 import secrets
 from typing import Any
 
-import msgspec
-
-from saga_engine._version import __version__
-from saga_engine.core.records import SagaStarted
+from saga_engine.core.submission import Submission
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.model import Plan
 from saga_engine.plan.values import digest
@@ -19,20 +16,13 @@ def identity_of(plan: Plan, given: dict[str, Any] | None) -> str:
     return plan.digest if given is None else digest([plan.digest, given])
 
 
-def first_record(
-    saga_id: str, plan: Plan, compiled: CompiledPlan, given: dict[str, Any] | None, at_ms: int
-) -> SagaStarted:
-    """The record that starts a saga at ``at_ms`` (Unix ms), with its own seed for its keys."""
-    return SagaStarted(
-        at=at_ms,
+def submission_of(saga_id: str, plan: Plan, compiled: CompiledPlan, given: dict[str, Any] | None) -> Submission:
+    """A new saga, with its own seed for its keys."""
+    return Submission(
         saga_id=saga_id,
-        plan=msgspec.Raw(plan.json_bytes),
+        plan=plan.json_bytes,
+        compiled=compiled,
         digest=identity_of(plan, given),
         seed=secrets.token_hex(8),
         input=given,
-        undos=compiled.undos,
-        reads=sorted(compiled.reads),
-        tools=compiled.tool_digests,
-        sensitive=compiled.sensitive,
-        engine=__version__,
     )

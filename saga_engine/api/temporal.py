@@ -27,7 +27,7 @@ from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.identity import first_record
+from saga_engine.api.identity import submission_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -40,10 +40,11 @@ from saga_engine.api.requests import (
 from saga_engine.api.shared_store import SharedStore
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
-from saga_engine.core.fold import state_of
+from saga_engine.core.fold import begin, state_of
 from saga_engine.core.masking import Reader, masked_records
 from saga_engine.core.messages import Message, check_amendment, to_post
-from saga_engine.core.records import AnyRecord, SagaStarted
+from saga_engine.core.records import AnyRecord
+from saga_engine.core.submission import Submission
 from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
@@ -240,12 +241,13 @@ class TemporalCoordinator:
         that exists with the same plan and input is that saga. With ``detach`` the handle has the saga's initial state,
         and no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``RuntimeUnavailable``.
         """
-        started = await self._submitted(plan, saga_id, input)
+        submission = await self._submitted(plan, saga_id, input)
         if detach:
             found: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
-            found.set_result(SagaResult(state_of([started])))
-            return Handle(started.saga_id, found)
-        return Handle(started.saga_id, lambda: self._watch(started.saga_id))
+            started = submission.started(0)  # only the workflow knows when
+            found.set_result(SagaResult(begin(started, submission.compiled)))
+            return Handle(submission.saga_id, found)
+        return Handle(submission.saga_id, lambda: self._watch(submission.saga_id))
 
     def _watch(self, saga_id: str) -> asyncio.Future[SagaResult]:
         watch = asyncio.ensure_future(self.wait(saga_id))
@@ -276,20 +278,20 @@ class TemporalCoordinator:
         return compile_plan(plan, self.tools, input=given)
 
     @_ends_with_it
-    async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> SagaStarted:
+    async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> Submission:
         loaded, compiled, chosen = checked(plan, given, self.tools, self._compile)
         name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
-        started = first_record(name, loaded, compiled, chosen, 0)  # the workflow's own time counts
-        begin = payloads.Begin(
-            started=msgspec.json.decode(msgspec.json.encode(started)),
+        submission = submission_of(name, loaded, compiled, chosen)
+        body = payloads.Begin(
+            started=payloads.first_body(submission),
             declared=declared(compiled.tool_digests, self.tools),
             lease_s=self._lease_s,
             events=self._events,
             offloads=self._offloads,
         )
-        if not await self.sagas.start(name, begin) and (await self.sagas.standing(name)).digest != started.digest:
+        if not await self.sagas.start(name, body) and (await self.sagas.standing(name)).digest != submission.digest:
             raise other_plan(name)
-        return started
+        return submission
 
     async def run(
         self,

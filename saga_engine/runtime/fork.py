@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import msgspec
-
-from saga_engine._version import __version__
 from saga_engine.analysis.fingerprint import folded
 from saga_engine.analysis.fork import ForkPlan, choose
 from saga_engine.core.fold import started_of
 from saga_engine.core.messages import check_fork
-from saga_engine.core.plan_growth import Growth
-from saga_engine.core.records import AnyRecord, EffectReused, EffectTransferred, SagaStarted
+from saga_engine.core.plan_growth import Growth, plan_of
+from saga_engine.core.records import AnyRecord, EffectReused, EffectTransferred
 from saga_engine.core.states import SAGA_FINAL
+from saga_engine.core.submission import Submission
 from saga_engine.errors import ForkRefused, SagaExists, SagaNotFound
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.plan.compiled import CompiledPlan
@@ -52,10 +50,14 @@ class Fork:
     saga_id: str
     of: str
     plan: ForkPlan
-    started: SagaStarted
-    compiled: CompiledPlan
+    submission: Submission
     handover: Handover
     begun: bool = False
+
+    @property
+    def compiled(self) -> CompiledPlan:
+        """Its plan."""
+        return self.submission.compiled
 
     @property
     def steps(self) -> list[str]:
@@ -104,25 +106,20 @@ class Forking:
         identity = digest(["saga-fork/1", self._old.saga_id, given.digest, self._first.input, run_from])
         # The same fork has the same id, so a command that is repeated after a crash continues what it started.
         name = check_saga_id(saga_id or f"{self._old.saga_id[:96]}-fork-{identity[:8]}")
-        started = SagaStarted(
-            at=self._now_ms,
+        submission = Submission(
             saga_id=name,
-            plan=msgspec.Raw(given.json_bytes),
+            plan=given.json_bytes,
+            compiled=compiled,
             digest=identity,
             seed=secrets.token_hex(8),
             input=self._first.input,
-            undos=compiled.undos,
-            reads=sorted(compiled.reads),
-            tools=compiled.tool_digests,
-            sensitive=compiled.sensitive,
-            engine=__version__,
             fork_of=self._old.saga_id,
         )
         if await self._begun(name, identity):
-            return await self._as_begun(started, compiled)
+            return await self._as_begun(submission)
         if self._handed_to != name:
             check_fork(self._old)
-        return await self._chosen(name, started, compiled, run_from)
+        return await self._chosen(submission, run_from)
 
     async def claim(self, fork: Fork, run_from: str | None) -> Fork:
         """Make the fork the owner of what it reuses; it runs itself what another fork claimed first.
@@ -137,7 +134,7 @@ class Forking:
             if owner == fork.saga_id:
                 raise _other_fork(owner)
             await self._guards.tally_set(self._tally(), step, owner, _CLAIM_MS)
-            fork = await self._chosen(fork.saga_id, fork.started, fork.compiled, run_from)
+            fork = await self._chosen(fork.submission, run_from)
 
     async def _claimed_elsewhere(self, fork: Fork) -> tuple[str, str] | None:
         """Claim step by step, each after those it depends on, up to one that another fork has: that one, and its owner.
@@ -147,7 +144,7 @@ class Forking:
         """
         for step in fork.steps:
             # The fork's identity is part of its name here: another plan under the same id is another owner.
-            owner = f"{fork.saga_id}:{step}:f:{fork.started.digest}"
+            owner = f"{fork.saga_id}:{step}:f:{fork.submission.digest}"
             claim = await self._guards.claim(_CLAIMS, digest([fork.of, step]), owner, _CLAIM_MS)
             if claim.verdict not in ("new", "ours"):
                 return step, claim.owner.partition(":")[0]
@@ -170,20 +167,22 @@ class Forking:
             raise _other_fork(name)
         return True
 
-    async def _as_begun(self, started: SagaStarted, compiled: CompiledPlan) -> Fork:
-        records = await read_records(self._store, started.saga_id)
+    async def _as_begun(self, submission: Submission) -> Fork:
+        records = await read_records(self._store, submission.saga_id)
         taken = [record for record in records if isinstance(record, EffectReused)]
         keys = {record.step for record in taken}
-        plan = ForkPlan(taken, [step.key for step in compiled.steps if step.key not in keys])
-        return Fork(started.saga_id, self._old.saga_id, plan, started, compiled, "none", begun=True)
+        plan = ForkPlan(taken, [step.key for step in submission.compiled.steps if step.key not in keys])
+        return Fork(submission.saga_id, self._old.saga_id, plan, submission, "none", begun=True)
 
-    async def _chosen(self, name: str, started: SagaStarted, compiled: CompiledPlan, run_from: str | None) -> Fork:
+    async def _chosen(self, submission: Submission, run_from: str | None) -> Fork:
+        name = submission.saga_id
+        started = submission.started(self._now_ms)  # for the choice only: a fork starts when it is driven
         owners: Mapping[str, str] = await self._guards.tally(self._tally())
         plan = choose(
             self._old,
             self._prints,
             started,
-            compiled,
+            submission.compiled,
             Growth(started, self._catalog),
             run_from=run_from,
             elsewhere={step for step, owner in owners.items() if owner != name},
@@ -191,14 +190,14 @@ class Forking:
         handover: Handover = "done" if self._handed_to == name else "due"
         if self._old.status in SAGA_FINAL:
             handover = "none"
-        return Fork(name, self._old.saga_id, plan, started, compiled, handover)
+        return Fork(name, self._old.saga_id, plan, submission, handover)
 
     def _tally(self) -> str:
         return f"fork\n{self._old.saga_id}"
 
     def _whole_plan(self) -> Plan:
         """The old saga's plan with everything that was added in the forward direction, without what was dropped."""
-        body = msgspec.to_builtins(self._first.plan)
+        body = plan_of(self._first)
         added = [each.addition for each in self._old.added if not each.addition.compensation]
         dropped = {key for addition in added for key in addition.dropped}
         steps = [*body["steps"], *(dict(step) for addition in added for step in addition.steps)]

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
-from saga_engine._version import __version__
-from saga_engine.core.records import SagaCompleted, SagaStarted
+from saga_engine.core.fold import started_of
+from saga_engine.core.records import SagaCompleted
+from saga_engine.core.submission import Submission
 from saga_engine.errors import SagaExists, SagaNotFound
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiler import compile_plan
@@ -43,18 +42,16 @@ async def session_handle(
         if fleet.find(name) is not None:  # another agent has just started it, and it is not journalled yet
             return fleet.resume(name, session.link)
         plan = load_plan(body, session=True)
-        started = SagaStarted(
-            at=fleet.clock.now_ms(),
+        submission = Submission(
             saga_id=name,
-            plan=msgspec.Raw(plan.json_bytes),
+            plan=plan.json_bytes,
+            compiled=compile_plan(plan, tools),
             digest=_DIGEST,
             seed=secrets.token_hex(8),
-            engine=__version__,
             session=True,
         )
-        return fleet.begin(started, compile_plan(plan, tools), link=session.link)
-    first = records[0]
-    if not isinstance(first, SagaStarted) or not first.session:
+        return fleet.begin(submission, link=session.link)
+    if not started_of(records).session:
         raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
     session.recall(records)
     if isinstance(records[-1], SagaCompleted):

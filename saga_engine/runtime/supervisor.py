@@ -20,9 +20,10 @@ from saga_engine.core.codec import encode
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.records import AnyRecord, EffectReused, SagaStarted
+from saga_engine.core.records import AnyRecord, EffectReused
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
+from saga_engine.core.submission import Submission
 from saga_engine.errors import (
     Interrupted,
     JournalConflict,
@@ -39,7 +40,6 @@ from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.planner_requests import means_of
 from saga_engine.execution.result import Handle, SagaResult, pass_on
-from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Creation, Entry, Escalation, Store, Taken, Tools
 from saga_engine.runtime.audit import Audit
@@ -171,8 +171,7 @@ class Fleet:
 
     def begin(
         self,
-        started: SagaStarted,
-        plan: CompiledPlan,
+        submission: Submission,
         journalled: asyncio.Future[None] | None = None,
         *,
         detach: bool = False,
@@ -184,12 +183,12 @@ class Fleet:
         Nothing is awaited here, so two submissions of one id in this process meet in ``find``.
         """
         self._still_open()
-        require_secrets(plan)
-        saga = Running(started.digest, link)
+        require_secrets(submission.compiled)
+        saga = Running(submission.digest, link)
         saga.journalled = journalled
         saga.detached = detach
-        work = self._create_detached(started, plan) if detach else self._create(saga, started, plan, taken)
-        return self._take_on(started.saga_id, saga, work)
+        work = self._create_detached(submission) if detach else self._create(saga, submission, taken)
+        return self._take_on(submission.saga_id, saga, work)
 
     def resume(self, saga_id: str, link: Link | None = None) -> Handle:
         """Resume a saga from its journal; with a ``link`` for the agent of a session. Raises ``LeaseHeld``."""
@@ -275,15 +274,11 @@ class Fleet:
         saga.waking = True
         self._take_on(saga_id, saga, self._drive(saga_id, saga, saga.driver, ()))
 
-    async def _create(
-        self, saga: Running, started: SagaStarted, compiled: CompiledPlan, taken: Sequence[EffectReused]
-    ) -> SagaResult | None:
-        met = self._lease is not None
-        performer = await self._performer_for(started.saga_id)
-        if not met:  # the deadline counts on the store's clock, which is known only now
-            started = msgspec.structs.replace(started, at=self.clock.now_ms())
+    async def _create(self, saga: Running, submission: Submission, taken: Sequence[EffectReused]) -> SagaResult | None:
+        performer = await self._performer_for(submission.saga_id)
+        started = submission.started(self.clock.now_ms())  # the store's clock, known since there is a lease
         creation = Creation(digest=started.digest, owned=True)
-        state = begin(started, compiled, Growth(started, self._tools))
+        state = begin(started, submission.compiled, Growth(started, self._tools))
         driver = self._driver_of(state, 0, performer, saga, creation=creation)
         first: list[AnyRecord] = [started]
         for record in taken:  # a fork starts with what it reuses, in the same write
@@ -291,9 +286,10 @@ class Fleet:
             evolve(state, first[-1])
         return await self._drive(started.saga_id, saga, driver, first)
 
-    async def _create_detached(self, started: SagaStarted, compiled: CompiledPlan) -> SagaResult:
+    async def _create_detached(self, submission: Submission) -> SagaResult:
         await self.lease()  # for the store's clock, on which the deadline counts
-        started = msgspec.structs.replace(started, at=self.clock.now_ms())
+        started = submission.started(self.clock.now_ms())
+        state = begin(started, submission.compiled)
         values: dict[str, bytes] = {}
         entry = Entry(
             saga_id=started.saga_id,
@@ -301,7 +297,7 @@ class Fleet:
             epoch=0,
             records=[encode(started, values)],
             status=t.PENDING,
-            summary=msgspec.json.encode(summary(begin(started, compiled))),
+            summary=msgspec.json.encode(summary(state)),
             values=values or None,
             creation=Creation(digest=started.digest, owned=False, room=self._room),
             due_ms=AT_ONCE,
@@ -319,7 +315,7 @@ class Fleet:
             if ack.digest != started.digest:
                 raise other_plan(started.saga_id)
             return SagaResult(state_of(await read_records(self._store, started.saga_id)))
-        return SagaResult(begin(started, compiled))
+        return SagaResult(state)
 
     async def _drive_after(self, detached: Running, saga_id: str, saga: Running) -> SagaResult | None:
         """Drive a saga that is just being queued, as soon as it is in the queue."""

@@ -17,6 +17,7 @@ from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Out
 from saga_engine.core.fold import started_of as first_of
 from saga_engine.core.interpret import Advice
 from saga_engine.core.records import AnyRecord, SagaStarted, Written
+from saga_engine.core.submission import Submission
 from saga_engine.errors import JournalUnreadable
 from saga_engine.ports import Call
 
@@ -44,7 +45,7 @@ MOST_INLINE_BYTES: Final = 1_500_000
 class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
     """The input of a workflow: everything that its decisions may depend on, beside its history.
 
-    ``started`` is the first record; its ``at`` is set when the workflow begins. ``declared`` are the declarations of
+    ``started`` is the first record; the workflow sets its ``at`` when it begins. ``declared`` are the declarations of
     the tools that the plan may call, from the submission, and ``fresh`` those that a worker has since reported as
     changed. ``lease_s``: how long a silent worker keeps a call, in seconds. ``events``: after this number of events in
     its history the workflow is continued in another run (0: when Temporal suggests it). ``offloads``: large payloads
@@ -94,9 +95,15 @@ def read_begin(body: Mapping[str, Any]) -> Begin:
         ) from error
 
 
-def started_of(begin: Begin) -> SagaStarted:
-    """The first record. Raises ``JournalUnreadable``."""
-    return first_of([decode(msgspec.json.encode(begin.started))])
+def first_body(submission: Submission) -> dict[str, Any]:
+    """The first record, as JSON and without its time."""
+    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(submission.started(0)))
+    return body
+
+
+def started_of(begin: Begin, at_ms: int) -> SagaStarted:
+    """The first record, of a workflow that begins at ``at_ms`` (Unix ms). Raises ``JournalUnreadable``."""
+    return first_of([decode(msgspec.json.encode({**begin.started, "at": at_ms}))])
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ class SagaFlow:
         begin = payloads.read_begin(body)
         self._catalog = Declarations(begin.declared, begin.fresh, self._check)
         if not begin.journal:
-            started = msgspec.structs.replace(payloads.started_of(begin), at=self._now_ms())
+            started = payloads.started_of(begin, self._now_ms())
             self._state = state_at_start(started, self._catalog)
             self._records.append(encode(started, self._values))
             self._told = self._state.status

@@ -1,0 +1,49 @@
+"""A saga that was submitted and has not started: everything in its first record but the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from saga_engine._version import __version__
+from saga_engine.core.records import SagaStarted
+from saga_engine.plan.compiled import CompiledPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The facts of a new saga. ``plan`` is its plan as JSON; ``digest`` and ``seed`` are those of ``SagaStarted``.
+
+    Its runtime makes the first record as soon as it knows the time on the clock that counts for the deadline: the
+    store's, or that of the workflow.
+    """
+
+    saga_id: str
+    plan: bytes
+    compiled: CompiledPlan
+    digest: str
+    seed: str
+    input: dict[str, Any] | None = None
+    session: bool = False
+    fork_of: str = ""
+
+    def started(self, at_ms: int) -> SagaStarted:
+        """The record that starts the saga at ``at_ms`` (Unix ms). Nothing else makes one."""
+        compiled = self.compiled
+        return SagaStarted(
+            at=at_ms,
+            saga_id=self.saga_id,
+            plan=msgspec.Raw(self.plan),
+            digest=self.digest,
+            seed=self.seed,
+            input=self.input,
+            undos=compiled.undos,
+            reads=sorted(compiled.reads),
+            tools=compiled.tool_digests,
+            sensitive=compiled.sensitive,
+            engine=__version__,
+            session=self.session,
+            fork_of=self.fork_of,
+        )
