@@ -1,11 +1,56 @@
-"""``decide(state, now_ms) -> records``: what is to be settled next.
+"""``decide(state, now_ms, means) -> records``: what follows from the state of a saga now.
 
-Pure, and incremental: it looks only at the sets of what can go on. It returns one round of records; the caller
-evolves them and asks again until there are none, then appends all of them at once. Effects follow from records, never
-from here:
+The function is pure: a journal, a time and the means of a process give the same decision in the driver, in Temporal,
+in the simulation and in the replay of a trace. This is what its guards protect. *Row N* is a row of the table in
+docs/guarantees.md, *scenario x* is ``tests/scenarios/x.txt``, which shows the guard at work, and
+``tests/core/engine_mutants.py`` removes the guards one by one and shows that the simulation notices.
 
-* an intent orders its call (``effects_of``);
-* whatever has no record has not been decided.
+**The loop.** A driver asks ``decide``, applies the records with ``evolve``, and asks again until it gets none. It
+appends all these records in one write, and only then performs what they order (``effects_of``). So an effect always
+has its record first (row 1), and whatever has no record has not been decided: a process that dies loses at most a
+decision, and the next one decides the same (scenarios ``crash-before-anything``, ``crash-after-intent``,
+``crash-before-result``). For the same reason nothing here depends on what the process remembers: everything is in the
+state, in ``now_ms`` or in ``means``.
+
+**The cost.** A round looks only at the sets of places that can move (``core/state.py``), never at all steps, and
+``_is_quiet`` ends most rounds after a few look-ups. ``tests/runtime/test_hot_path.py`` counts that.
+
+**The order of the questions** in ``decide``. Each one comes before what it must be able to stop:
+
+1. A saga that has ended never changes (row 14), and calls in flight alone give nothing to decide.
+2. ``to_escalate``: nothing else settles these places, so they become questions, or one request to a model, before
+   anything else moves.
+3. ``denied``: an operator's *it did not happen* counts like the tool's own response (row 39, scenario
+   ``doubt-person-not-happened``).
+4. Approvals that expired: no call may still pass on them (row 22, scenario ``approval-expired``).
+5. Notifications that are due: a saga rests only when operators know of its questions (scenario ``people-not-told``).
+6. The saga's direction, forward or backward.
+7. If none of them moved: rest, or end.
+
+**One way, and one turn.** A saga runs forward until ``failing`` has a reason: a failed or blocked step, a cancel, the
+deadline, the call limit. From then on no forward call starts, but those in flight are awaited, because only a known
+effect can be undone in order (scenarios ``failure-parallel-compensation``, ``cancel-during``). Then the pivot decides.
+If it happened, there is no way back, and the failure becomes a question (``pivot-happened``, ``pivot-failure-after``,
+``cancel-and-pivot``). If it is in doubt, it is settled first. Else the saga turns around, once and for good.
+
+**Doubt.** A call whose outcome is unknown is neither done nor failed (row 4). No step falls back, no dependent starts
+and no earlier step is undone before evidence settles it (rows 7 and 30, scenarios ``fallback-never-in-doubt``,
+``doubt-time-out``). ``_settle`` tries the sources of evidence from the safest to the last, an operator: the order of
+'A call in doubt' in docs/guarantees.md. A write with neither key nor probe is never repeated (row 5, scenario
+``crash-bare-write``).
+
+**The way back.** ``evolve`` knows which undos precede which; a step enters ``undo_ready`` when its turn has come. An
+undo that waits for a retry or is in doubt may meanwhile get a predecessor, so both places that continue one look at
+``undo_waits`` again (row 8, scenario ``failure-reverse-of-what-happened``).
+
+**The end.** COMPLETED: every step happened and no session is open. COMPENSATED: nothing is left to undo, in flight, in
+doubt or asked about, and nothing remains; WAIVED if an operator accepted a remainder, or a session made an irreversible
+call. So the report never claims an undo that did not happen (row 9). ESCALATED is no end: it is the rest of a saga that
+only an operator can move.
+
+**The bounds** keep a saga from doing one thing for ever. Each ends in a question to an operator, or in the saga's
+turn: attempts of a call (``RetryPolicy``), ``MAX_PROBES``, ``MAX_CRASHES``, ``MAX_REPLANS``, the plan's deadline and
+its call limit (scenarios ``doubt-probe-cannot-tell``, ``deadline``, ``retry-call-limit``).
 """
 
 from __future__ import annotations
@@ -28,6 +73,7 @@ from saga_engine.core.effects import (
     ErrorInfo,
     Probe,
 )
+from saga_engine.core.questions import escalate
 from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.tool_spec import RetryPolicy, Semantic, ToolSpec
@@ -36,29 +82,9 @@ from saga_engine.plan.values import cut
 #: How often a probe that cannot tell is repeated before the next way to settle a doubt is used.
 MAX_PROBES: Final = 3
 
-#: So many owners in a row may end while a call, or its probe, is in flight; then an operator is asked.
+#: So many owners in a row may end while a call, or its probe, is in flight; then an operator is asked. A call that
+#: ends its process would else end every process that takes the saga over (tests/runtime/test_crash_loops.py).
 MAX_CRASHES: Final = 3
-
-OPTIONS: Final = {
-    "in-doubt": ("happened", "not-happened", "retry", "accept"),
-    "step-failed": ("retry", "happened", "not-happened", "accept"),
-    "tool-changed": ("retry", "happened", "not-happened", "accept"),
-    "undo-failed": ("undone", "retry", "accept"),
-    "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "accept"),
-    "undo-blocked": ("undone", "retry", "accept"),
-    "undo-missing": ("undone", "accept"),
-    "approval": ("approve", "deny"),
-    "compensation": ("approve", "deny", "undone", "accept"),
-}
-#: Why an operator is asked, if no error states it.
-_CAUSES: Final = {
-    "in-doubt": ErrorInfo("answer_lost", "it is not known whether the call happened"),
-    "undo-in-doubt": ErrorInfo("answer_lost", "it is not known whether the undo happened"),
-    "undo-missing": ErrorInfo("undo_missing", "the step happened, and nothing says how it is undone"),
-    "undo-failed": ErrorInfo("undo_failed", "the undo did not succeed"),
-    "undo-blocked": ErrorInfo("undo_blocked", "the undo was not allowed"),
-    "step-failed": ErrorInfo("step_failed", "the step was not done"),
-}
 #: How often the planner may find another way for one saga.
 MAX_REPLANS: Final = 3
 #: How long, in seconds, an operator has to answer about steps that a model proposed.
@@ -94,6 +120,7 @@ def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noq
         ]
     if state.denied:
         return [_denied(state, index, now_ms) for index in state.denied]
+    # Before any call: an approval that has expired must not let one pass.
     if state.expiring and (expired := _expired(state, now_ms)):
         return expired
     if means.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
@@ -197,12 +224,12 @@ def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
 
 
 def _forward(state: State, now: int, means: Means) -> Records:
-    if state.failing is not None:
+    if state.failing is not None:  # before the bounds: what ends the forward direction first is the reason
         return _turn_around(state, now)
     plan = state.plan
     if (plan.deadline_s is not None or plan.max_tool_calls is not None) and (bound := _bound(state, now)):
         return bound
-    if state.to_replan is not None:
+    if state.to_replan is not None:  # no step starts that the other way may not need (scenario replan)
         return _replan(state, state.to_replan, now, means)
     # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
     room = left = MAX_PARALLEL - len(state.in_flight)
@@ -218,6 +245,7 @@ def _forward(state: State, now: int, means: Means) -> Records:
     out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(left - len(out), 0))]
     if out:
         return out
+    # A session that is open may still add calls; a partial rollback is finished before the saga may complete.
     if not state.remaining and not state.open and not state.undo_open:
         # Alerts still in flight belong to questions that have been answered since.
         return [r.SagaCompleted(at=now)]
@@ -231,6 +259,7 @@ def _bound(state: State, now: int) -> Records:
     """
     moving = state.ready or state.waiting or state.doubts or state.to_replan is not None
     idle = not state.in_flight and (state.questions or state.open)
+    # A saga in which nothing can move any more may complete although its deadline passed; calls in flight are awaited.
     deadline = state.binding_deadline
     if deadline is not None and now >= deadline and (moving or idle):
         return [r.DeadlinePassed(at=now)]
@@ -273,6 +302,7 @@ def _turn_around(state: State, now: int) -> Records:
     if any(direction == FORWARD for _, direction in state.in_flight):
         return _NONE
     reason = state.failing or ""
+    # The pivot's own outcome decides whether there is a way back at all (docs/plan-format.md, scenario pivot-happened).
     pivot = state.plan.pivot
     if pivot is not None:
         status = state.steps[pivot].status
@@ -340,8 +370,9 @@ def _due(state: State, now: int, room: int, only: tuple[int, Direction] | None =
             continue
         index, direction = place
         if direction == COMPENSATE and state.steps[index].undo_waits:
-            continue  # a later call happened meanwhile: its undo comes first
+            continue  # a later call happened meanwhile: its undo comes first (row 8)
         call = state.steps[index].call(direction)
+        # What an operator wants called is called; a call in doubt is not just repeated because its wait is over.
         if call.approved or not call.doubtful:
             out.append(_intend(state, index, direction, now))
         else:
@@ -363,6 +394,8 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
     template, spec = serving.params, serving.spec
     assert spec is not None, _AT_HAND
     bound = template.bound
+    # Params are checked again if the call binds values, which nobody could check at submission, or if the tool's
+    # declaration is another one than at submission (scenarios forward-missing-output, tool-changed).
     changed = state.changed(spec.name, spec.digest)
     params: Any = None
     if bound or changed:
@@ -398,6 +431,8 @@ def _cannot_call(  # noqa: PLR0917
     """The params do not fit. That fails the step, unless the tool changed, or an earlier attempt is in doubt."""
     error = ErrorInfo(error_code=code, message=message, retryable=False)
     call = state.steps[index].call(direction)
+    # Neither is a failure of the step: an operator can restore the tool, and a doubt outlives params that do not fit
+    # (scenarios tool-changed, tool-changed-in-doubt).
     if changed or call.doubtful:
         kind = "tool-changed" if changed else "in-doubt" if direction == FORWARD else "undo-in-doubt"
         return escalate(state, index, direction, kind, now, error)
@@ -441,28 +476,22 @@ def moot(state: State, index: int, direction: str) -> bool:
     """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
     if direction != FORWARD or not (state.failing is not None or state.backward):
         return False
-    return not _makes_up(state, index)
-
-
-def _makes_up(state: State, index: int) -> bool:
-    """Whether the step belongs to a semantic compensation that is still wanted: its other steps go well."""
-    stuck = state.plan.steps[index].compensates
-    return stuck is not None and state.steps[stuck].open_compensations > 0
+    return not state.makes_up(index)
 
 
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
-    """The next way to find out whether a call happened, in the order of docs/guarantees.md.
+    """The next way to find out whether a call happened, in the order of 'A call in doubt' in docs/guarantees.md.
 
-    Ask the probe; call again with the same key while the remote side remembers it, later if the plan lets the step
-    wait; repeat a read; undo blindly if that is safe; else ask an operator. A write without key and probe is never
-    repeated.
+    Each branch is safer than the next one: it can say more, or do less harm if it is wrong. The scenarios named here
+    are in tests/scenarios.
     """
     if direction == COMPENSATE and state.steps[index].undo_waits:
-        return  # a later call happened meanwhile: its undo comes first
+        return  # a later call happened meanwhile: its undo comes first (row 8)
     spec, retry = facts(state, index, direction)
     call = state.steps[index].call(direction)
     key = state.plan.steps[index].key
-    again = call.tries < _budget(call, retry) and _still_wanted(state, index, direction)
+    again = call.tries < _budget(call, retry) and state.still_wanted(index, direction)
+    # This call may be what ends the processes: not even its probe is asked again.
     if call.crashes >= MAX_CRASHES:
         why = (
             f"{call.crashes} processes in a row ended, or lost their lease, while they called the tool "
@@ -471,25 +500,32 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
         kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
         error = ErrorInfo("takeovers_without_progress", why, "find out what the call did, and what ends the process")
         out.append(escalate(state, index, direction, kind, now, error))
+    # A probe changes nothing and can tell both ways (doubt-probe-happened, doubt-probe-not-happened).
     elif call.probes < _probes(spec, direction):
         out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
+    # A repeat that takes effect at most once (doubt-key, doubt-key-expired, undo-lost-answer-tolerated).
     elif again and _repeatable(spec, call, direction, now, state.serving(index, direction).timeout_s):
         out.append(_intend(state, index, direction, now))
+    # A read has no effect; and an error that proves that a request never left counts if no probe knows better
+    # (doubt-never-sent).
     elif spec.effect == "read" or not (call.sent or call.insisted):
-        # A read has no effect; and an error that proves that a request never left counts if no probe knows better.
         error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
         if spec.effect != "read" and call.tries < retry.max_attempts and not moot(state, index, direction):
             out.append(_intend(state, index, direction, now))
         else:
             out.append(give_up(state, index, direction, now, error, unavailable=True))
+    # Out of attempts, but the remote side still remembers the key when the deferred step is called again.
     elif direction == FORWARD and _waits_for_key(state, index, spec, call, now):
         error = call.error or ErrorInfo(error_code="no_answer", message="no answer came")
         out.append(_park(state, index, now, error, in_doubt=True))
+    # The step is to be undone anyway, and its undo makes certain that no effect remains, whether there was one or not.
     elif direction == FORWARD and state.backward and _blind_undo(state, index):
         if not state.steps[index].undo_waits:
             out.append(_intend(state, index, COMPENSATE, now))
+    # The tool prefers turning around to a question (doubt-undo-settles).
     elif direction == FORWARD and _undo_settles(state, index, spec):
         out.append(r.CompensationRequested(at=now, step=key))
+    # Nothing can tell: an operator can (crash-bare-write, doubt-person-happened, undo-lost-answer).
     else:
         kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
         out.append(escalate(state, index, direction, kind, now))
@@ -515,14 +551,6 @@ def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
     return spec.on_doubt == "undo" and turns and _blind_undo(state, index)
 
 
-def _still_wanted(state: State, index: int, direction: Direction) -> bool:
-    """Whether a call in doubt may be repeated to settle it.
-
-    Not one of a semantic compensation that is no longer wanted.
-    """
-    return direction == COMPENSATE or state.plan.steps[index].compensates is None or _makes_up(state, index)
-
-
 def _probes(spec: ToolSpec, direction: Direction) -> int:
     """How often to ask before the next way is used. De-duplication is looked up once."""
     if spec.probe is not None:
@@ -544,45 +572,3 @@ def _blind_undo(state: State, index: int) -> bool:
     if rollback is None or rollback.needs_output or rollback.spec is None:
         return False
     return rollback.spec.tolerates_absence
-
-
-# --- people ------------------------------------------------------------------------------------------------------
-
-
-def escalate(  # noqa: PLR0917
-    state: State,
-    index: int,
-    direction: Direction,
-    kind: str,
-    now: int,
-    error: ErrorInfo | None = None,
-    approval: Ask | None = None,
-) -> r.StepEscalated:
-    """The record that asks an operator about a step; ``approval``.
-
-    About the exact call that the policy wants approved.
-    """
-    options = OPTIONS[kind]
-    if kind == "compensation" and state.undoing(index) is not None:
-        options = (*options, "retry")
-    if kind in ("step-failed", "tool-changed") and direction == COMPENSATE:
-        options = OPTIONS["undo-failed"]
-    elif kind == "step-failed" and state.past_pivot:
-        options = tuple(option for option in options if option != "not-happened")
-    elif not _still_wanted(state, index, direction):
-        options = tuple(option for option in options if option != "retry")
-    call = state.steps[index].call(direction)
-    key = state.plan.steps[index].key
-    return r.StepEscalated(
-        at=now,
-        step=key,
-        direction=direction,
-        # Stable for de-duplication, and a new one each time the same call is asked about.
-        question=f"{key}:{'f' if direction == FORWARD else 'c'}:{call.asked + 1}",
-        kind=kind,
-        options=list(options),
-        error=error or call.error or _CAUSES.get(kind),
-        call=approval.digest if approval else "",
-        expires_ms=now + round(approval.expires_s * 1000) if approval else None,
-        rule=approval.rule if approval else "",
-    )

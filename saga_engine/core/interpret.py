@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import Means, escalate, facts, give_up, moot
+from saga_engine.core.decide import Means, facts, give_up, moot
 from saga_engine.core.effects import (
     COMPENSATE,
     FORWARD,
@@ -29,6 +29,7 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.evolve.amendments import overtaken
+from saga_engine.core.questions import escalate
 from saga_engine.core.state import State
 from saga_engine.errors import PlanInvalid
 from saga_engine.plan.amendments import Addition, Bounds

@@ -224,8 +224,9 @@ class ProbeFailed(Record, frozen=True, tag=True):
 class StepEscalated(Record, frozen=True, tag=True):
     """An operator is asked about the step.
 
-    ``kind``: one of ``decide.OPTIONS``. An approval is of the exact call, a semantic compensation of the exact steps,
-    with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and the approval.
+    ``kind``: one of ``questions.OPTIONS``. An approval is of the exact call, a semantic compensation of the exact
+    steps, with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and the
+    approval.
     """
 
     step: str

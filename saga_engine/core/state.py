@@ -1,8 +1,55 @@
 """The state of a saga: its folded journal.
 
-The code that folds the journal owns the state, and only ``evolve`` changes it. The state has small sets of what can
-continue (``ready``, ``waiting``, ``doubts``, ``undo_ready``), so that neither ``decide`` nor ``evolve`` ever examines
-all steps: the cost of a step does not grow with the saga.
+Nothing but ``evolve`` changes a state, and nothing but records makes it change, so two processes that read the same
+journal are in the same state (``core.fold``). *Row N* is a row of the table in docs/guarantees.md, *scenario x* is
+``tests/scenarios/x.txt``.
+
+**Three layers.** The saga has a status and a direction; each step has a status; each call, which is a step in one
+direction (``Place``), has a phase and counters. The tables of ``core/transitions.py`` hold the statuses and refuse
+every move that they do not have. The phase and the flags below say what the status alone cannot: why a call waits, and
+what is known of its earlier attempts.
+
+**Where a call is.** A call that is under way, and about which no operator has to be asked, is in one of these sets:
+
+* ``in_flight``: a record ordered the call or its probe (``in_flight``, ``probing``), or the call waits for a guard
+  (``queued``), and no outcome is recorded. When the owner changes, a call or probe in flight comes into doubt
+  (scenario ``crash-after-intent``), and the next owner makes a queued one, because it was never made (row 39).
+* ``waiting``: something is due at a time: a retry, the next way to settle a doubt, or a call that an operator wants.
+* ``doubts``: the next way to settle the doubt is due now.
+
+What has no call yet is in ``ready`` (a step whose dependencies have all happened) or in ``undo_ready`` (an undo that no
+other undo precedes). What no call can settle is in ``to_escalate``; from the question on it is in ``questions``.
+``decide`` looks at these sets only, and neither ``decide`` nor ``evolve`` examines all steps for one call: the cost of
+a step does not grow with the saga (``tests/runtime/test_hot_path.py``). The two walks over all steps, at the turn and
+at the end, happen once in the life of a saga.
+
+**What is known of a call.** The flags of ``CallState`` hold what an outcome left open:
+
+* ``doubtful``: some attempt may have happened. Only evidence ends it: a response that speaks of all attempts, a probe,
+  an operator. A later *not done* speaks of its own attempt alone, unless the tool itself reports it as permanent (row
+  4, scenario ``fallback-never-in-doubt``).
+* ``sent``: in at least one attempt the request may have left. A connection that was refused proves the opposite
+  (scenario ``doubt-never-sent``).
+* ``lost``: the last attempt died with its process, or was never made because of that. It gets one more call, even with
+  ``max_attempts = 1`` (scenario ``crash-after-intent``).
+* ``approved``: an operator wants the call made; the next intent uses that up. ``insisted``: an operator wanted a call
+  repeated whatever is known of it; that holds until the call is settled (scenario ``doubt-person-retry``).
+* ``approval``: the digest of the one call that an operator permitted, until ``approval_until`` (row 22, scenarios
+  ``approval-of-another-saga`` and ``approval-expired``).
+
+**Who owns an effect.** ``via`` says how a step is known to have happened, ``source`` names the saga that owns its
+effect if that is another one, and ``handed_to`` the fork that took it over. Only the owner undoes (row 27), which is
+why ``undoing`` and not ``rollback`` says whether there is something to undo (scenarios ``guard-dedupe``,
+``fork-reuses``). ``using`` names the fallback that was called: it has a key of its own, and its own undo (row 30,
+scenario ``fallback-tool``).
+
+**The way back.** A step is ``returning`` from the moment its undo is wanted until that has ended. ``undo_waits`` counts
+the undos that come before its own: those of its dependents, or in a session that of the call that happened next. An
+undo that failed, waits or is in doubt has not ended, and holds back all that follow it (row 8,
+``core/evolve/compensation.py``).
+
+**Change in place.** A state is changed and not copied: a copy for each record would make a saga of N steps cost N²
+(docs/decisions/0002-state-in-place.md). Whoever needs an earlier state folds the journal again.
 """
 
 from __future__ import annotations
@@ -13,7 +60,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from saga_engine.core.effects import FORWARD, Direction, ErrorInfo
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.records import SagaStarted
@@ -324,6 +371,18 @@ class State:
     def serving(self, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
         """What is called for a step in one direction: its current forward call, or that call's undo."""
         return self.acting(index) if direction == FORWARD else self.rollback(index)
+
+    def makes_up(self, index: int) -> bool:
+        """Whether the step belongs to a semantic compensation that is still wanted: its other steps go well."""
+        stuck = self.plan.steps[index].compensates
+        return stuck is not None and self.steps[stuck].open_compensations > 0
+
+    def still_wanted(self, index: int, direction: Direction) -> bool:
+        """Whether a call in doubt may be repeated to settle it.
+
+        Not one of a semantic compensation that is no longer wanted: it would have an effect that nobody needs.
+        """
+        return direction == COMPENSATE or self.plan.steps[index].compensates is None or self.makes_up(index)
 
     def key(self, index: int, direction: Direction) -> str:
         """The idempotency key of a step in one direction."""

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final, NoReturn
 
-from saga_engine.core.decide import OPTIONS
+from saga_engine.core.questions import OPTIONS
 from saga_engine.errors import SettingInvalid
 from saga_engine.ports import Escalation, EscalationHook, Question
 

@@ -12,7 +12,7 @@ from typer.main import get_command
 import saga_engine
 from saga_engine import errors
 from saga_engine.cli import app
-from saga_engine.core import decide, records, states
+from saga_engine.core import questions, records, states
 from saga_engine.core.messages import DECISIONS
 from tests.docs.pages import PAGES, ROOT, prose
 
@@ -75,7 +75,7 @@ SURFACE = {
     "options": sorted({option for _, command in _commands() for option in _options(command)}),
     "public names": sorted(saga_engine.__all__),
     "kinds of records": sorted(kind.__name__ for kind in _subclasses(records, records.Record)),
-    "kinds of questions": sorted(decide.OPTIONS),
+    "kinds of questions": sorted(questions.OPTIONS),
     "decisions": sorted(DECISIONS),
     "error codes": sorted(kind.code for kind in _subclasses(errors, errors.SagaError)),
 }

@@ -13,7 +13,7 @@ import pytest
 
 from saga_engine import errors
 from saga_engine.cli import exit_codes
-from saga_engine.core import decide
+from saga_engine.core import questions
 from saga_engine.core.messages import DECISIONS
 from tests.docs.diagrams import PAGE as CONCEPTS
 from tests.docs.diagrams import drawn
@@ -97,7 +97,7 @@ def test_an_errors_row_says_what_the_program_does(kind: type[errors.SagaError]) 
 
 def test_the_kinds_of_questions_and_their_answers_are_explained() -> None:
     """Every kind of question, and every decision, has its row."""
-    assert sorted(_rows("What a person is asked")) == sorted(decide.OPTIONS)
+    assert sorted(_rows("What a person is asked")) == sorted(questions.OPTIONS)
     section = CONCEPTS.read_text(encoding="utf-8").split("## Decisions\n")[1].split("\n## ")[0]
     assert sorted(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == sorted(DECISIONS)
 

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from standardwebhooks import Webhook
 
-from saga_engine.core.decide import OPTIONS
+from saga_engine.core.questions import OPTIONS
 from saga_engine.errors import SettingInvalid
 from saga_engine.hooks.chat import AppriseHook
 from saga_engine.hooks.config import KINDS, KindFilter, hooks_from

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_engine.core.decide import OPTIONS
+from saga_engine.core.questions import OPTIONS
 from saga_engine.hooks.log import LogHook
 from saga_engine.hooks.messages import ASKS, answer_line, asks, body, title
 from saga_engine.ports import Question

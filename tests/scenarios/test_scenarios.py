@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from saga_engine.core import decide, records
+from saga_engine.core import questions, records
 from saga_engine.core.messages import DECISIONS
 from tests.scenarios import page
 from tests.scenarios.player import Player
@@ -89,7 +89,7 @@ def test_everything_that_can_be_recorded_is_specified() -> None:
     texts = "\n".join(path.read_text() for path in SCENARIOS)
     kinds = {kind.__name__ for kind in typing.get_args(records.AnyRecord)}
     assert kinds - _kinds(texts) == set()
-    assert set(decide.OPTIONS) - set(re.findall(r"^\? \S+ ([\w-]+):", texts, re.MULTILINE)) == set()
+    assert set(questions.OPTIONS) - set(re.findall(r"^\? \S+ ([\w-]+):", texts, re.MULTILINE)) == set()
     assert set(DECISIONS) - set(re.findall(r"^> resolve \S+ \S+ (\S+)", texts, re.MULTILINE)) == set()
 
 

@@ -1,0 +1,83 @@
+"""What operators are asked: the kinds of questions, the answers that each permits, and the record that asks.
+
+A question is the last way to settle something. The engine asks when no call can find out what happened (``in-doubt``,
+``undo-in-doubt``), when a call is not retried and the saga cannot continue without it (``step-failed``,
+``undo-failed``, ``undo-blocked``, ``undo-missing``, ``tool-changed``), and when a rule or a setting reserves the choice
+for a person (``approval``, ``compensation``).
+
+Three guards decide which answers a question permits. Each keeps an operator from an answer that the engine could not
+carry out, or that would contradict the journal:
+
+* An undo that could not be made permits the answers of a failed undo: an operator undoes the step by hand, has the
+  undo repeated, or accepts the effect (scenarios ``undo-refused-undone``, ``undo-refused-retry``,
+  ``undo-refused-accept``).
+* Past the pivot a failed step may not be left as not done, because the saga cannot turn around any more (scenario
+  ``pivot-failure-after``).
+* A call of a semantic compensation that is no longer wanted is never repeated (``State.still_wanted``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from saga_engine.core import records as r
+from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Direction, ErrorInfo
+from saga_engine.core.state import State
+
+#: The kinds of questions and their answers; docs/errors.md, 'What a person is asked', explains each.
+OPTIONS: Final = {
+    "in-doubt": ("happened", "not-happened", "retry", "accept"),
+    "step-failed": ("retry", "happened", "not-happened", "accept"),
+    "tool-changed": ("retry", "happened", "not-happened", "accept"),
+    "undo-failed": ("undone", "retry", "accept"),
+    "undo-in-doubt": ("undone", "happened", "not-happened", "retry", "accept"),
+    "undo-blocked": ("undone", "retry", "accept"),
+    "undo-missing": ("undone", "accept"),
+    "approval": ("approve", "deny"),
+    "compensation": ("approve", "deny", "undone", "accept"),
+}
+#: Why an operator is asked, if no error states it.
+_CAUSES: Final = {
+    "in-doubt": ErrorInfo("answer_lost", "it is not known whether the call happened"),
+    "undo-in-doubt": ErrorInfo("answer_lost", "it is not known whether the undo happened"),
+    "undo-missing": ErrorInfo("undo_missing", "the step happened, and nothing says how it is undone"),
+    "undo-failed": ErrorInfo("undo_failed", "the undo did not succeed"),
+    "undo-blocked": ErrorInfo("undo_blocked", "the undo was not allowed"),
+    "step-failed": ErrorInfo("step_failed", "the step was not done"),
+}
+
+
+def escalate(  # noqa: PLR0917
+    state: State,
+    index: int,
+    direction: Direction,
+    kind: str,
+    now: int,
+    error: ErrorInfo | None = None,
+    approval: Ask | None = None,
+) -> r.StepEscalated:
+    """The record that asks an operator about a step; ``approval``: about the exact call that a rule wants approved."""
+    options = OPTIONS[kind]
+    if kind == "compensation" and state.undoing(index) is not None:
+        options = (*options, "retry")
+    if kind in ("step-failed", "tool-changed") and direction == COMPENSATE:
+        options = OPTIONS["undo-failed"]
+    elif kind == "step-failed" and state.past_pivot:
+        options = tuple(option for option in options if option != "not-happened")
+    elif not state.still_wanted(index, direction):
+        options = tuple(option for option in options if option != "retry")
+    call = state.steps[index].call(direction)
+    key = state.plan.steps[index].key
+    return r.StepEscalated(
+        at=now,
+        step=key,
+        direction=direction,
+        # Stable for de-duplication, and a new one each time the same call is asked about.
+        question=f"{key}:{'f' if direction == FORWARD else 'c'}:{call.asked + 1}",
+        kind=kind,
+        options=list(options),
+        error=error or call.error or _CAUSES.get(kind),
+        call=approval.digest if approval else "",
+        expires_ms=now + round(approval.expires_s * 1000) if approval else None,
+        rule=approval.rule if approval else "",
+    )
