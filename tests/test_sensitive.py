@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from saga_engine import Coordinator, RetryPolicy, Sensitive, ToolError, ToolRegistry, tool
@@ -109,7 +110,7 @@ async def test_the_call_gets_the_value_and_every_view_a_mark(caplog) -> None:
     assert ("unlock", "sesame-open") in CALLS
     for view in views:
         hidden(view)
-    hidden([repr(record) for record in told])
+    hidden(msgspec.json.encode(told).decode())
     hidden(caplog.text)
     body = outcome.body
     assert body["steps"][0]["params"] == {"card": "[redacted]", "pin": "[redacted]", "amount": 731}
@@ -299,3 +300,21 @@ async def test_a_session_that_went_another_way_says_so_without_the_values(policy
     assert other not in told
     assert "they differ in what is not shown" in told
     assert "[redacted]" in str(refused.value)
+
+
+async def test_observers_of_a_queued_saga_see_no_sensitive_value() -> None:
+    """The record with which a detached submission starts is masked for observers, as every other record is."""
+    told: list[Any] = []
+    async with Coordinator.open("memory://", TOOLS, observers=[lambda _, record: told.append(record)]) as coordinator:
+        await coordinator.submit(PLAN, saga_id="s1", detach=True)
+    assert [type(record).__name__ for record in told] == ["SagaStarted"]
+    hidden(msgspec.json.encode(told).decode())
+
+
+async def test_a_masked_error_keeps_its_types_in_the_list() -> None:
+    """The error in a listing has the types that it has without anything sensitive."""
+    async with Coordinator.open("memory://", TOOLS) as coordinator:
+        await coordinator.run(PLAN, saga_id="s1")
+        (head,) = await coordinator.list()
+    error = json.loads(hidden(head.summary.decode()))["error"]
+    assert (error["code"], error["step_id"], error["message"]) == ("step-failed", 3, "refused: [redacted]")

@@ -338,7 +338,7 @@ def summary(state: State) -> dict[str, Any]:
         body["goal"] = state.plan.goal[:120]
     reason = failure(state)
     if reason is not None:
-        body["error"] = {name: value[:200] if isinstance(value, str) else value for name, value in reason.items()}
+        body["error"] = _cut(reason)
     due = state.next_overdue()
     if due is not None:
         body["due_ms"] = due
@@ -357,5 +357,9 @@ def summary(state: State) -> dict[str, Any]:
         if "goal" in body:
             body["goal"] = body["goal"][:120]
         if "error" in body:
-            body["error"] = {name: str(value)[:200] for name, value in body["error"].items()}
+            body["error"] = _cut(body["error"])
     return body
+
+
+def _cut(reason: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[:200] if isinstance(value, str) else value for name, value in reason.items()}

@@ -248,13 +248,14 @@ class SagaDriver:
                 if self.stopping and not (effects or self._tasks or self._outcomes):
                     # Workers continue it at once; in an open session, its agent does. (A call whose intent has just
                     # become durable is made: without that it would be in doubt.)
-                    due_ms = self.state.binding_deadline or 0 if self.state.open else AT_ONCE
+                    due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE
                     await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
                     return
                 self._performer.begun += len(effects)
                 records = []
                 if not effects and self._is_abandoned_session():
-                    await self._store.release(self.state.saga_id, self.state.epoch, self.state.binding_deadline or 0)
+                    due_ms = self._in_store(self.state.binding_deadline or 0)
+                    await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
                     return
                 if not effects and self._may_sleep():
                     return

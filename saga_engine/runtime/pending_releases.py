@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from saga_engine.errors import SagaError, SagaNotFound, StoreRefused, StoreUnavailable
+from saga_engine.errors import SagaError, SagaNotFound, StoreUnavailable
 from saga_engine.ports import Store, parts_of
 
 _log = logging.getLogger("saga_engine")
@@ -71,24 +71,27 @@ class Debts:
         self._owed.clear()
 
     async def settle(self) -> None:
-        """Do the pending releases. Raises ``StoreUnavailable`` or ``StoreRefused``; what failed is still pending.
+        """Do the pending releases. Raises the first error; what failed is still pending.
 
-        A server that is unavailable does not delay the releases of sagas on others.
+        Neither a server that is unavailable nor a saga with damaged keys delays the releases of other sagas.
         """
-        away: dict[int, StoreUnavailable] = {}
+        away: set[int] = set()
+        errors: list[SagaError] = []
         for saga_id, debt in list(self._owed.items()):
             part = self._part_of(saga_id)
             if part in away or (debt[0] == _UNKNOWN and self._drives(saga_id)):
                 continue  # its driver may still fail before it has learned at which epoch the saga is ours
             try:
                 await self._settle_one(saga_id, *debt)
-            except StoreUnavailable as error:
-                away[part] = error
+            except SagaError as error:
+                errors.append(error)
+                if isinstance(error, StoreUnavailable):
+                    away.add(part)
                 continue
             if self._owed.get(saga_id) == debt:
                 del self._owed[saga_id]
-        if away:
-            raise next(iter(away.values()))
+        if errors:
+            raise errors[0]
 
     async def _settle_one(self, saga_id: str, epoch: int, due_ms: int) -> None:
         if epoch == _UNKNOWN:
@@ -129,7 +132,7 @@ class Debts:
     async def _settle_and_again(self) -> None:
         try:
             await self.settle()
-        except (StoreUnavailable, StoreRefused) as error:
+        except SagaError as error:
             _log.info("sagas could not be given up yet (%s)", error)
         finally:
             self._settling = None

@@ -19,6 +19,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
+from saga_engine.core.masking import masked_records
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord, EffectReused
 from saga_engine.core.report import summary
@@ -304,7 +305,7 @@ class Fleet:
         )
         ack = await self._writer.append(entry)
         if ack.verdict == "ok" and self._observers:
-            await self._observers.tell(started.saga_id, [started])
+            await self._observers.tell(started.saga_id, masked_records([started]))
         if ack.verdict == "full":
             raise QueueFull(
                 "too many sagas wait for a worker already; nothing was journalled",

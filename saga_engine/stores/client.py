@@ -167,6 +167,8 @@ class Calls:
             replies = await task
         except BaseException as error:
             for future, _ in waiting:
+                if future.done():
+                    continue  # nobody waits for it any more
                 if isinstance(error, Exception):
                     future.set_exception(error)
                 else:
@@ -181,6 +183,8 @@ class Calls:
                     settled = error
             elif isinstance(reply, ResponseError):
                 settled = refusal(reply, self._url)
+            if future.done():
+                continue  # nobody waits for it any more
             if isinstance(settled, SagaError):
                 future.set_exception(settled)
                 future.exception()  # a caller that needs it reads it; no caller has to

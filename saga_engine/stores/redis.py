@@ -111,7 +111,7 @@ class RedisStore:
         self._durability = durability
         self._open_door = open_door
         self._calls = Calls(connector, patience_s=patience_s, replicas=replicas_of(durability))
-        self._appends, self._others = self._calls.journal, self._calls.others
+        self._appends = self._calls.journal
         self._mender = Mender(self._calls)
         self._run, self._plain, self._spread = self._mender.run, self._mender.plain, self._mender.spread
         self._tags = self._make_tags(PARTITIONS)
@@ -326,8 +326,29 @@ class RedisStore:
             else:
                 for at, place in enumerate(share):
                     acks[place] = Ack("late")
-                    late[place] = _later(reply, at)
+                    late[place] = self._later(reply, at)
         return AppendReply(now_ms, acks, late)
+
+    def _later(self, reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
+        """The ack of the entry at that position in a call whose reply is late or will never arrive."""
+        found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+
+        def settle(reply: asyncio.Future[Any]) -> None:
+            if reply.cancelled():
+                found.cancel()
+            elif error := reply.exception():
+                found.set_exception(error)
+                found.exception()  # a caller that needs it reads it; no caller has to
+            else:
+                code = reply.result()[at + 1]
+                if type(code) is list:
+                    found.set_exception(self._damaged(code))
+                    found.exception()
+                else:
+                    found.set_result(_OK if code == 0 else _ack(code))
+
+        reply.add_done_callback(settle)
+        return found
 
     def _mend_late(self, call: tuple[_Keys, _Arguments], reply: asyncio.Future[Any]) -> None:
         if not reply.cancelled() and not reply.exception():
@@ -546,28 +567,6 @@ def _failed(error: StoreRefused) -> asyncio.Future[Ack]:
     found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
     found.set_exception(error)
     found.exception()  # a caller that needs it reads it; no caller has to
-    return found
-
-
-def _later(reply: asyncio.Future[Any], at: int) -> asyncio.Future[Ack]:
-    """The ack of the entry at that position in a call whose reply is late or will never arrive."""
-    found: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-
-    def settle(reply: asyncio.Future[Any]) -> None:
-        if reply.cancelled():
-            found.cancel()
-        elif error := reply.exception():
-            found.set_exception(error)
-            found.exception()  # a caller that needs it reads it; no caller has to
-        else:
-            code = reply.result()[at + 1]
-            if type(code) is list:
-                found.set_exception(refusal(ResponseError(str(code[0], "utf-8", "replace")), ""))
-                found.exception()
-            else:
-                found.set_result(_OK if code == 0 else _ack(code))
-
-    reply.add_done_callback(settle)
     return found
 
 

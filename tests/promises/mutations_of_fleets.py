@@ -372,11 +372,11 @@ OF_FLEETS = [
         _DRIVER,
         (
             (
-                "await self._store.release(self.state.saga_id, self.state.epoch, self.state.binding_deadline or 0)",
-                "await self._store.release(self.state.saga_id, self.state.epoch, 0)",
+                "due_ms = self._in_store(self.state.binding_deadline or 0)\n",
+                "due_ms = 0\n",
             ),
             (
-                "due_ms = self.state.binding_deadline or 0 if self.state.open else AT_ONCE",
+                "due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE",
                 "due_ms = 0 if self.state.open else AT_ONCE",
             ),
         ),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from saga_engine import Coordinator
-from saga_engine.errors import StoreUnavailable, ToolMissing
+from saga_engine.errors import StoreRefused, StoreUnavailable, ToolMissing
 from saga_engine.runtime.saga_task import Running
 from tests.kill.polling import eventually
 from tests.runtime.sleeping import PLAN, TOOLS, asleep
@@ -54,6 +54,25 @@ async def test_what_an_outage_stopped_is_given_up_without_a_worker(monkeypatch, 
         assert (await coordinator.store.head("s1")).owner
         outage.down.clear()
         await _owned_by_nobody(coordinator, "s1")
+
+
+async def test_a_saga_with_damaged_keys_delays_no_other_release(monkeypatch) -> None:
+    """The release of one saga is refused for as long as its keys are damaged; those behind it are made all the same."""
+    async with Coordinator.open("memory://", [take, give_back]) as coordinator:
+        outage = Outage(coordinator.store, monkeypatch)
+        for saga_id in ("damaged", "s1"):
+            outage.down.clear()
+            await coordinator.submit(ONE, saga_id=saga_id, detach=True)
+            outage.down.add("acquire")
+            with pytest.raises(StoreUnavailable):
+                await coordinator.resume(saga_id)
+        store = coordinator.store
+        await store._plain("DEL", store._key("head", "damaged"))
+        await store._plain("SET", store._key("head", "damaged"), "of another program")
+        outage.down.clear()
+        await _owned_by_nobody(coordinator, "s1")
+        with pytest.raises(StoreRefused):
+            await store.release("damaged", 1)
 
 
 async def test_a_sleeper_that_another_taking_replaced_is_not_forgotten() -> None:

@@ -8,6 +8,7 @@ import pytest
 from fakeredis.commands_mixins import server_mixin
 
 from saga_engine import Coordinator, RetryPolicy, ToolError, tool
+from saga_engine.errors import Interrupted
 from saga_engine.execution.clock import StoreClock
 from saga_engine.stores import open_store
 from saga_engine.stores.in_memory import _SHARED
@@ -111,6 +112,40 @@ async def test_a_store_that_was_an_hour_ahead_stalls_no_timer(server_time, queue
         assert len(calls) == 2
     if queued:
         await working
+
+
+async def test_a_session_left_after_a_step_back_is_due_on_the_stores_clock(server_time) -> None:
+    """The deadline of an open session whose records are from the future is queued on the store's clock as it is now."""
+    server_time.ahead_s = 3600
+    name = "left-after-a-step-back"
+
+    @tool(effect="read")
+    async def look() -> dict:
+        return {}
+
+    def put_right(_: str, record: object) -> None:
+        if type(record).__name__ == "StepSucceeded":
+            server_time.ahead_s = 0
+
+    async with Coordinator.open(f"memory://{name}", [look], observers=[put_right], lease_s=3) as coordinator:
+        with pytest.raises(Interrupted):
+            async with coordinator.session("s", deadline_s=600) as session:
+                await session.call("look")
+                clock = coordinator._fleet.clock
+                await eventually(lambda: clock.now_ms() < time.time() * 1000 + 60_000, "a renewal after the step")
+                raise Interrupted("the agent stops, and leaves its work open")
+
+        async def released() -> bool:
+            return (await coordinator.store.work().overview()).timed == 1
+
+        await eventually(released, "the release of the session")
+        async with fakeredis.FakeAsyncRedis(server=_SHARED[name]) as raw:
+            (due,) = [
+                score
+                async for key in raw.scan_iter("saga:*:due")
+                for _, score in await raw.zrange(key, 0, -1, withscores=True)
+            ]
+    assert due < (time.time() + 700) * 1000
 
 
 async def test_leases_end_in_time_although_the_clock_stepped_back() -> None:
