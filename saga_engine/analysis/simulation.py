@@ -26,29 +26,29 @@ MAX_WORK: Final = 250_000
 Verdict = Literal["clean", "asks", "left"]
 #: The meaning of each verdict.
 VERDICTS: Final[dict[Verdict, str]] = {
-    "clean": "completed, or undone with nothing left",
-    "asks": "it stops and a person decides; what stands meanwhile is listed",
-    "left": "something stands that was not meant to, and nothing can undo it",
+    "clean": "completed, or compensated with no remaining effect",
+    "asks": "the saga waits for an operator; the effects that exist meanwhile are listed",
+    "left": "an unintended effect remains, and nothing can undo it",
 }
 
 _WORDS: Final[dict[FaultKind, str]] = {
-    "refused": "its tool says no for good",
-    "refused-all": "its tool and all its fallbacks say no for good",
-    "unavailable": "its tool cannot be reached until its tries are used up",
+    "refused": "the call fails permanently",
+    "refused-all": "the call and all its fallbacks fail permanently",
+    "unavailable": "the tool is unavailable for all attempts",
     "blocked": "the policy refuses the call",
-    "lost-happened": "it happens, and the answer is lost, or the tool breaks over it (a KeyError, a decode error)",
-    "lost-not-happened": "it does not happen, and no answer comes",
-    "silent": "it happens, and no answer ever comes, however often it is asked",
-    "crash-happened": "the process dies after it happened, before that is journalled",
-    "crash-not-happened": "the process dies before it happens",
-    "cancel": "somebody cancels right after it",
+    "lost-happened": "the call happens, and its response is lost or the tool raises (a KeyError, a decode error)",
+    "lost-not-happened": "the call does not happen, and there is no response",
+    "silent": "the call happens, and no attempt or probe gets a response",
+    "crash-happened": "the process dies after the call, before its outcome is journalled",
+    "crash-not-happened": "the process dies before the call happens",
+    "cancel": "the saga is cancelled right after it",
     "deadline": "the deadline passes right after it",
 }
 _UNDO_WORDS: Final[dict[FaultKind, str]] = {
-    "refused": "the undo of step {} fails for good",
-    "lost-happened": "the undo of step {} happens, and the answer is lost, or its tool breaks over it",
-    "lost-not-happened": "the undo of step {} does not happen, and no answer comes",
-    "crash-happened": "the process dies after the undo of step {} happened",
+    "refused": "the undo of step {} fails permanently",
+    "lost-happened": "the undo of step {} happens, and its response is lost or its tool raises",
+    "lost-not-happened": "the undo of step {} does not happen, and there is no response",
+    "crash-happened": "the process dies after the undo of step {}",
     "crash-not-happened": "the process dies before the undo of step {} happens",
 }
 #: Questions about a step that is known not to have been done.
@@ -147,12 +147,12 @@ class Rehearsal:
         """The counts in one line."""
         total, asks, left = len(self.scenarios), self.count("asks"), self.count("left")
         line = (
-            f"{total} failure point{_s(total)}: {self.count('clean')} clean, {asks} ask{'s' if asks == 1 else ''} a "
-            f"person, {left} leave{'s' if left == 1 else ''} something"
+            f"{total} failure point{_s(total)}: {self.count('clean')} clean, {asks} ask{'s' if asks == 1 else ''} an "
+            f"operator, {left} leave{'s' if left == 1 else ''} an effect"
         )
         if self.left_out:
             line += (
-                f"; {self.left_out} more were left out: {self.steps_played} of {self.steps} steps were played, the "
+                f"; {self.left_out} more were left out: {self.steps_played} of {self.steps} steps were simulated, the "
                 "first, the last and others spread evenly"
             )
         return line
@@ -310,7 +310,7 @@ def _verdict(run: Played) -> Verdict:
 
 def _what(plan: CompiledPlan, point: _Point | None) -> str:
     if point is None:
-        return "all goes well"
+        return "no failure"
     fault, first = point
     if fault.direction == FORWARD:
         return _WORDS[fault.kind]
@@ -318,7 +318,8 @@ def _what(plan: CompiledPlan, point: _Point | None) -> str:
     if first is None:
         return words
     turn = plan.steps[first.step].step_id
-    return f"somebody cancels after step {turn}, {words}" if first.kind == "cancel" else f"step {turn} fails, {words}"
+    before = f"the saga is cancelled after step {turn}" if first.kind == "cancel" else f"step {turn} fails"
+    return f"{before}, {words}"
 
 
 def _s(count: int) -> str:

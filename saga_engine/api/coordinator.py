@@ -41,6 +41,7 @@ from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
 from saga_engine.runtime.messages import deliver, hand_over, in_the_store, resume_all, say, send, settled
+from saga_engine.runtime.owner import provably_dead
 from saga_engine.runtime.record_stream import follow
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
@@ -412,8 +413,8 @@ class Coordinator:
             raise SettingInvalid("a worker needs a concurrency of 1 or more", concurrency=concurrency)
         if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
             raise SettingInvalid(
-                f"the store has the partitions 0 to {count - 1}, and a worker serves one of them at least",
-                hint="leave them out to serve all",
+                f"the store has the partitions 0 to {count - 1}, and a worker serves at least one of them",
+                hint="omit the partitions to serve all",
                 partitions=chosen,
             )
         worker = Worker(self.store.work(), self._fleet, concurrency=concurrency, partitions=chosen)
@@ -520,7 +521,8 @@ class Coordinator:
     async def ownership(self, saga_id: str) -> Ownership:
         """Whether another process drives a saga, and how many messages are unread. Raises ``SagaNotFound``."""
         head = await self.store.head(saga_id)
-        return Ownership(head.owner_ttl_ms > 0 and self._fleet.find(saga_id) is None, head.messages)
+        owned = head.owner_ttl_ms > 0 and not provably_dead(head.owner)
+        return Ownership(owned and self._fleet.find(saga_id) is None, head.messages)
 
     async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga, read from its journal. No tools are needed.

@@ -50,30 +50,30 @@ app = typer.Typer(
 #: Commands that run sagas, and so have a log.
 _DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork")
 for _name, _body, _about in (
-    ("submit", submit, "Journal a plan and drive it to its end."),
-    ("resume", resume, "Go on with a saga, or with all that can."),
-    ("worker", worker, "Drive sagas from the queue."),
+    ("submit", submit, "Journal a plan and run it to its end."),
+    ("resume", resume, "Continue a saga, or all that can continue."),
+    ("worker", worker, "Run sagas from the queue."),
     ("top", top, "Watch the queue and the workers."),
     ("list", list_sagas, "List sagas, the last changed first."),
-    ("show", show, "Show where a saga stands."),
+    ("show", show, "Show a saga: steps, report, questions."),
     ("history", history, "Print a saga's journal."),
-    ("cancel", cancel, "Have a saga undone."),
-    ("inbox", inbox, "List what people are asked, with the answers."),
-    ("resolve", resolve, "Answer a question that a saga asks."),
-    ("amend", amend, "Add steps to a saga under way."),
-    ("fork", fork, "Do it again, and reuse what has not changed."),
+    ("cancel", cancel, "Cancel a saga and compensate it."),
+    ("inbox", inbox, "List the open questions and how to answer."),
+    ("resolve", resolve, "Answer a question of a saga."),
+    ("amend", amend, "Add steps to a running saga."),
+    ("fork", fork, "Run a changed plan; reuse unchanged steps."),
     ("check", check, "Check a plan; nothing runs."),
-    ("simulate", simulate, "Play every failure of a plan; nothing runs."),
-    ("plan", plan, "Have a model write a plan for a goal."),
-    ("tools", tools, "List tools, with their guards and what to mend."),
+    ("simulate", simulate, "Simulate every failure of a plan."),
+    ("plan", plan, "Ask a model for a plan for a goal."),
+    ("tools", tools, "List tools with their guards and defects."),
     ("schema", schema, "Print the JSON Schema of a plan."),
     ("graph", graph, "Draw a plan or a saga."),
-    ("doctor", doctor, "Look at store, tools and settings."),
+    ("doctor", doctor, "Examine store, tools and settings."),
 ):
     if _name in _DRIVING:
         _body = logged(_body, default="info" if _name == "worker" else "warning")
     app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
-app.add_typer(trace, name="trace", short_help="Export, verify and replay what happened.")
+app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga's run.")
 
 
 def _print_version(wanted: bool) -> None:
@@ -88,12 +88,12 @@ def _saga(
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Make an agent's plan of tool calls one unit: all of it happens, or it is undone, or you are told what is left.
+    """Run an agent's plan of tool calls as one unit: every step completes, or all are undone, or an operator is asked.
 
-    Results go to stdout, progress and hints to stderr. Every command takes --json.
+    Results go to stdout, progress and hints to stderr. Every command accepts --json.
 
-    Exit codes: 0 completed, 1 error, 2 usage, 3 failed and compensated, 4 needs a person, 5 not found, 6 conflict,
-    7 plan invalid, 8 still running, 130 interrupted.
+    Exit codes: 0 completed, 1 error, 2 usage, 3 failed and compensated, 4 waits for an operator, 5 not found,
+    6 conflict, 7 plan invalid, 8 still running, 130 interrupted.
     """
 
 

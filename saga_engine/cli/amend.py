@@ -41,11 +41,11 @@ def amend(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Add steps to a saga that is under way; it then goes on here, unless a live process drives it (exit code 8).
+    """Add steps to a running saga. The saga then continues here, unless a live process runs it (exit code 8).
 
-    The steps are written as in a plan, as a list or as an object with "steps". They are checked against the saga as
-    it stands, which needs its tools (exit code 7 if they do not fit), and are undone with the rest. A saga that has
-    ended or is being undone cannot be added to (exit code 6).
+    Write the steps as in a plan, as a list or as an object with "steps". The engine checks them against the current
+    saga, which needs its tools (exit code 7 if they do not fit), and undoes them with the rest. A saga that has ended
+    or is being compensated is refused (exit code 6).
 
     Examples:
       saga amend trip-42 more.json --note "a taxi, too" --tools tools.py

@@ -32,12 +32,12 @@ def cancel(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Have a saga undone.
+    """Cancel a saga and compensate it.
 
-    If a live process drives the saga, that process acts and the exit code is 8; else the saga is undone here. Without
-    tools the cancel is only recorded (exit code 8): a worker, or `saga resume`, acts on it. Cancelling again is no
-    conflict. A saga that has ended otherwise, is being undone already or has passed its pivot cannot be cancelled
-    (exit code 6).
+    If a live process runs the saga, that process does so and the exit code is 8; otherwise this command does so.
+    Without tools the cancel is only recorded (exit code 8), and a worker or `saga resume` acts on it. Cancelling again
+    is no conflict. A saga that has ended otherwise, is already being compensated or has passed its pivot cannot be
+    cancelled (exit code 6).
 
     Example:
       saga cancel trip-42 --note "the meeting is off" --tools tools.py

@@ -28,7 +28,7 @@ def cures(rehearsal: Rehearsal, plan: CompiledPlan) -> dict[str, str]:
 
 
 def _cure(spec: ToolSpec, *, undo: bool) -> str:
-    ways = ["take idempotency_key (and pass it on)", "declare a probe that looks whether it happened"]
+    ways = ["take idempotency_key (and pass it on)", "declare a probe"]
     if undo and not spec.tolerates_absence:
-        ways.append("declare tolerates_absence=True if undoing twice does no harm")
-    return f"after a lost answer nobody can tell whether it happened: {', or '.join(ways)}"
+        ways.append("declare tolerates_absence=True if it succeeds when there is nothing to undo")
+    return f"nothing tells whether it happened if its response is lost: {', or '.join(ways)}"

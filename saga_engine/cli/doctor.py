@@ -50,9 +50,9 @@ def doctor(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Look at the store, the tools, the policy, who is told, the settings and the installation; say what to change.
+    """Examine the store, tools, policy, escalation, settings and installation; say what to change.
 
-    No tool is called and nobody is told anything. Exit code 1 if something is an error.
+    No tool is called and no operator is notified. The exit code is 1 if a finding is an error.
 
     Examples:
       saga doctor
@@ -113,7 +113,7 @@ def _installation(findings: list[Finding]) -> dict[str, Any]:
             Finding("error", "installation", f"not installed: {', '.join(missing)}", "reinstall saga-engine with pip")
         )
     else:
-        findings.append(Finding("ok", "installation", f"saga_engine {__version__} and all that it needs"))
+        findings.append(Finding("ok", "installation", f"saga_engine {__version__} and its dependencies"))
     return {
         "saga_engine": __version__,
         "python": platform.python_version(),
@@ -210,6 +210,7 @@ async def _store(settings: Settings, findings: list[Finding]) -> dict[str, Any] 
             findings.append(Finding("warning" if lenient else severity, "store", text, hint))
         if not refused:
             await _orphans(store, findings)
+            await _waiting(store, settings, findings)
     except SagaError as error:
         findings.append(_of(error, "store"))
         return None
@@ -229,7 +230,7 @@ def _to_be_made(folder: str) -> Finding:
         text = f"there is no store in {folder} yet, and none can be made: {there} cannot be written to"
         hint = "give a folder of a local disk that you may write to, such as --store embedded:///var/lib/saga"
         return Finding("error", "store", text, hint)
-    return Finding("ok", "store", f"there is no store in {folder} yet; the first saga makes it")
+    return Finding("ok", "store", f"there is no store in {folder} yet; the first saga creates it")
 
 
 async def _orphans(store: Store, findings: list[Finding]) -> None:
@@ -258,14 +259,35 @@ async def _orphans(store: Store, findings: list[Finding]) -> None:
             break
     if damaged:
         text = f"another program wrote to the keys of {_many(len(damaged), 'saga')}: {', '.join(damaged[:_NAMED])}"
-        findings.append(Finding("error", "store", text, "nobody can drive them: restore their keys from a backup"))
+        findings.append(Finding("error", "store", text, "no process can run them: restore their keys from a backup"))
     if found:
-        text = f"{_many(found, 'saga')} have not ended, and nobody drives them or has queued them"
+        text = f"{_many(found, 'saga')} have not ended, have no owner and are not queued"
         if found == 1:
-            text = "1 saga has not ended, and nobody drives it or has queued it"
+            text = "1 saga has not ended, has no owner and is not queued"
         findings.append(
-            Finding("warning", "store", text, "`saga resume --all` goes on with them, and so does a worker")
+            Finding("warning", "store", text, "start `saga worker`, or run `saga resume --all`; both need their tools")
         )
+
+
+async def _waiting(store: Store, settings: Settings, findings: list[Finding]) -> None:
+    """Sagas that wait for an operator, or for a worker where none runs."""
+    from saga_engine.cli.hints import command_line
+
+    load = await store.work().overview()
+    if asks := load.statuses.get("ESCALATED", 0):
+        text = f"{_many(asks, 'saga')} wait{'s' if asks == 1 else ''} for an operator"
+        hint = f"the open questions, and the commands that answer them: {command_line('inbox', settings)}"
+        findings.append(Finding("warning", "sagas", text, hint))
+    if load.queued and not load.reports:
+        text = f"{_many(load.queued, 'saga')} wait{'s' if load.queued == 1 else ''} for a worker, and none runs"
+        hint = f"start one: {command_line('worker', settings, tools=True)}"
+        findings.append(Finding("warning", "sagas", text, hint))
+    expired = sum(ttl_ms <= 0 for ttl_ms in load.owners.values())
+    if expired and not load.reports:
+        noun = "process" if expired == 1 else "processes"
+        text = f"{expired} {noun} died and may have left sagas, and no worker runs"
+        hint = f"take them over: {command_line('resume --all', settings, tools=True)}"
+        findings.append(Finding("warning", "sagas", text, hint))
 
 
 # --- the tools -----------------------------------------------------------------------------------------------------
@@ -313,7 +335,7 @@ def _policy(settings: Settings, tools: list[str], findings: list[Finding]) -> di
     except SagaError as error:
         findings.append(_of(error, "policy"))
         return None
-    text = f"{_many(len(policy.rules), 'rule')}; what none speaks of: {policy.default}"
+    text = f"{_many(len(policy.rules), 'rule')}; calls that match no rule: {policy.default}"
     findings.append(Finding("ok", "policy", text))
     unmatched = policy.unmatched(tools) if tools else []
     for rule, glob in unmatched:
@@ -338,8 +360,8 @@ def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] |
             Finding(
                 "warning",
                 "escalation",
-                "nobody is told about open questions: a worker only writes them to its log",
-                "add [[escalation.hooks]] to saga.toml; `saga inbox` lists the questions all the same",
+                "no operator is notified of open questions: a worker only writes them to its log",
+                "add [[escalation.hooks]] to saga.toml; `saga inbox` lists the questions in any case",
             )
         )
         return None
@@ -350,10 +372,11 @@ def _escalation(settings: Settings, findings: list[Finding]) -> dict[str, Any] |
         return None
     counts = {"hooks": len(told.hooks), "further": len(told.further)}
     if told.hooks or told.further:
-        text = f"{_many(counts['hooks'], 'hook')}, and {counts['further']} more if nobody answers"
+        text = f"{_many(counts['hooks'], 'hook')}, and {counts['further']} more if there is no answer"
         findings.append(Finding("ok", "escalation", text))
     else:
-        findings.append(Finding("warning", "escalation", "nobody is told", "write [[escalation.hooks]]"))
+        hint = "add [[escalation.hooks]] to saga.toml"
+        findings.append(Finding("warning", "escalation", "no operator is notified", hint))
     return counts | {"remind_s": told.remind_s, "further_after_s": told.further_after_s}
 
 

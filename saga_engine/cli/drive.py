@@ -201,9 +201,9 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Set
             os._exit(exit_codes.INTERRUPTED)
         stopped.set_result(None)
         progress.say(
-            "stopping: the saga goes on, because its workers drive it (again to end at once)"
+            "stopping: the saga continues, because its workers run it (again to end at once)"
             if settings.engine
-            else "stopping: calls in flight are awaited and journalled, nothing new starts (again to end at once)"
+            else "stopping: nothing new starts; calls in flight are awaited and journalled (again to end at once)"
         )
 
     on_stop_signals(on_signal)
@@ -226,7 +226,7 @@ def stands(error: Interrupted, settings: Settings, *, session: bool = False, sag
     """
     if error.context.get("goes_on"):
         return Interrupted(
-            f"saga {saga_id} goes on without you: its workers drive it",
+            f"saga {saga_id} continues: its workers run it",
             hint=go_on_line(saga_id, settings),
             saga_id=saga_id,
         )
@@ -234,7 +234,7 @@ def stands(error: Interrupted, settings: Settings, *, session: bool = False, sag
     if not saga_id:
         return error
     return Interrupted(
-        f"interrupted; what saga {saga_id} has done is journalled",
+        f"interrupted; everything that saga {saga_id} did is journalled",
         hint=go_on_line(saga_id, settings, session=session),
         saga_id=saga_id,
     )
@@ -253,7 +253,7 @@ def finish(found: Driven, settings: Settings, *, as_json: bool, code: int | None
         unread = found.unread and not found.elsewhere
         data("\n".join(summary_lines(body, settings, unread=unread)))
         if found.elsewhere:
-            note("hint: another live process drives this saga; where it stands: " + show_line(saga_id, settings))
+            note("hint: another live process runs this saga; to see its state: " + show_line(saga_id, settings))
         elif unread:
             go_on = resume_line(saga_id, settings, session="session" in body)
             note(f"hint: it is recorded; a worker acts on it, or: {go_on}")

@@ -29,7 +29,7 @@ def fork(
     ] = None,
     run_from: Annotated[
         str | None,
-        typer.Option("--from", metavar="STEP", help="Run this step and all that depends on it, changed or not."),
+        typer.Option("--from", metavar="STEP", help="Run this step and everything that depends on it, changed or not."),
     ] = None,
     new_id: Annotated[
         str | None,
@@ -37,16 +37,18 @@ def fork(
     ] = None,
     tools: ToolsOption = None,
     store: StoreOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over and run.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be reused and what would run.")
+    ] = False,
     full: FullOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Make a new saga that reuses what another one did, as far as nothing that it depends on has changed.
+    """Create a saga that reuses the effects of another saga's unchanged steps.
 
-    What is taken over is shown first; it is not called again, and the new saga undoes it if it fails. The other saga
-    must have ended, or wait for an answer; then it transfers what is reused and undoes the rest. Repeating the same
-    command goes on with the same fork.
+    A preview is shown first. Reused steps are not called again, and the new saga undoes them if it fails. The other
+    saga must have ended or wait for an operator; in the second case it transfers the reused effects and undoes the
+    rest. Repeating the same command continues the same fork.
 
     Examples:
       saga fork trip-42 --plan mended.json --tools tools.py --dry-run
@@ -54,7 +56,10 @@ def fork(
       saga fork trip-42 --from pay --tools tools.py
     """
     from saga_engine.cli.options import plan_source, registry_for, settings_for
+    from saga_engine.execution.ids import check_saga_id
 
+    if new_id is not None:
+        check_saga_id(new_id, "--id")
     settings = settings_for(store, tools)
     wanted = Wanted(saga_id, None if plan is None else plan_source(plan), run_from, new_id)
     registry = registry_for(settings)

@@ -40,7 +40,7 @@ def graph(
 ) -> int:
     """Draw a plan, or a saga with its steps coloured by their status.
 
-    PLAN is - , the path of an existing file, or anything with a slash or ending in .json; all else is the id of a saga.
+    PLAN is -, an existing file, or a name with a slash or the ending .json. Everything else is the id of a saga.
 
     Examples:
       saga graph trip.json

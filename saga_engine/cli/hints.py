@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saga_engine.cli.output import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from saga_engine.settings import Settings
 
 
@@ -32,8 +34,37 @@ def go_on_line(saga_id: str, settings: Settings, *, session: bool = False) -> st
 def queued_line(saga_id: str, settings: Settings) -> str:
     """Which processes run a saga that was left to workers."""
     if settings.engine:
-        return f"workers of the task queue {settings.task_queue!r} drive it"
-    return f"it is queued for `saga worker`; to drive it here: {resume_line(saga_id, settings)}"
+        return f"workers of the task queue {settings.task_queue!r} run it"
+    return f"it is queued for `saga worker`; to run it here: {resume_line(saga_id, settings)}"
+
+
+def next_line(body: Mapping[str, Any], settings: Settings, *, elsewhere: bool, unread: bool) -> str:
+    """How a saga that only was looked at continues; empty if it has ended, or if its questions say it.
+
+    ``elsewhere``: whether a lease covers it; ``unread``: whether a message waits for its next owner.
+    """
+    saga_id, session = body["saga_id"], "session" in body
+    if body["ended_ms"] or (body["questions"] and not unread):
+        return ""
+    if settings.engine:
+        return f"{queued_line(saga_id, settings)}; follow it with: {follow_line(saga_id, settings)}"
+    resume = resume_line(saga_id, settings, session=session)
+    if elsewhere:
+        return f"a process owns this saga; follow it with: {follow_line(saga_id, settings)}; if it has died: {resume}"
+    if unread:
+        return f"a message to this saga is recorded and not yet read: a worker reads it, or: {resume}"
+    who = "" if session else "a worker runs it, or: "
+    return f"no process owns this saga; {who}{resume}"
+
+
+def follow_line(saga_id: str, settings: Settings) -> str:
+    """The command that follows a saga, as it can be typed here."""
+    return f"{show_line(saga_id, settings)} --follow"
+
+
+def command_line(command: str, settings: Settings, *, tools: bool = False) -> str:
+    """A command without an id, as it can be typed here."""
+    return " ".join(["saga", command, *options_line(settings, tools=tools)])
 
 
 def show_line(saga_id: str, settings: Settings) -> str:

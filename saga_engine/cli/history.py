@@ -29,7 +29,7 @@ def history(
 ) -> int:
     """Print a saga's journal, one record a line. No tools are needed.
 
-    A large value shows as its size, its digest and its cut form; --full fetches it, and cuts nothing.
+    A large value appears as its size, its digest and its cut form; --full fetches it and cuts nothing.
 
     Examples:
       saga history trip-42

@@ -29,7 +29,7 @@ def inbox(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """List what people are asked, the oldest question first: what is known, what stands, and the lines that answer.
+    """List the open questions, the oldest first: the known facts, the remaining effects, and the commands that answer.
 
     No tools are needed. Exit code 1 if a saga that asks cannot be read.
 
@@ -53,7 +53,7 @@ def inbox(
             note("no open questions")
         _tell_unreadable(unreadable)
         if has_more:
-            note(f"hint: more sagas ask; --limit looks into more than {limit}")
+            note(f"hint: more sagas have questions; --limit examines more than {limit}")
     return exit_codes.ERROR if unreadable else exit_codes.COMPLETED
 
 
@@ -161,13 +161,13 @@ def _standing(step: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
     """The remaining effect of a step, as far as it is known; None if nothing."""
     step_id = step["step_id"]
     if step_id in report["failed"]:
-        how = "stands: its undo failed"
+        how = "remains: its undo failed"
     elif step_id in report["left_in_place"]:
-        how = "stands, and will"
+        how = "remains for good"
     elif step["status"] == "SUCCEEDED" and step["kind"] != "read" and step.get("via") != "deduplicated":
-        how = "stands"
+        how = "remains"
     elif step_id in report["unresolved"]:
-        how = "may stand: nobody knows"
+        how = "is in doubt"
     else:
         return None
     kept = {name: step[name] for name in ("step_id", "name", "tool", "output", "output_ref") if name in step}
@@ -196,7 +196,7 @@ def _entry(question: Mapping[str, Any], settings: Settings) -> list[str]:
     lines = [head, f"asked {times.local(question['asked_ms'])}"]
     if question["waiting_messages"]:
         line = resume_line(question["saga_id"], settings)
-        lines.append(f"an answer or a cancellation is recorded and waits to be read: a worker reads it, or: {line}")
+        lines.append(f"an answer or a cancel is recorded and waits to be read: a worker reads it, or: {line}")
     more = [
         *_probe_lines(question["probe"]),
         *_planner_lines(question["planner"], question["kind"]),
@@ -214,7 +214,7 @@ def _probe_lines(probe: Mapping[str, Any] | None) -> list[str]:
     tries = f"{probe['tries']} times" if probe["tries"] > 1 else "once"
     error = probe["error"]
     said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
-    return [f"  probed {tries}, which could not tell: {said}"]
+    return [f"  probed {tries} without an answer: {said}"]
 
 
 def _planner_lines(advice: Mapping[str, Any] | None, kind: str) -> list[str]:
@@ -226,18 +226,18 @@ def _planner_lines(advice: Mapping[str, Any] | None, kind: str) -> list[str]:
     if advice["error"] is not None:
         error = advice["error"]
         said = f"{shown(error['error_code'], 100)}: {shown(error['message'], _TEXT_CHARS)}"
-        return [f"  {model} was to find steps that make up for it, and there are none: {said}"]
+        return [f"  {model} found no steps that compensate for it: {said}"]
     if kind == "compensation":
         return [f"  proposed by {model} ({shown(advice['prompt'], 100)})"]
-    return [f"  {model} proposed steps that make up for it; they were denied or came to nothing"]
+    return [f"  {model} proposed steps that compensate for it; they were denied, or failed"]
 
 
 def _standing_lines(standing: Sequence[Mapping[str, Any]]) -> list[str]:
     from saga_engine.cli.output import shown
 
     if not standing:
-        return ["  in the outside world: nothing of this saga"]
-    lines = ["  in the outside world:"]
+        return ["  remaining effects: none"]
+    lines = ["  remaining effects:"]
     for each in standing[:_MAX_STANDING]:
         line = f"    step {shown(each['step_id'])} {shown(each['name'])} ({shown(each['tool'])}) {each['how']}"
         if each["output"] is not None:
@@ -253,5 +253,5 @@ def _tell_unreadable(unreadable: Sequence[Mapping[str, Any]]) -> None:
     from saga_engine.cli.output import note, paint, shown
 
     for each in unreadable:
-        note(f"{paint('error', 'error')}: saga {shown(each['saga_id'])} asks something and cannot be read")
+        note(f"{paint('error', 'error')}: saga {shown(each['saga_id'])} has an open question and cannot be read")
         note(f"  {shown(each['error']['message'])}")

@@ -37,7 +37,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueNotJson(f"the key {twice[:64]!r} stands twice", hint="keep one of the two")
+        raise ValueNotJson(f"the key {twice[:64]!r} occurs twice", hint="keep one of the two")
     return made
 
 

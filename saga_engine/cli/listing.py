@@ -14,10 +14,13 @@ from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 from saga_engine.cli.times import age_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from saga_engine.ports import Head
     from saga_engine.settings import Settings
 
 _MAX_LISTED = 1_000_000
+_MOVING = (SagaStatus.PENDING.value, SagaStatus.RUNNING.value, SagaStatus.COMPENSATING.value)
 
 
 def list_sagas(
@@ -69,6 +72,8 @@ def list_sagas(
         document({"sagas": [_body(head) for head in heads], "has_more": more})
     elif heads:
         data(_table(heads, now_ms))
+        for line in _next(heads, settings):
+            note(f"hint: {line}")
     else:
         which = "" if status is None else f" with status {status.value}"
         age = "" if newer is None and older is None else " of that age"
@@ -76,6 +81,28 @@ def list_sagas(
     if more and not as_json:
         note(f"hint: there are more; --limit shows more than {limit}")
     return exit_codes.COMPLETED
+
+
+def _next(heads: list[Head], settings: Settings) -> Iterator[str]:
+    """The commands for sagas that do not move by themselves."""
+    from saga_engine.cli.hints import command_line
+
+    if any(_asks(head, _summary(head)) for head in heads):
+        yield f"the open questions, and the commands that answer them: {command_line('inbox', settings)}"
+    if any(_unowned(head) for head in heads):
+        resume = command_line("resume --all", settings, tools=True)
+        yield f"no process owns some sagas: they wait for a worker or a timer, a session for its agent; or: {resume}"
+
+
+def _asks(head: Head, summary: dict[str, Any]) -> bool:
+    return head.status == SagaStatus.ESCALATED.value or (head.status in _MOVING and bool(summary.get("questions")))
+
+
+def _unowned(head: Head) -> bool:
+    """Whether a saga could move on, and no live process owns it."""
+    from saga_engine.runtime.owner import provably_dead
+
+    return head.status in _MOVING and (head.owner_ttl_ms <= 0 or provably_dead(head.owner))
 
 
 async def _heads(settings: Settings, status: str | None, limit: int) -> list[Head]:
@@ -136,7 +163,7 @@ def _steps(head: Head, summary: dict[str, Any]) -> str:
 
 
 def _about(head: Head, summary: dict[str, Any]) -> str:
-    """The most important facts for an operator: messages, questions, the remainder, the reason, the goal."""
+    """The most important facts for an operator: messages, questions, the owner, the remainder, the reason, the goal."""
     parts = []
     if head.messages:
         # A live owner reads its messages by itself.
@@ -149,6 +176,8 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
             for question in questions
             if isinstance(question, dict)
         ]
+    if _unowned(head):
+        parts.append("no owner")
     if summary.get("clean") is False:
         parts.append("not clean")
     error = summary.get("error")

@@ -236,7 +236,8 @@ def print_error(error: SagaError, *, as_json: bool) -> None:
     message = error.message
     if problems:  # the first is printed with the others
         only = problems[0]
-        place = f" at {only.path}" if only.path != "$" else ""
+        place = f" at {only.path}" if only.path.startswith("$") else f" ({only.path})"
+        place = "" if only.path in ("", "$") else place
         message = f"{only.message}{place}" if len(problems) == 1 else f"the plan has {len(problems)} problems"
     note(f"{paint('error', 'error', sys.stderr)}: {shown(message)} [{error.code}]")
     if len(problems) > 1:

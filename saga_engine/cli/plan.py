@@ -45,19 +45,20 @@ def plan(
         typer.Option("--secret", metavar="NAME", help="A name that $secret.NAME may have in the plan. Repeatable."),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", metavar="N", help="How often the model is asked at most. Default: 3.")
+        int | None,
+        typer.Option("--rounds", metavar="N", help="The maximum number of requests to the model. Default: 3."),
     ] = None,
     intent: Annotated[
         str | None,
-        typer.Option("--intent", metavar="NAME", help="Which prepared plan to use if no model can be asked."),
+        typer.Option("--intent", metavar="NAME", help="The prepared plan to use if no model answers."),
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Have a model write a plan for a goal, check it, and print it. Nothing runs.
+    """Ask a model for a plan for a goal, check the plan, and print it. Nothing runs.
 
-    What the checks find goes back to the model. The model needs the extra: pip install "saga-engine[planner]". Exit
-    code 7 if it gives no valid plan, 1 if it says that the tools cannot serve the goal.
+    Problems that the checks find go back to the model. This needs the extra: pip install "saga-engine[planner]". The
+    exit code is 7 if there is no valid plan, and 1 if the model says that the tools cannot serve the goal.
 
     Examples:
       saga plan "Book a flight and a hotel" --tools tools.py --model openai:gpt-5 -o trip.json

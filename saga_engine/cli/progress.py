@@ -41,17 +41,17 @@ _STATES: Final = {
     "StepQueued": ("waits for its turn", "undo waits for its turn"),
     "StepBegun": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
-    "EffectReused": ("taken over", "taken over"),
-    "StepRetryScheduled": ("waits to try again", "waits to try again"),
+    "EffectReused": ("reused", "reused"),
+    "StepRetryScheduled": ("waits to retry", "waits to retry"),
     "StepFailed": ("not done", "undo failed"),
     "StepBlocked": ("blocked", "undo blocked"),
-    "FallbackChosen": ("takes another way", "takes another way"),
-    "StepDeferred": ("parked", "parked"),
+    "FallbackChosen": ("uses a fallback", "uses a fallback"),
+    "StepDeferred": ("deferred", "deferred"),
     "StepInDoubt": ("in doubt", "undo in doubt"),
-    "ProbeIntended": ("asking whether it happened", "asking whether it happened"),
+    "ProbeIntended": ("probing", "probing"),
     "ProbeFailed": ("still in doubt", "still in doubt"),
-    "StepEscalated": ("needs a person", "undo needs a person"),
-    "QuestionResolved": ("decided", "decided"),
+    "StepEscalated": ("waits for an operator", "undo waits for an operator"),
+    "QuestionResolved": ("resolved", "resolved"),
     "ApprovalExpired": ("denied", "undo denied"),
 }
 _ENDED: Final = frozenset(
@@ -322,7 +322,7 @@ class Progress:
 def _plain(row: _Row) -> str:
     parts = [row.state]
     if row.attempt > 1:
-        parts.append(f"try {row.attempt}")
+        parts.append(f"attempt {row.attempt}")
     if row.took and row.took != "-":
         parts.append(row.took)
     return f"{row.label}: {', '.join(parts)}{f' ({row.note})' if row.note else ''}"
@@ -344,16 +344,16 @@ def _remark(kind: str, record: Any) -> str:
     if kind == "StepSucceeded" and record.via != "call":
         return known_by(record.via, record.source, record.age_ms)
     if kind == "EffectReused":
-        return f"what {shown(record.source, _NOTE_CHARS)} did"
+        return f"the effect of {shown(record.source, _NOTE_CHARS)}"
     if kind == "ApprovalExpired":
-        return "nobody answered in time"
+        return "no answer in time"
     error = getattr(record, "error", None)
     if error is None:
         return ""
     which = f"fallback {record.fallback}; " if kind == "FallbackChosen" else ""
     rule = f"rule {shown(record.rule, 40)}; " if kind == "StepBlocked" and record.rule else ""
     delay = getattr(record, "delay_ms", 0)
-    wait = f"; next in {times.duration(delay)}" if delay else ""
+    wait = f"; next attempt in {times.duration(delay)}" if delay else ""
     return f"{which}{rule}{shown(error.error_code, 40)}: {shown(error.message, _NOTE_CHARS)}{wait}"
 
 
@@ -375,13 +375,13 @@ def _planner_words(kind: str, record: Any) -> str:
     step = shown(record.step, 64)
     if kind == "PlannerAsked":
         if record.purpose == "replan":
-            return f"asking the planner for another way than step {step}"
-        return f"asking the planner how to make up for step {step}"
+            return f"asking the planner to replace step {step}"
+        return f"asking the planner how to compensate for step {step}"
     if kind == "PlannerGaveUp":
         said = f"{shown(record.error.error_code, 40)}: {shown(record.error.message, _NOTE_CHARS)}"
-        return f"the planner has no way for step {step} ({said})"
-    what = "makes up" if record.auto else "proposes to make up"
-    return f"the planner {what} for step {step} by {_named(record.steps)}"
+        return f"the planner found nothing for step {step} ({said})"
+    what = "compensates" if record.auto else "proposes to compensate"
+    return f"the planner {what} for step {step} with {_named(record.steps)}"
 
 
 def _session_words(kind: str, record: Any) -> str:
@@ -389,16 +389,16 @@ def _session_words(kind: str, record: Any) -> str:
     if kind == "CallAdded":
         return f"the agent calls {shown(record.tool, 80)} as step {shown(record.step, 64)}"
     if kind == "PartialCompensationRequested":
-        return f"the agent wants {_named([{'step_id': step} for step in record.steps])} undone"
-    return f"the agent is done{f' ({shown(record.reason, 40)})' if record.reason else ''}"
+        return f"the agent returns to a savepoint: undoing {_named([{'step_id': step} for step in record.steps])}"
+    return f"the agent closed the session{f' ({shown(record.reason, 40)})' if record.reason else ''}"
 
 
 def _saga_words(kind: str, record: Any) -> str:
     """A record about the saga as a whole, as text."""
     if kind == "CompensationStarted":
-        return f"undoing what happened ({shown(record.reason, 40)})"
+        return f"compensating ({shown(record.reason, 40)})"
     if kind == "CompensationRequested":
-        return f"step {shown(record.step, 64)} is in doubt, and its undo settles that: the saga turns around"
+        return f"step {shown(record.step, 64)} is in doubt: the saga is compensated, because its undo settles the doubt"
     if kind == "SagaResumed":
         return "resumed from its journal"
     if kind == "CancelRequested":
@@ -409,22 +409,20 @@ def _saga_words(kind: str, record: Any) -> str:
         return _session_words(kind, record)
     if kind == "EffectTransferred":
         steps = _named([{"step_id": step} for step in record.steps])
-        return f"saga {shown(record.to, 128)} takes over what {steps} did"
+        return f"the effects of {steps} are transferred to saga {shown(record.to, 128)}"
     if kind == "StepsAdded":
         by = f" by {shown(record.by, 40)}" if record.by else ""
-        dropped = f"; {len(record.dropped)} will not run any more" if record.dropped else ""
+        dropped = f"; {len(record.dropped)} dropped" if record.dropped else ""
         return f"{_named(record.steps)} added{by}{dropped}"
-    if kind == "CompensationRequested":
-        return f"whether step {shown(record.step, 64)} happened is not known: its undo settles it"
     if kind == "MessageRefused":
         return f"a message was refused: {shown(record.reason, 200)}"
     return {
         "DeadlinePassed": "the deadline has passed",
         "CallLimitReached": "the limit of tool calls is reached",
-        "CompensationRefused": "the point of no return is behind: it can only go forward",
-        "AlertFailed": "people could not be told",
+        "CompensationRefused": "not compensated: the saga has passed its pivot",
+        "AlertFailed": "the operators could not be notified",
         "SagaCompleted": "completed",
-        "SagaCompensated": "everything that happened was undone",
-        "SagaEscalated": "needs a person",
-        "SagaWaived": "ended; what is left was accepted",
+        "SagaCompensated": "compensated",
+        "SagaEscalated": "waits for an operator",
+        "SagaWaived": "waived: an operator accepted what remains",
     }.get(kind, kind)

@@ -43,7 +43,7 @@ def not_found(saga_id: str, folder: str) -> SagaNotFound:
 
     return SagaNotFound(
         f"there is no saga {saga_id}: there is no store in {folder} yet",
-        hint="`saga submit` makes one; another store is named by --store, SAGA_STORE or saga.toml",
+        hint="`saga submit` creates one; --store, SAGA_STORE or saga.toml names another store",
         saga_id=saga_id,
     )
 
@@ -113,4 +113,4 @@ def _tell(settings: Settings, patience_s: float) -> None:
     from saga_engine.stores.remote import without_password
 
     where = shown(without_password(settings.store))
-    note(f"the store {where} does not answer yet; asking on for up to {patience_s:g} s (patience_s)")
+    note(f"the store {where} does not answer yet; trying for up to {patience_s:g} s (patience_s)")

@@ -21,7 +21,7 @@ _LISTS = (
     ("failed", "undo failed"),
     ("unresolved", "unresolved"),
     ("left_in_place", "left in place"),
-    ("semantic", "not undone by their own undo, but made up for"),
+    ("semantic", "compensated by other steps"),
 )
 _MAX_LISTED = 40
 _OUTPUT_CHARS = 160
@@ -78,7 +78,7 @@ def _standing(body: Mapping[str, Any]) -> str:
     doubtful = {str(step_id) for step_id in report["unresolved"]}
     stands = {str(step["step_id"]) for step in steps if step["status"] == "SUCCEEDED"} | left
     may = len(doubtful - stands)
-    return f"{len(stands)} of {len(steps)} steps stand" + (f", {may} may stand" if may else "")
+    return f"{len(stands)} of {len(steps)} steps in effect" + (f", {may} in doubt" if may else "")
 
 
 _STEP_TITLES = ("STEP", "NAME", "TOOL", "STATUS", "TRIES", "TOOK", "ERROR")
@@ -131,20 +131,20 @@ def _circumstances(body: Mapping[str, Any]) -> list[str]:
 
 def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[str]:
     if "fallback" in step:
-        yield f"its fallback {step['fallback']['number']} was taken: {shown(step['fallback']['tool'], 80)}"
+        yield f"fallback {step['fallback']['number']} was used: {shown(step['fallback']['tool'], 80)}"
     if "parked" in step:
         often = "once" if step["parked"] == 1 else f"{step['parked']} times"
-        yield f"parked {often}, because its tool could not be reached"
+        yield f"deferred {often}: its tool was not available"
     if step["status"] == "BLOCKED":
-        yield "blocked, which is not failed: nothing was called"
+        yield "blocked: nothing was called"
     if "via" in step:
         yield known_by(step["via"], step.get("source", ""), step.get("age_ms"))
     if "handed_to" in step:
-        yield f"what it did belongs to saga {shown(step['handed_to'], 128)}"
+        yield f"its effect belongs to saga {shown(step['handed_to'], 128)}"
     if "compensates" in step:
-        yield f"added to make up for step {shown(step['compensates'])}"
+        yield f"added to compensate for step {shown(step['compensates'])}"
     if compensates:
-        outcome = "made up for" if step.get("compensated_by_others") else "to be made up for"
+        outcome = "compensated" if step.get("compensated_by_others") else "to be compensated"
         yield f"{outcome} by step {', '.join(shown(other) for other in compensates[:_MAX_LISTED])}"
 
 
@@ -157,12 +157,12 @@ def known_by(via: str, source: str, age_ms: int | None) -> str:
         step = rest.partition(":")[0]
         return f"the result of an identical call by saga {shown(saga_id, 128)}, step {shown(step, 64)}{age}"
     if via == "fork":
-        return f"taken over from {shown(source, 200)}: what it did belongs to this saga"
+        return f"reused from {shown(source, 200)}: its effect belongs to this saga"
     if via == "cache":
         return f"the last good result{age}"
     if via == "decision":
-        return "happened, as a person says"
-    return f"happened, as its {shown(via, 20)} says"
+        return "happened, according to an operator"
+    return f"happened, according to its {shown(via, 20)}"
 
 
 def _outputs(body: Mapping[str, Any], *, full: bool) -> list[str]:
@@ -244,7 +244,7 @@ def _asked(question: Mapping[str, Any]) -> list[str]:
     said = "cannot be shown now" if params is None else shown(json.dumps(params, ensure_ascii=False))
     lines = [f"  params of the call: {said}", f"  digest of the call: {shown(question['call'])}"]
     if question["rule"]:
-        lines.append(f"  asked by the rule: {shown(question['rule'], 300)}")
+        lines.append(f"  required by the rule: {shown(question['rule'], 300)}")
     return [*lines, *_expiry(question)]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SHORT: Final = 12
 _MAX_LISTED: Final = 40
 _FATE: Final = {
-    "none": "that saga has ended: they stand",
+    "none": "that saga has ended: their effects remain",
     "due": "that saga undoes them",
     "done": "that saga undoes them",
 }
@@ -25,7 +25,7 @@ _FATE: Final = {
 def fork_lines(fork: Fork) -> list[str]:
     """The reused steps with their origin, the steps that run, and those that remain with the other saga."""
     about = f"saga {shown(fork.saga_id)}: a fork of saga {shown(fork.of)}"
-    lines = [f"{about}, begun already: it goes on" if fork.begun else about]
+    lines = [f"{about}, already started: it continues" if fork.begun else about]
     names = {step.key: step.name for step in fork.compiled.steps}
     tools = {step.key: step.tool for step in fork.compiled.steps}
     rows = [
@@ -33,7 +33,7 @@ def fork_lines(fork: Fork) -> list[str]:
             each.step,
             names[each.step],
             tools[each.step],
-            "taken over",
+            "reused",
             each.source,
             each.fingerprint[:_SHORT],
         ]
@@ -44,14 +44,14 @@ def fork_lines(fork: Fork) -> list[str]:
     lines += list(_more(fork))
     if fork.plan.left:
         fate = _FATE[fork.handover]
-        lines.append(f"stay with saga {shown(fork.of)}: {_listed('step', fork.plan.left)} ({fate})")
+        lines.append(f"not reused from saga {shown(fork.of)}: {_listed('step', fork.plan.left)} ({fate})")
     return lines
 
 
 def _more(fork: Fork) -> Iterator[str]:
-    for what, steps in (("taken over", fork.plan.taken), ("run", fork.plan.runs)):
+    for what, steps in (("reused", fork.plan.taken), ("run", fork.plan.runs)):
         if len(steps) > _MAX_LISTED:
-            yield f"and {len(steps) - _MAX_LISTED} more that are {what}; --json has them all"
+            yield f"and {len(steps) - _MAX_LISTED} more are {what}; --json has them all"
 
 
 def _listed(noun: str, keys: Sequence[str]) -> str:

@@ -37,12 +37,12 @@ class Decision(StrEnum):
 
 def resolve(
     saga_id: SagaArgument,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="The id of the step that is asked about.")],
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")],
     decision: Annotated[
         Decision,
         typer.Argument(
             metavar="DECISION",
-            help="happened | not-happened | retry | undone (I undid it by hand) | accept (what is left) | "
+            help="happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
             "approve | deny",
             case_sensitive=False,
         ),
@@ -60,10 +60,10 @@ def resolve(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Answer a question that a saga asks; it then goes on here, unless a live process drives it (exit code 8).
+    """Answer an open question of a saga. The saga then continues here, unless a live process runs it (exit code 8).
 
-    The answer is recorded first. Without tools it is only recorded (exit code 8): a worker, or `saga resume`, acts on
-    it. The same answer again is no conflict; another one is (exit code 6).
+    The answer is recorded first. Without tools it is only recorded (exit code 8), and a worker or `saga resume` acts
+    on it. The same answer again is no conflict; a different one is refused (exit code 6).
 
     Examples:
       saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py

@@ -21,7 +21,7 @@ def resume(
     saga_id: Annotated[str | None, typer.Argument(metavar="ID", help="The saga's id.")] = None,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every saga that can go on: not ended, and not waiting for an answer.")
+        bool, typer.Option("--all", help="Every saga that can continue: not ended, and not waiting for an answer.")
     ] = False,
     tools: ToolsOption = None,
     store: StoreOption = None,
@@ -29,10 +29,10 @@ def resume(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Drive a saga on from its journal, after a crash, an interrupt or an answer.
+    """Continue a saga from its journal, after a crash, an interrupt or an answer.
 
-    A saga whose owner is provably dead is taken over at once, else when its lease ends. One that has ended is just
-    shown. If a tool is missing, the saga is left exactly as it is.
+    A saga whose owner is provably dead is taken over at once, otherwise when the owner's lease ends. A saga that has
+    ended is only shown. If a tool is missing, the saga stays exactly as it is.
 
     Examples:
       saga resume trip-42 --tools tools.py
@@ -81,11 +81,11 @@ def _resume_all(settings: Settings, registry: ToolRegistry, *, as_json: bool, fu
     if as_json:
         document({"sagas": [body for body, _ in entries]})
     elif not entries:
-        note("there is no saga that can go on")
+        note("no saga can continue: each has ended or waits for an operator (`saga inbox`)")
     else:
         data(table(["SAGA", "STATUS", "REPORT", "ERROR"], [_row(body) for body, _ in entries], limit_chars=200))
         if any("status" not in body for body, _ in entries):
-            note("hint: a saga that could not be resumed stands as it was; `saga show ID` tells how")
+            note("hint: a saga that could not be resumed is unchanged; see `saga show ID`")
     return exit_codes.gravest(code for _, code in entries)
 
 

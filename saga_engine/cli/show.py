@@ -11,13 +11,14 @@ from saga_engine.cli.options import FullOption, JsonOption, SagaArgument, StoreO
 from saga_engine.cli.temporal import EngineOption, TaskQueueOption
 
 if TYPE_CHECKING:
+    from saga_engine.api.engine import Ownership
     from saga_engine.execution.result import SagaResult
     from saga_engine.settings import Settings
 
 _MAX_NAMED = 20
 TracebackOption = Annotated[
     bool,
-    typer.Option("--debug", help="Show where a tool raised what nobody foresaw, and tracebacks of our own errors."),
+    typer.Option("--debug", help="Show the tracebacks of unforeseen exceptions of tools and of the engine."),
 ]
 
 
@@ -37,9 +38,9 @@ def show(
     as_json: JsonOption = False,
     debug: TracebackOption = False,
 ) -> int:
-    """Show where a saga stands: its steps, its report, and what it asks. No tools are needed.
+    """Show a saga: its steps, its report and its open questions. No tools are needed.
 
-    The exit code is that of its status: 0 completed, 3 undone or abandoned, 4 needs a person, 8 still running.
+    The exit code is that of its status: 0 completed, 3 compensated or waived, 4 waits for an operator, 8 still running.
 
     Examples:
       saga show trip-42
@@ -51,6 +52,7 @@ def show(
     import asyncio
 
     from saga_engine.cli.follow import follow_saga
+    from saga_engine.cli.hints import next_line
     from saga_engine.cli.output import data, document, note
     from saga_engine.cli.temporal import settings_there
 
@@ -59,7 +61,7 @@ def show(
         if as_json or step is not None:
             raise typer.BadParameter("it prints lines as they come: without --json and --step", param_hint="--follow")
         follow_saga(settings, saga_id)
-    outcome = asyncio.run(_outcome(settings, saga_id, full=full))
+    outcome, owned = asyncio.run(_outcome(settings, saga_id, full=full))
     body = outcome.to_dict(full=full)
     if step is not None:
         _print_output(body, step)
@@ -72,14 +74,18 @@ def show(
         data("\n".join([*whole_lines(body, settings, full=full), *(traceback_lines(body) if debug else [])]))
         if not debug and has_traceback(body):
             note("hint: a tool raised an unforeseen exception; --debug shows where")
+        if line := next_line(body, settings, elsewhere=owned.elsewhere, unread=owned.unread > 0):
+            note(f"hint: {line}")
     return exit_codes.of_status(outcome.status)
 
 
-async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> SagaResult:
+async def _outcome(settings: Settings, saga_id: str, *, full: bool) -> tuple[SagaResult, Ownership]:
+    from saga_engine.api.engine import Ownership
     from saga_engine.cli.read_only import looking
 
     async with looking(settings, saga_id) as coordinator:
-        return await coordinator.show(saga_id, full=full)
+        outcome = await coordinator.show(saga_id, full=full)
+        return outcome, Ownership() if outcome.ended else await coordinator.ownership(saga_id)
 
 
 def _print_output(body: dict[str, Any], step_id: str) -> None:

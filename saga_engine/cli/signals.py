@@ -43,8 +43,8 @@ def answer(
         raise stands(error, settings, session=progress.session, saga_id=saga_id) from error
     except (ToolMissing, SecretMissing) as error:
         raise type(error)(
-            f"{what} is recorded, but the saga cannot go on here: {error.message}",
-            hint=f"go on with: {resume_line(saga_id, settings, session=progress.session)}",
+            f"{what} is recorded, but the saga cannot continue here: {error.message}",
+            hint=f"continue with: {resume_line(saga_id, settings, session=progress.session)}",
             **error.context,
         ) from error
     return finish(found, settings, as_json=as_json)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: The maximum number of steps or questions in a cell.
 _LISTED = 4
 _CELL_CHARS = 120
-_TITLES = ("STEP", "WHAT HAPPENS", "SAGA", "STANDS", "ASKED OF A PERSON", "CALLS", "VERDICT")
+_TITLES = ("STEP", "FAILURE", "SAGA", "REMAINS", "QUESTIONS", "CALLS", "VERDICT")
 
 
 def simulate(
@@ -35,10 +35,10 @@ def simulate(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Play every single failure of a plan, and print what would be left and what a person would be asked.
+    """Simulate every single failure of a plan; print the effects that would remain and the questions to an operator.
 
-    The tools are played by what they declare; none is called, and nothing is stored. Exit code 0 whatever comes of it,
-    7 if the plan is invalid.
+    The tools are simulated from their declarations. No tool is called and nothing is stored. The exit code is 0 for
+    every verdict, and 7 if the plan is invalid.
 
     Examples:
       saga simulate trip.json --tools tools.py
@@ -79,7 +79,7 @@ def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> Compiled
 
     if not settings.names_tools:
         raise SettingInvalid(
-            "there are no tools to play", hint="give --tools, SAGA_TOOLS or tools in saga.toml; none of them is called"
+            "there are no tools to simulate", hint="give --tools, SAGA_TOOLS or tools in saga.toml; no tool is called"
         )
     registry = registry_for(settings)
     loaded = load_checked(plan_source(plan), registry, input=values or None)
@@ -95,9 +95,9 @@ def _tell(rehearsal: Rehearsal, names: dict[int | str, str], *, every: bool) -> 
 
     well = rehearsal.goes_well
     why = f" ({well.reason})" if well.reason else ""
-    data(f"if all goes well: {well.status}{why} after {well.calls} call{'' if well.calls == 1 else 's'}")
+    data(f"without a failure: {well.status}{why} after {well.calls} call{'' if well.calls == 1 else 's'}")
     if well.verdict != "clean":
-        data(f"  stands: {_standing(well, names)}; asked: {_asked(well.asked)}")
+        data(f"  remains: {_standing(well, names)}; questions: {_asked(well.asked)}")
     data(rehearsal.summary())
     listed = [scenario for scenario in rehearsal.scenarios if every or scenario.verdict != "clean"]
     if listed:
@@ -110,8 +110,8 @@ def _tell(rehearsal: Rehearsal, names: dict[int | str, str], *, every: bool) -> 
     for verdict in dict.fromkeys(scenario.verdict for scenario in listed):
         note(f"{verdict}: {VERDICTS[verdict]}")
     if twice := {step for scenario in rehearsal.scenarios for step in scenario.twice}:
-        note(f"error: an effect stood twice, which is a defect: step {_some(_named(sorted(twice, key=str), names))}")
-    note("no tool was called; the tools were played by what they declare")
+        note(f"error: an effect existed twice, which is a defect: step {_some(_named(sorted(twice, key=str), names))}")
+    note("no tool was called; the tools were simulated from their declarations")
 
 
 def _row(scenario: Scenario, names: dict[int | str, str]) -> list[Any]:
@@ -133,14 +133,14 @@ def _lines(row: list[Any]) -> Iterator[str]:
 
     step, what, status, stands, asked, calls, verdict = row
     yield f"{shown(step)}: {shown(what)}"
-    yield f"  {verdict}: {paint(status)} after {calls} call{'' if calls == '1' else 's'}; stands: {shown(stands)}"
+    yield f"  {verdict}: {paint(status)} after {calls} call{'' if calls == '1' else 's'}; remains: {shown(stands)}"
     if asked != "nothing":
-        yield f"  asked: {shown(asked)}"
+        yield f"  question: {shown(asked)}"
 
 
 def _standing(scenario: Scenario, names: dict[int | str, str]) -> str:
     if scenario.status == "COMPLETED":
-        return "all of it, as planned"
+        return "everything, as planned"
     return _some(_named(scenario.standing, names)) if scenario.standing else "nothing"
 
 

@@ -33,7 +33,7 @@ def submit(
     ] = None,
     store: StoreOption = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Only journal and queue the plan; a worker drives it.")
+        bool, typer.Option("--detach", help="Only journal and queue the plan; a worker runs it.")
     ] = False,
     engine: EngineOption = None,
     task_queue: TaskQueueOption = None,
@@ -41,10 +41,10 @@ def submit(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Journal a plan, then drive it to its end, with live progress on stderr.
+    """Journal a plan, then run it to its end, with live progress on stderr.
 
-    Submitting the same plan under the same id again is the same saga: it is driven on if nobody drives it. Ctrl-C stops
-    the waiting and loses nothing.
+    The same plan under the same id is the same saga: it continues if no process runs it. Ctrl-C stops the wait and
+    loses nothing.
 
     Examples:
       saga submit trip.json --tools tools.py
@@ -64,7 +64,7 @@ def submit(
     loaded = load_checked(plan_source(plan), registry if settings.names_tools else None, input=values or None)
     require_used(values, loaded)
     # Chosen here, so that the message of an interrupt can name it.
-    chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id())
+    chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id(), "--id")
     tell_warnings(lookalikes(loaded))
     return _submitted(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
 

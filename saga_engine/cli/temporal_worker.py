@@ -39,7 +39,7 @@ def run_temporal_worker(
 
         def stop() -> None:
             stopped.set()
-            note("worker: stopping: the calls in flight are awaited, nothing new starts (again to end at once)")
+            note("worker: stopping: nothing new starts; the calls in flight are awaited (again to end at once)")
 
         _on_signals(stop)
         await serve(

@@ -28,20 +28,18 @@ _ABOUT_CHARS: Final = 80
 
 
 def tools(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Only this tool, with all there is to it.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this tool, in full.")] = None,
     *,
-    lint: Annotated[bool, typer.Option("--lint", help="Tell which descriptions are too thin for a model.")] = False,
+    lint: Annotated[bool, typer.Option("--lint", help="Report descriptions that mislead a model.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Show calls and circuit breakers, from the store.")] = False,
     tools: ToolsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """List the tools: what they do to the world, what guards them, and where their options come from.
+    """List the tools with their effects, guards and undos; for one tool also the origin of each option.
 
-    Exit code 1 if --lint finds an error.
+    The exit code is 1 if --lint finds an error.
 
     Examples:
       saga tools --tools tools.py

@@ -11,7 +11,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from saga_engine.ports import Load
     from saga_engine.settings import Settings
@@ -87,18 +87,18 @@ async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: boo
             from rich.live import Live
             from rich.text import Text
 
-            with Live(Text(_table(_body(before, before))), auto_refresh=False, screen=True) as screen:
+            with Live(Text(_table(_body(before, before), settings)), auto_refresh=False, screen=True) as screen:
                 while True:
                     await asyncio.sleep(every_s)
                     now = await store.work().overview()
-                    screen.update(Text(_table(_body(before, now))), refresh=True)
+                    screen.update(Text(_table(_body(before, now), settings)), refresh=True)
                     before = now
         await asyncio.sleep(every_s)
         body = _body(before, await store.work().overview())
         if as_json:
             document(body)
         else:
-            data(_table(body))
+            data(_table(body, settings))
 
 
 def _body(before: Load, now: Load) -> dict[str, Any]:
@@ -138,18 +138,18 @@ def _counts(body: dict[str, Any]) -> dict[str, int]:
     return {"begun": body.get("begun", 0), "taken": body.get("taken", 0), "ended": sum(body.get("ended", {}).values())}
 
 
-def _table(body: dict[str, Any]) -> str:
+def _table(body: dict[str, Any], settings: Settings) -> str:
     from saga_engine.cli.output import table
     from saga_engine.cli.owners import process_words
 
     queue, totals = body["queue"], body["totals"]
-    waited = "" if queue["oldest_wait_ms"] is None else f" (the first for {queue['oldest_wait_ms'] / 1000:.1f} s)"
+    waited = "" if queue["oldest_wait_ms"] is None else f" (the longest for {queue['oldest_wait_ms'] / 1000:.1f} s)"
     states = "  ".join(f"{name} {count}" for name, count in body["sagas"].items() if count)
     lines = [
         f"sagas    {states or 'none'}",
-        f"queue    {queue['queued']} want a worker{waited}, {queue['timed']} wait for a timer",
-        f"now      {totals['driving']} driven, {totals['under_way']} calls in flight",
-        f"each s   {totals['begun_per_s']:g} effects begun, {totals['ended_per_s']:g} sagas ended",
+        f"queue    {queue['queued']} wait for a worker{waited}, {queue['timed']} wait for a timer",
+        f"now      {totals['driving']} sagas running, {totals['under_way']} calls in flight",
+        f"each s   {totals['begun_per_s']:g} calls started, {totals['ended_per_s']:g} sagas ended",
         f"owners   {_owners(body['owners'], process_words)}",
         "",
     ]
@@ -166,13 +166,26 @@ def _table(body: dict[str, Any]) -> str:
         ]
         for worker in body["workers"]
     ]
-    header = ["WORKER", "DRIVING", "IN FLIGHT", "EFFECTS/S", "ENDED/S", "TAKEN", "RETURNED", "REFUSED"]
-    lines.append(table(header, rows, limit_chars=120) if rows else "no worker reports here")
-    return "\n".join(lines)
+    header = ["WORKER", "RUNNING", "IN FLIGHT", "CALLS/S", "ENDED/S", "TAKEN", "RETURNED", "REFUSED"]
+    lines.append(table(header, rows, limit_chars=120) if rows else "no live workers")
+    commands = list(_next(body, settings))
+    return "\n".join([*lines, *([""] if commands else []), *commands])
+
+
+def _next(body: dict[str, Any], settings: Settings) -> Iterator[str]:
+    """The commands for sagas that do not move by themselves."""
+    from saga_engine.cli.hints import command_line
+
+    asks = body["sagas"].get("ESCALATED", 0)
+    if asks:
+        noun, verb = ("saga", "waits") if asks == 1 else ("sagas", "wait")
+        yield f"{asks} {noun} {verb} for an operator: {command_line('inbox', settings)}"
+    if not body["workers"] and (body["queue"]["queued"] or body["owners"]["gone"]):
+        yield f"sagas wait for a worker: {command_line('worker', settings, tools=True)}"
 
 
 def _owners(owners: dict[str, Any], words: Callable[[str], str]) -> str:
     """The processes that may run sagas: workers, and commands that run one."""
     named = ", ".join(words(name) for name in owners["names"][:_MOST_NAMED])
     more = f" and {len(owners['names']) - _MOST_NAMED} more" if len(owners["names"]) > _MOST_NAMED else ""
-    return f"{owners['alive']} alive{f' ({named}{more})' if named else ''}, {owners['gone']} gone"
+    return f"{owners['alive']} alive{f' ({named}{more})' if named else ''}, {owners['gone']} expired"

@@ -69,10 +69,10 @@ def export(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Write what happened in a saga as lines of JSON that need no store: each step's calls, decisions, and its end.
+    """Write a saga's run as lines of JSON that need no store: calls, decisions and the end.
 
-    Without -o the lines go to stdout. Where tools are given, their declarations go along, so that the trace can be
-    replayed without them; none is called.
+    Without -o the lines go to stdout. If tools are given, the trace includes their declarations and can be replayed
+    without them. No tool is called.
 
     Examples:
       saga trace export trip-42 -o trip-42.jsonl
@@ -112,7 +112,7 @@ def _declaring(settings: Settings, *, asked: bool) -> ToolRegistry | None:
     from saga_engine.errors import SagaError
 
     if not settings.names_tools:
-        note("hint: no tools are configured: whoever replays the trace has to give them")
+        note("hint: no tools are configured, so the trace has no tool declarations; a replay then needs --tools")
         return None
     try:
         return registry_for(settings)
@@ -195,10 +195,10 @@ def verify(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Check that a trace is as it was written: no line changed, dropped, added or moved. Exit code 1 if it is not.
+    """Check that no line of a trace was changed, dropped, added or moved. The exit code is 1 if one was.
 
-    The chain itself has no key, so somebody who rewrites the whole file passes. --key demands the signature that
-    `export --sign` made; without it, compare the hash that is printed with one that was kept elsewhere.
+    The chain itself has no key: a rewrite of the whole file is not detected. --key requires the signature that
+    `export --sign` made; without it, compare the printed hash with one that was kept elsewhere.
 
     Examples:
       saga trace verify trip-42.jsonl
@@ -269,10 +269,10 @@ def replay(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Run a trace again, offline: today's engine gets the recorded answers and must decide what was decided.
+    """Run a trace again, offline: today's engine gets the recorded responses and must make the recorded decisions.
 
-    No tool is called and no store is opened. Tools that are not given are taken as the trace declares them. Exit code 0
-    if all decisions are the same, 6 where the first is another; both sides are shown.
+    No tool is called and no store is opened. The trace's declarations stand in for tools that are not given. The exit
+    code is 0 if all decisions are the same, and 6 at the first that differs; both sides are shown.
 
     Examples:
       saga trace replay trip-42.jsonl
@@ -379,9 +379,9 @@ def _tell_end(trace: Trace, again: Replay, divergence: Divergence | None) -> Non
     from saga_engine.cli.output import data, paint, shown
 
     if divergence is None:
-        data(f"{paint('ok', 'same')}: every decision is what it was; {shown(again.state.status)}")
+        data(f"{paint('ok', 'same')}: every decision is the same; {shown(again.state.status)}")
         return
-    data(f"{paint('error', 'another way')} at line {divergence.line}: {shown(divergence.what)}")
+    data(f"{paint('error', 'diverged')} at line {divergence.line}: {shown(divergence.what)}")
     for side, records in (("then", divergence.recorded), ("now", divergence.today)):
         data(f"  {side}: {'nothing' if not records else ''}".rstrip())
         for record in records:

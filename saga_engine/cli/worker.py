@@ -31,7 +31,7 @@ def worker(
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """Take sagas from the queue and drive them, until it is told to stop.
+    """Take sagas from the queue and run them, until it is told to stop.
 
     Start as many as you like, on as many machines as reach the store. A worker also takes over the sagas of processes
     that died. SIGTERM or Ctrl-C drains it: it takes nothing more, the calls in flight are awaited and journalled, and
@@ -56,7 +56,7 @@ def worker(
         from saga_engine.errors import SettingInvalid
 
         raise SettingInvalid(
-            "a worker without tools can drive no saga", hint="give them with --tools, SAGA_TOOLS or saga.toml"
+            "a worker without tools can run no saga", hint="give them with --tools, SAGA_TOOLS or saga.toml"
         )
     if settings.engine:
         if partitions is not None:
@@ -75,7 +75,8 @@ def worker(
         document({"worker": to_builtins(report)})
     else:
         ended = ", ".join(f"{count} {status}" for status, count in sorted(report.ended.items())) or "none"
-        note(f"worker: stopped after taking {report.taken} sagas (ended here: {ended})")
+        taken = f"{report.taken} saga{'' if report.taken == 1 else 's'}"
+        note(f"worker: stopped after taking {taken} (ended here: {ended})")
     return exit_codes.COMPLETED
 
 

@@ -191,7 +191,7 @@ def _close(state: State, message: Message, now_ms: int) -> r.SessionClosed:
 
 
 def _see(state: State) -> str:
-    return f"`saga show {state.saga_id}` shows where it stands"
+    return f"`saga show {state.saga_id}` shows its state"
 
 
 def check_cancel(state: State) -> None:

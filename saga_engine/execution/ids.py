@@ -17,11 +17,11 @@ def new_saga_id() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
-def check_saga_id(saga_id: str) -> str:
-    """The id itself; raises ``PlanInvalid`` if it could not stand in a key."""
+def check_saga_id(saga_id: str, given: str = "saga_id") -> str:
+    """The id itself. Raises ``PlanInvalid`` if it is no legal part of a key; ``given`` names its argument."""
     if not _LEGAL.fullmatch(saga_id):
         hint = "1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit"
-        raise PlanInvalid([Problem("field-invalid", "$.task_id", f"{saga_id[:80]!r} cannot be a saga's id", hint)])
+        raise PlanInvalid([Problem("field-invalid", given, f"{saga_id[:80]!r} is not a valid saga id", hint)])
     return saga_id
 
 

@@ -19,15 +19,15 @@ from saga_engine.ports import Question
 #: The question about a step, by its kind.
 ASKS: Final[Mapping[str, str]] = {
     "in-doubt": "did the call happen?",
-    "step-failed": "it was not done: how to go on?",
-    "tool-changed": "the tool no longer accepts what was planned: how to go on?",
-    "undo-failed": "its undo failed for good: who undoes it?",
+    "step-failed": "the call was not done: how should the saga continue?",
+    "tool-changed": "the tool no longer accepts the planned call: how should the saga continue?",
+    "undo-failed": "its undo failed permanently: who undoes it?",
     "undo-in-doubt": "did its undo happen?",
     "undo-blocked": "the policy refused its undo: who undoes it?",
-    "undo-missing": "it stands and has no undo: who undoes it?",
+    "undo-missing": "its effect remains and has no undo: who undoes it?",
     "approval": "may this call be made?",
-    "compensation": "a model proposes steps that make up for it: may they run?",
-    "parked": "it waits until its tool is available again; nothing is asked",
+    "compensation": "a model proposes steps that compensate for it: may they run?",
+    "parked": "it waits until its tool is available again; no answer is needed",
 }
 _TEXT_CHARS: Final = 500
 _PARAMS_CHARS: Final = 2000
@@ -38,7 +38,7 @@ _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
 def asks(kind: str) -> str:
     """What a question of this kind asks, in words."""
-    return ASKS.get(kind, f"{printable(kind, 60)}: how to go on?")
+    return ASKS.get(kind, f"{printable(kind, 60)}: how should the saga continue?")
 
 
 def answer_line(saga_id: str, step_id: str, direction: str, option: str, options: Sequence[str] = ()) -> str:

@@ -254,10 +254,8 @@ def _check_inputs(made: Draft, step: DraftStep) -> None:
             try:
                 jsonpath.find(made.input, place.tail)
             except jsonpath.Mismatch as mismatch:
-                message = (
-                    f"{cut(place.text, 120)} has no single value in the plan's input: {printable(str(mismatch), 300)}"
-                )
-                hint = "give it in the plan's 'input' or when the plan is submitted"
+                message = f"{cut(place.text, 120)} has no value in the input: {printable(str(mismatch), 300)}"
+                hint = "pass it with --input (input= in Python), or set it in the plan's 'input'"
                 made.problems.add("binding-input-missing", (*base, *place.path), message, hint)
 
 

@@ -52,7 +52,7 @@ def lookalikes(plan: Plan) -> list[Problem]:
                 for wrong, meant in _suspects(text, keys):
                     if len(found) >= MAX_FOUND:
                         return found
-                    message = f"{cut(wrong, 120)} is no binding and is passed on as these very words"
+                    message = f"{cut(wrong, 120)} is not a binding and is passed on as plain text"
                     found.append(Problem(CODE, json_path(path), message, _hint(meant, keys, whole=wrong == text)))
     return found
 

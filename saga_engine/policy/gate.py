@@ -332,7 +332,7 @@ class _Judging:
             self._question = None
             return None
         if self._question is None:
-            text = self._text("a person has to approve", rule, message, doubt)
+            text = self._text("an operator must approve", rule, message, doubt)
             self._question = Ask(ErrorInfo("approval_required", text), exact, self._expires_s, rule)
         # Without any approval no question after the first needs to be examined.
         return None if call.approved else self._question

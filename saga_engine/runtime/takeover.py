@@ -235,7 +235,7 @@ async def acquire(
         elif now_s + left_s > ends_s + _RENEWED_S:
             raise LeaseHeld(
                 f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
-                hint=f"it goes on there; where it stands: saga show {saga_id}",
+                hint=f"it continues there; to see its state: saga show {saga_id}",
                 saga_id=saga_id,
                 owner=answer.owner,
             )

@@ -137,7 +137,7 @@ def _remote(address: str, options: dict[str, str], shared: dict[str, Any]) -> St
         # redis-py would use database 0.
         raise StoreUrlInvalid(
             f"the store's address names the database {database[:64]!r}, which is no number",
-            hint="write redis://HOST:PORT/0, or ?namespace=NAME to part sagas by a name",
+            hint="write redis://HOST:PORT/0, or ?namespace=NAME to separate sagas by a name",
         )
     from saga_engine.stores.redis import RedisStore
     from saga_engine.stores.remote import RemoteConnector

@@ -264,7 +264,7 @@ class Patient(ABC):
         said = str(reason) or type(reason).__name__
         if isinstance(reason, TooFewError):
             text = f"the store at {url} did not confirm a write for {self._patience_s:g} s: {said}"
-            hint = "see that the replicas run and are attached; the sagas go on from where they are once they are back"
+            hint = "check that the replicas run and are attached; the sagas continue when they are back"
         else:
             text = f"the store at {url} could not be reached for {self._patience_s:g} s: {said}"
         return StoreUnavailable(text, hint=hint, url=url)

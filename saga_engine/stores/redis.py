@@ -558,7 +558,7 @@ class RedisStore:
     def _not_found(self, saga_id: str) -> SagaNotFound:
         return SagaNotFound(
             f"no saga {saga_id} in the store at {self.url}",
-            hint="`saga list` shows those that are there",
+            hint="`saga list` shows the sagas of this store",
             saga_id=saga_id,
         )
 

@@ -42,9 +42,7 @@ def _masked(part: str) -> str:
 class RemoteConnector:
     """Connections to ``redis://``, ``rediss://`` and ``unix://``. Raises ``StoreUrlInvalid`` for any other."""
 
-    hint = (
-        "check that the server runs and that the address is right; the sagas go on from where they are once it is back"
-    )
+    hint = "check that the server runs and that the address is right; the sagas continue when it is back"
     moves = False
     losses = 0
 

@@ -190,11 +190,11 @@ def _described(spec: ToolSpec, *, serves: bool) -> Iterator[Finding]:
     """Check the description. ``serves``: it is an undo or probe, which the engine calls and no model chooses."""
     if not spec.description.strip():
         severity: Severity = "warning" if serves else "error"
-        hint = "write a docstring: what it does, to what, and what comes of it"
+        hint = "write a docstring: what it does, to what, and with what result"
         yield Finding(spec.name, severity, "description-missing", "it has no description", hint)
     elif _telling_words(spec.description) < _FEW_WORDS or set(words(spec.description)) <= set(words(spec.name)):
-        hint = "say what it does, to what, and what comes of it"
-        yield Finding(spec.name, "warning", "description-thin", "the description says hardly more than the name", hint)
+        hint = "say what it does, to what, and with what result"
+        yield Finding(spec.name, "warning", "description-thin", "the description says little more than the name", hint)
     if spec.description.strip() and not serves and not spec.use_when and not _WHEN.search(spec.description):
         hint = "add use_when='…', and not_when='…' where another tool is the right one"
         yield Finding(spec.name, "warning", "when-missing", "it does not say when to use it", hint)
@@ -255,8 +255,8 @@ def _settled(spec: ToolSpec) -> Iterator[Finding]:
     """A write whose outcome nobody can determine becomes a question to an operator whenever it breaks."""
     settles = spec.keyed or spec.probe or spec.remembers or spec.tolerates_absence or spec.on_doubt == "undo"
     if spec.effect == "write" and not settles:
-        message = "nothing settles a doubt: a time-out, a 503 or an exception that breaks it is asked of a person"
-        hint = "send an idempotency_key, name a probe='…', or raise ToolError (or say not_done) for what is certain"
+        message = "nothing settles a doubt: after a time-out, a 503 or an unforeseen exception an operator is asked"
+        hint = "take an idempotency_key, name a probe='…', or raise ToolError (or say not_done) for what did not happen"
         yield Finding(spec.name, "hint", "doubt-unsettled", message, hint)
 
 
@@ -275,7 +275,7 @@ def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Itera
             thing, _, last = name.rpartition("_")
             made_here = last in _REFERENCES and bool(set(words(thing)) & parts) and not undoes
             if name not in own and (other.name == spec.undo or made_here):
-                message = f"{other.name} may need {name!r} from its output, of which nothing is said"
+                message = f"{other.name} may need {name!r} from its output, which is not described"
                 yield Finding(spec.name, "warning", "output-unknown", message, hint)
                 return
     if spec.effect == "read":

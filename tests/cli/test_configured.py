@@ -52,7 +52,7 @@ def test_a_blocked_call_is_not_made_and_is_told(cli, settings):
     assert cli.world == ["pay:bob:10", "refund:bob-10"]
     assert "step 2 pay: blocked" in ran.err
     assert "rule never mallory" in ran.err
-    assert "undoing what happened (blocked)" in ran.err
+    assert "compensating (blocked)" in ran.err
     assert "reason: blocked (step 2): policy_denied" in ran.out
     shown = cli.look("show", "p")
     assert "BLOCKED" in shown.out
@@ -74,7 +74,7 @@ def test_an_approval_shows_the_exact_call_and_lets_it_be_made(cli, settings):
     assert cli.world == []
     for words in ('params of the call: {"to": "bob", "amount": 500}', "the treasurer", "saga resolve p 1 approve"):
         assert words in asked.out
-    assert "needs a person" in asked.err
+    assert "waits for an operator" in asked.err
     waiting = cli.look("show", "p", "--json").json["steps"][0]
     assert (waiting["attempts"], waiting["took_ms"]) == (0, None)
 
@@ -138,9 +138,9 @@ def test_a_kept_result_says_how_old_it_is(cli, settings):
     ran = cli("submit", "b.json")
 
     assert ran.code == 0
-    assert "takes another way" in ran.err
+    assert "uses a fallback" in ran.err
     shown = cli.look("show", "b").out
-    assert "step 1: its fallback 1 was taken: rate" in shown
+    assert "step 1: fallback 1 was used: rate" in shown
     assert "step 1: the last good result, " in shown
     assert cli.look("show", "b", "--json").json["steps"][0]["age_ms"] >= 0
 
@@ -162,11 +162,11 @@ def test_another_tool_stands_in_and_is_undone_by_its_own_undo(cli, settings):
     assert ran.code == 3
     assert cli.world == ["pay:bob:7", "refund:bob-7"]
     assert ran.json["steps"][0]["fallback"] == {"number": 1, "tool": "pay"}
-    assert "step 1: its fallback 1 was taken: pay" in cli.look("show", "p").out
+    assert "step 1: fallback 1 was used: pay" in cli.look("show", "p").out
 
 
-def test_a_step_that_waits_is_told_as_parked(cli, settings):
-    """A step that is queued says that it is parked, is called anew, and says afterwards how often it was."""
+def test_a_step_that_waits_is_shown_as_deferred(cli, settings):
+    """A step that waits for its tool is shown as deferred, is called again, and then shows how often it was deferred."""
     settings()
     begun = cli.folder / "bank-is-open"
     cli.plan(
@@ -177,7 +177,7 @@ def test_a_step_that_waits_is_told_as_parked(cli, settings):
     )
     process = cli.start("submit", "p.json")
     told = []
-    while not any("parked" in line for line in told):
+    while not any("deferred" in line for line in told):
         told.append(process.stderr.readline())
         assert told[-1], "it ended without parking the step"
     begun.touch()

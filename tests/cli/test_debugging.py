@@ -81,7 +81,7 @@ def test_the_next_try_is_told(cli: Cli) -> None:
     driving = cli.start("submit", "p.json", "--tools", "tools.py")
     assert driving.stderr is not None
     for line in driving.stderr:
-        if "next in" in line:
+        if "next attempt in" in line:
             break
     os.kill(driving.pid, signal.SIGINT)
     driving.communicate(timeout=120)

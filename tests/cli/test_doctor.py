@@ -55,7 +55,7 @@ def test_a_store_is_not_made_by_looking(cli):
     """Where there is no store yet, that is said; one that cannot be made is an error. Nothing is left behind."""
     ran = cli.look("doctor", "--json")
     assert (ran.code, ran.json["store"], list(cli.folder.iterdir())) == (0, None, [])
-    assert any("the first saga makes it" in one["text"] for one in findings(ran, "ok"))
+    assert any("the first saga creates it" in one["text"] for one in findings(ran, "ok"))
     (cli.folder / "file").touch()
     ran = cli.look("doctor", "--store", f"embedded://{cli.folder}/file/store", "--json")
     assert (ran.code, [one["about"] for one in findings(ran, "error")]) == (1, ["store"])
@@ -74,7 +74,7 @@ def test_that_nobody_is_told_is_a_warning(cli):
     """Without [escalation] questions reach nobody but a log; the doctor says so, and what to write."""
     ran = cli("doctor", "--store", "memory://", "--json")
     [finding] = [one for one in findings(ran, "warning") if one["about"] == "escalation"]
-    assert "nobody is told" in finding["text"]
+    assert "no operator is notified" in finding["text"]
     assert "[[escalation.hooks]]" in finding["hint"]
 
 

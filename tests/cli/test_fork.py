@@ -29,7 +29,7 @@ def test_a_dry_run_shows_what_is_taken_over_what_runs_and_what_stays_and_changes
     assert (seen.json["runs"], seen.json["left"], seen.json["begun"]) == ([2, 3], [2], False)
     row = next(line.split() for line in ran.out.splitlines() if line.startswith("1 "))
     assert row == ["1", "book_a", "book", "taken", "over", "trip/1", seen.json["taken_over"][0]["fingerprint"][:12]]
-    assert "stay with saga trip: step 2 (that saga undoes them)" in ran.out
+    assert "not reused from saga trip: step 2 (that saga undoes them)" in ran.out
     assert cli.look("history", "trip", "--json").json == before
     assert len(cli.look("list", "--json").json["sagas"]) == 1
     assert cli.world == ["book:a", "book:b"]
@@ -46,7 +46,7 @@ def test_a_fork_runs_what_has_changed_and_the_old_saga_undoes_what_is_not_wanted
         (1, None, None),
     ]
     assert cli.world == ["book:a", "book:b", "unbook:b", "book:B", "book:c"]
-    shown, undone = ran.err.index("taken over"), ran.err.index("saga trip: step 2 undone")
+    shown, undone = ran.err.index("reused"), ran.err.index("saga trip: step 2 undone")
     assert shown < undone < ran.err.index("step 2 book_B: done")
     old = cli.look("show", "trip", "--json").json
     assert (old["status"], old["error"]["code"], old["steps"][0]["handed_to"]) == (
@@ -65,7 +65,7 @@ def test_the_same_command_again_is_the_same_fork(cli, resting):
 
     assert (first.code, again.code) == (0, 0)
     assert first.json == again.json
-    assert "begun already" in again.err
+    assert "already started" in again.err
     assert cli.world == world
     assert cli("fork", "trip", "--plan", resting, "--dry-run", *WITH, "--json").json["begun"] is True
 

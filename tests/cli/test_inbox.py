@@ -57,7 +57,7 @@ def asking(cli, book):
 
 
 def test_every_open_question_is_listed_oldest_first_with_its_answers(asking):
-    """Each with what is asked, what is known, what stands outside, and lines that work as they are printed."""
+    """Each with what is asked, what is known, the remaining effects, and lines that work as they are printed."""
     listed = asking("inbox")
 
     assert listed.code == 0
@@ -68,9 +68,9 @@ def test_every_open_question_is_listed_oldest_first_with_its_answers(asking):
     assert "step v (vanish): in-doubt: did the call happen?" in text
     assert "undo of step 1 (unbook): undo-failed" in text
     assert "connection_error: the line is dead" in text
-    assert 'step 1 book_a (book) stands: {"ref":"a"}' in text
-    assert "may stand: nobody knows" in text
-    assert 'step 1 book_c (book) stands: its undo failed: {"ref":"c"}' in text
+    assert 'step 1 book_a (book) remains: {"ref":"a"}' in text
+    assert "is in doubt" in text
+    assert 'step 1 book_c (book) remains: its undo failed: {"ref":"c"}' in text
     assert "\x1b" not in text
 
     line = next(each for each in text.splitlines() if "not-happened" in each)
@@ -96,10 +96,10 @@ def test_the_document_has_all_there_is(asking):
     assert [answer["decision"] for answer in doubt["answers"]] == doubt["options"]
     assert doubt["answers"][0]["command"].startswith("saga resolve doubt v happened --output")
     assert [(each["step_id"], each["output"], each["how"]) for each in doubt["standing"]] == [
-        (1, {"ref": "a"}, "stands"),
-        ("v", None, "may stand: nobody knows"),
+        (1, {"ref": "a"}, "remains"),
+        ("v", None, "is in doubt"),
     ]
-    assert [each["how"] for each in undo["standing"]] == ["stands: its undo failed"]
+    assert [each["how"] for each in undo["standing"]] == ["remains: its undo failed"]
 
 
 def test_a_limit_takes_those_that_began_first(asking):
@@ -122,7 +122,7 @@ def test_what_the_probes_said_is_known(cli):
 
     assert question["probe"]["tries"] == 3
     assert "the register is closed" in json.dumps(question["probe"]["error"])
-    assert "probed 3 times, which could not tell" in cli("inbox").out
+    assert "probed 3 times without an answer" in cli("inbox").out
 
 
 def test_nobody_is_asked_anything(cli, book):
@@ -174,7 +174,7 @@ async def test_what_a_model_said_is_known(cli):
     assert (proposed["planner"]["model"], proposed["planner"]["error"]) == ("scripted:planner", None)
     assert refused["planner"]["error"]["error_code"] == "goal_impossible"
     assert "proposed by the model scripted:planner (compensate@script)" in text
-    assert "there are none: goal_impossible: nothing makes up for the step: no \\x1b" in text
+    assert "found no steps that compensate for it: goal_impossible: nothing makes up for the step: no \\x1b" in text
     assert "\x1b" not in text
 
 

@@ -198,7 +198,7 @@ def test_two_processes_with_one_id(world: Cli) -> None:
     driving = waiting_in_block(world)
     second = world("submit", "p.json", *WITH)
     assert second.code == 8, second
-    assert "another live process drives this saga" in second.err
+    assert "another live process runs this saga" in second.err
     assert "saga show t" in second.err
     (world.folder / "gate").write_text("go")
     assert driving.wait(timeout=120) == 0

@@ -13,15 +13,15 @@ from tests.cli.conftest import TOOLS
 WITH = ("--tools", str(TOOLS))
 
 
-def test_the_header_counts_what_stands_in_the_world(cli, book):
-    """A step whose undo failed stands, also once a person has accepted that; one in doubt may stand."""
+def test_the_header_counts_the_effects_that_exist(cli, book):
+    """The effect of a step whose undo failed exists, also once an operator has accepted that; one in doubt may exist."""
     (cli.folder / "undo-is-broken").touch()
     cli.plan("trip.json", book("a"), {"tool": "fail", "params": {"message": "full"}}, task_id="trip")
-    assert "; 1 of 2 steps stand\n" in cli("submit", "trip.json", *WITH).out
-    assert "; 1 of 2 steps stand\n" in cli.look("show", "trip").out
-    assert "; 1 of 2 steps stand\n" in cli("resolve", "trip", "1", "accept", *WITH).out
+    assert "; 1 of 2 steps in effect\n" in cli("submit", "trip.json", *WITH).out
+    assert "; 1 of 2 steps in effect\n" in cli.look("show", "trip").out
+    assert "; 1 of 2 steps in effect\n" in cli("resolve", "trip", "1", "accept", *WITH).out
     cli.plan("lost.json", book("a"), {"tool": "vanish", "params": {"item": "b"}}, task_id="lost")
-    assert "; 1 of 2 steps stand, 1 may stand\n" in cli("submit", "lost.json", *WITH).out
+    assert "; 1 of 2 steps in effect, 1 in doubt\n" in cli("submit", "lost.json", *WITH).out
 
 
 @pytest.mark.parametrize("command", ["check", "submit"])

@@ -52,13 +52,13 @@ def test_a_small_saga_is_told_step_by_step():
         "step 0 n0: running",
         "step 0 n0: done, 5 ms",
         "step 1 n1: running",
-        "step 1 n1: waits to try again, 500 ms (busy: come back; next in 2.0 s)",
-        "step 1 n1: running, try 2",
-        "step 1 n1: not done, try 2, 500 ms (busy: come back)",
-        "saga s: undoing what happened (step-failed)",
+        "step 1 n1: waits to retry, 500 ms (busy: come back; next attempt in 2.0 s)",
+        "step 1 n1: running, attempt 2",
+        "step 1 n1: not done, attempt 2, 500 ms (busy: come back)",
+        "saga s: compensating (step-failed)",
         "undo 0 n0: undoing",
         "undo 0 n0: undone, 1 ms",
-        "saga s: everything that happened was undone",
+        "saga s: compensated",
     ]
 
 
@@ -83,14 +83,14 @@ def test_a_wait_for_an_approval_is_no_try():
 
     assert lines == [
         "step 0 n0: running",
-        "step 0 n0: needs a person (approval)",
-        "step 0 n0: decided (approve by ada)",
+        "step 0 n0: waits for an operator (approval)",
+        "step 0 n0: resolved (approve by ada)",
         "step 0 n0: running",
-        "step 0 n0: waits to try again, 5 ms (full: no; next in 7 ms)",
-        "step 0 n0: running, try 2",
-        "step 0 n0: waits to try again, try 2 (full: no; next in 7 ms)",
-        "step 0 n0: running, try 2",
-        "step 0 n0: done, try 2, 5 ms",
+        "step 0 n0: waits to retry, 5 ms (full: no; next attempt in 7 ms)",
+        "step 0 n0: running, attempt 2",
+        "step 0 n0: waits to retry, attempt 2 (full: no; next attempt in 7 ms)",
+        "step 0 n0: running, attempt 2",
+        "step 0 n0: done, attempt 2, 5 ms",
         "step 1 n1: running",
         "step 1 n1: blocked (full: no)",
     ]
@@ -102,7 +102,7 @@ def test_tries_go_on_where_the_saga_stood():
     step = {"step_id": 0, "name": "n0", "status": "RUNNING", "attempts": 2, "compensation": None}
     progress.start_from({"steps": [step]})
     lines = told(progress, [r.StepIntended(at=1000, step="0", attempt=4)])
-    assert [line.split("  ", 1)[1] for line in lines] == ["step 0 n0: running, try 3"]
+    assert [line.split("  ", 1)[1] for line in lines] == ["step 0 n0: running, attempt 3"]
 
 
 def test_ten_thousand_steps_are_counted_and_only_trouble_is_told():
@@ -163,21 +163,21 @@ def test_what_is_not_routine_has_its_line():
 
     assert lines == [
         "step 0 n0: running",
-        "step 0 n0: takes another way, 5 ms (fallback 1; down: nobody is there)",
-        "step 0 n0: parked, 10 ms (down: nobody is there; next in 1 min 0 s)",
-        "step 0 n0: running, try 2",
-        "step 0 n0: done, try 2, 10 ms (the last good result, 1 min 30 s old)",
-        "step 1 n1: needs a person (approval, rule boss)",
-        "step 1 n1: decided (approve by kim)",
+        "step 0 n0: uses a fallback, 5 ms (fallback 1; down: nobody is there)",
+        "step 0 n0: deferred, 10 ms (down: nobody is there; next attempt in 1 min 0 s)",
+        "step 0 n0: running, attempt 2",
+        "step 0 n0: done, attempt 2, 10 ms (the last good result, 1 min 30 s old)",
+        "step 1 n1: waits for an operator (approval, rule boss)",
+        "step 1 n1: resolved (approve by kim)",
         "step 1 n1: running",
         "step 1 n1: blocked (rule never; policy_denied: no)",
-        "step 1 n1: denied (nobody answered in time)",
+        "step 1 n1: denied (no answer in time)",
         "saga s: asking the planner for another way than step 1",
         "saga s: step 7 added by planner; 1 will not run any more",
         "step 7 by rail: running",
-        "saga s: asking the planner how to make up for step 0",
+        "saga s: asking the planner how to compensate for step 0",
         "saga s: the planner has no way for step 0 (down: nobody is there)",
-        "saga s: the planner proposes to make up for step 0 by step m",
+        "saga s: the planner proposes to compensate for step 0 with step m",
         "step m voucher: running",
     ]
 
@@ -207,9 +207,9 @@ def test_an_agent_without_a_plan_is_followed():
     assert lines == [
         "saga s: the agent calls search as step c1",
         "step c1 search: running",
-        "step 0 n0: taken over (what other:1 did)",
-        "saga s: the agent wants step c1 undone",
-        "saga s: the agent is done (cancelled)",
+        "step 0 n0: reused (the effect of other:1)",
+        "saga s: the agent returns to a savepoint: undoing step c1",
+        "saga s: the agent closed the session (cancelled)",
     ]
     assert "1 of 2 done, 1 under way" in str(progress._window())
 

@@ -77,9 +77,9 @@ async def test_a_remedy_is_shown_before_it_runs_and_afterwards() -> None:
     assert any(line.startswith("  denied unless answered before") for line in before)
     assert done.status == "COMPENSATED"
     assert "report: not clean" in after
-    assert "  not undone by their own undo, but made up for: 1" in after
-    assert "  step 1: made up for by step v" in after
-    assert "  step v: added to make up for step 1" in after
+    assert "  compensated by other steps: 1" in after
+    assert "  step 1: compensated by step v" in after
+    assert "  step v: added to compensate for step 1" in after
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ async def test_a_remedy_is_shown_before_it_runs_and_afterwards() -> None:
     [
         (("deduplicated", "a:1:f:00ff", 1500), "the result of an identical call by saga a, step 1, 1.5 s old"),
         (("cache", "", 0), "the last good result, 0 ms old"),
-        (("fork", "trip/2", None), "taken over from trip/2: what it did belongs to this saga"),
-        (("decision", "", None), "happened, as a person says"),
-        (("probe", "", None), "happened, as its probe says"),
+        (("fork", "trip/2", None), "reused from trip/2: its effect belongs to this saga"),
+        (("decision", "", None), "happened, according to an operator"),
+        (("probe", "", None), "happened, according to its probe"),
     ],
 )
 def test_how_a_result_is_known(given, words) -> None:

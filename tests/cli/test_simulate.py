@@ -32,14 +32,14 @@ TRAVEL = {
 }
 
 GOLDEN = """\
-if all goes well: COMPLETED after 2 calls
-28 failure points: 24 clean, 4 ask a person, 0 leave something
+without a failure: COMPLETED after 2 calls
+28 failure points: 24 clean, 4 ask an operator, 0 leave an effect
 
-STEP           WHAT HAPPENS                                                      SAGA       STANDS                       ASKED OF A PERSON                                                                CALLS  VERDICT
-1 book_flight  it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight                step 1: did the call happen? (happened, not-happened, retry, accept)              7      asks
-1 book_flight  step 2 fails, the undo of step 1 fails for good                   ESCALATED  1 book_flight                undo of step 1: its undo failed for good: who undoes it? (undone, retry, accept)  3      asks
-2 book_hotel   it happens, and no answer ever comes, however often it is asked   ESCALATED  1 book_flight, 2 book_hotel  step 2: did the call happen? (happened, not-happened, retry, accept)              8      asks
-2 book_hotel   somebody cancels after step 2, the undo of step 2 fails for good  ESCALATED  1 book_flight, 2 book_hotel  undo of step 2: its undo failed for good: who undoes it? (undone, retry, accept)  3      asks
+STEP           FAILURE                                                                   SAGA       REMAINS                      QUESTIONS                                                                            CALLS  VERDICT
+1 book_flight  the call happens, and no attempt or probe gets a response                 ESCALATED  1 book_flight                step 1: did the call happen? (happened, not-happened, retry, accept)                 7      asks
+1 book_flight  step 2 fails, the undo of step 1 fails permanently                        ESCALATED  1 book_flight                undo of step 1: its undo failed permanently: who undoes it? (undone, retry, accept)  3      asks
+2 book_hotel   the call happens, and no attempt or probe gets a response                 ESCALATED  1 book_flight, 2 book_hotel  step 2: did the call happen? (happened, not-happened, retry, accept)                 8      asks
+2 book_hotel   the saga is cancelled after step 2, the undo of step 2 fails permanently  ESCALATED  1 book_flight, 2 book_hotel  undo of step 2: its undo failed permanently: who undoes it? (undone, retry, accept)  3      asks
 """
 
 #: Tools that must not be called, and say so in the file ``called`` if they are.
@@ -132,7 +132,7 @@ def test_inputs_count(cli, book) -> None:
     plan = json.dumps({"steps": [{"step_id": 1, **book("$input.what")}]})
     assert cli("simulate", "-", "--tools", str(TOOLS), stdin=plan).code == 7
     ran = cli("simulate", "-", "--tools", str(TOOLS), "--input", "what=flat", stdin=plan)
-    assert (ran.code, ran.out.splitlines()[0]) == (0, "if all goes well: COMPLETED after 1 call")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "without a failure: COMPLETED after 1 call")
 
 
 def test_without_tools_it_says_so(cli, book) -> None:
@@ -155,7 +155,7 @@ def test_a_plan_that_cannot_complete_says_so_first(cli, book) -> None:
     """A call limit that is too low shows in the first line: the saga would be undone even if all goes well."""
     cli.plan("p.json", book("a"), book("b"), max_tool_calls=1)
     ran = cli("simulate", "p.json", "--tools", str(TOOLS))
-    assert ran.out.splitlines()[0] == "if all goes well: COMPENSATED (call-limit) after 2 calls"
+    assert ran.out.splitlines()[0] == "without a failure: COMPENSATED (call-limit) after 2 calls"
 
 
 async def test_the_coordinator_simulates() -> None:

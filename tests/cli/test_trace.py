@@ -47,7 +47,7 @@ def test_there_and_here(ran: Cli, tmp_path_factory: pytest.TempPathFactory) -> N
     assert decided.count("StepIntended") == 5
     assert decided[-1] == "SagaCompensated"
     shown = here("trace", "replay", "t.jsonl")
-    assert (shown.code, shown.out.splitlines()[-1]) == (0, "same: every decision is what it was; COMPENSATED")
+    assert (shown.code, shown.out.splitlines()[-1]) == (0, "same: every decision is the same; COMPENSATED")
     assert sorted(path.name for path in here.folder.iterdir()) == ["t.jsonl"]
     assert ran.world == before
 
@@ -177,7 +177,7 @@ def test_todays_tools_and_another_plan_show_the_first_difference(ran: Cli, book:
     ran.plan("new.json", book("a"), book("b"), {"tool": "fail"})
     other = ran("trace", "replay", "t.jsonl", "--plan", "new.json")
     assert other.code == 6
-    assert "another way at line 4: today's engine decides otherwise" in other.out
+    assert "diverged at line 4: today's engine decides otherwise" in other.out
     assert other.out.count("StepIntended") >= 3
     body = ran("trace", "replay", "t.jsonl", "--plan", "new.json", "--json").json
     assert body["same"] is False

@@ -135,7 +135,7 @@ def test_top_shows_queue_workers_and_owners(cli, book, workers):
     assert top["owners"]["alive"] == 1
     table = cli("top", "--once", "--every", "0.2")
     assert table.code == 0
-    assert "1 want a worker" in table.out
+    assert "1 wait for a worker" in table.out
     assert table.out.count(f"pid {worker.pid} on ") == 2
     (cli.folder / "gate").write_text("open")
     until_ended(cli, "next")

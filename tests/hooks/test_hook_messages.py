@@ -23,7 +23,7 @@ TEXTS = st.text(max_size=2000) | st.sampled_from(
 def test_every_kind_of_question_has_its_words() -> None:
     """A kind that the engine can ask about is never shown as a bare code."""
     assert set(OPTIONS) <= set(ASKS)
-    assert asks("a new kind\n") == "a new kind\\n: how to go on?"
+    assert asks("a new kind\n") == "a new kind\\n: how should the saga continue?"
 
 
 def test_a_question_in_plain_words() -> None:
@@ -74,7 +74,7 @@ def test_a_notice_asks_nothing() -> None:
     """No answers are offered where there are none."""
     text = body(a_question(kind="parked", options=()))
     assert "Answer" not in text
-    assert "nothing is asked" in text
+    assert "no answer is needed" in text
 
 
 @given(goal=TEXTS, message=TEXTS, value=TEXTS, suggestion=TEXTS)
