@@ -56,7 +56,7 @@ def test_a_blocked_call_is_not_made_and_is_told(cli, settings):
     assert "reason: blocked (step 2): policy_denied" in ran.out
     shown = cli.look("show", "p")
     assert "BLOCKED" in shown.out
-    assert "blocked, which is not failed" in shown.out
+    assert "blocked: nothing was called" in shown.out
     body = cli.look("show", "p", "--json").json
     assert ([step["status"] for step in body["steps"]], body["error"]["code"]) == (
         ["COMPENSATED", "BLOCKED"],
@@ -186,7 +186,7 @@ def test_a_step_that_waits_is_shown_as_deferred(cli, settings):
     assert (process.returncode, cli.world) == (0, ["pay:bob:7"])
     assert "COMPLETED" in out
     assert "bank_closed" in told[-1]
-    assert "because its tool could not be reached" in cli.look("show", "p").out
+    assert "deferred once: its tool was not available" in cli.look("show", "p").out
 
 
 def test_people_are_told_by_the_hooks_of_the_file(cli, settings):
