@@ -28,7 +28,7 @@ def test_a_dry_run_shows_what_is_taken_over_what_runs_and_what_stays_and_changes
     assert [(each["step_id"], each["from"]) for each in seen.json["taken_over"]] == [(1, "trip/1")]
     assert (seen.json["runs"], seen.json["left"], seen.json["begun"]) == ([2, 3], [2], False)
     row = next(line.split() for line in ran.out.splitlines() if line.startswith("1 "))
-    assert row == ["1", "book_a", "book", "taken", "over", "trip/1", seen.json["taken_over"][0]["fingerprint"][:12]]
+    assert row == ["1", "book_a", "book", "reused", "trip/1", seen.json["taken_over"][0]["fingerprint"][:12]]
     assert "not reused from saga trip: step 2 (that saga undoes them)" in ran.out
     assert cli.look("history", "trip", "--json").json == before
     assert len(cli.look("list", "--json").json["sagas"]) == 1

@@ -153,7 +153,7 @@ def test_simulate_names_the_cure(cli: Cli) -> None:
     cli.plan("p.json", {"tool": "vanish", "params": {"item": "a"}})
     played = cli("simulate", "p.json", *WITH)
     assert played.code == 0
-    assert "hint: vanish: after a lost answer nobody can tell" in played.err
+    assert "hint: vanish: nothing tells whether it happened" in played.err
     assert "idempotency_key" in cli("simulate", "p.json", *WITH, "--json").json["cures"]["vanish"]
 
 
@@ -179,7 +179,7 @@ def test_a_store_that_does_not_answer_is_told(cli: Cli, command: tuple[str, ...]
     more = ("-o", "t.jsonl") if command[0] == "trace" else ()
     ran = cli(*command, *more, "--store", "redis://me:hunter2@127.0.0.1:1/0", "--json", env={"SAGA_PATIENCE_S": "3"})
     assert ran.code == 1
-    assert "does not answer yet; asking on for up to 3 s" in ran.err
+    assert "does not answer yet; trying for up to 3 s" in ran.err
     assert json.loads(ran.out)["error"]["code"] == "store-unavailable"
     assert "hunter2" not in ran.err + ran.out
 
