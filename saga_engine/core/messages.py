@@ -69,7 +69,7 @@ def decode_message(data: bytes) -> Message:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise JournalUnreadable(
-            f"a message in the inbox cannot be read: {error}", hint="a newer engine wrote it"
+            f"a message of the saga cannot be read: {error}", hint="a newer engine wrote it"
         ) from error
 
 

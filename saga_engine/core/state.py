@@ -281,8 +281,8 @@ class State:
         self.ended_at = 0
         self.epoch = 1
         self.status: str = PENDING
-        #: Why the saga turns or turned around: step-failed, blocked, cancelled, deadline, call-limit, left; None: it
-        #: does not.
+        #: Why the saga turns or turned around: step-failed, blocked, cancelled, deadline, call-limit,
+        #: in-doubt, accepted, transferred, or the reason of a session that closed; None: it does not.
         self.failing: str | None = None
         #: Steps that were not done and will not be, in the order of their failing.
         self.failed: list[int] = []

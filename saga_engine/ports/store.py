@@ -243,7 +243,7 @@ class Store(Protocol):
         """Post a message to a saga and wake its owner; returns the head as it then was. Raises ``SagaNotFound``.
 
         If no process owns the saga, the sender acts on it; if that fails, a worker does, seconds later. A saga holds
-        some hundreds of messages at least; ``StoreRefused`` (reason ``INBOX``) reports that there is no room.
+        some hundreds of messages at least; ``StoreRefused`` (reason ``MESSAGES``) reports that there is no room.
         """
         ...
 

@@ -220,8 +220,8 @@ class RedisStore:
             raise damaged_head(saga_id, "its fields are missing, or are not what the engine wrote")
         if outcome == -2:
             raise LeaseLost(
-                f"the session of {owner} has ended, so it cannot take saga {saga_id}",
-                hint="open a new session",
+                f"the lease of {owner} has ended, so it cannot take saga {saga_id}",
+                hint="open a new lease",
                 saga_id=saga_id,
                 owner=owner,
             )
@@ -489,10 +489,10 @@ class RedisStore:
             raise self._not_found(saga_id)
         if found == 0:
             raise StoreRefused(
-                f"the inbox of saga {saga_id} is full; nothing was added",
+                f"saga {saga_id} has too many unread messages; nothing was added",
                 hint="its messages are read when it is driven: `saga resume`, or a worker",
                 saga_id=saga_id,
-                reason="INBOX",
+                reason="MESSAGES",
             )
         return head_of(saga_id, found)
 

@@ -1,6 +1,6 @@
 """Sessions in the simulation: an agent that calls, rolls back a part, goes on beside that, fails, and comes to an end.
 
-What the agent may have recorded is asked of ``core.agent``, as the runtime asks it. All else, from crashes to people
+What the agent may have recorded is asked of ``core.session_records``, as the runtime asks it. All else, from crashes to people
 who answer at any time, is the simulation's own.
 """
 

@@ -6,6 +6,7 @@ import json
 import logging
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from saga_engine import RetryPolicy, Sensitive, ToolError, tool
@@ -62,7 +63,7 @@ async def test_every_view_has_a_mark_in_its_place(
     told: list[Any] = []
 
     def hear(saga_id: str, record: Any) -> None:
-        heard.append(repr(record))
+        heard.append(msgspec.json.encode(record).decode())
 
     tools = [pay, refund, fail, breaks]
     async with opened(tools, observers=[hear], on_escalation=told.append) as engine:

@@ -304,7 +304,7 @@ def test_two_people_answer_at_once(
     }
     line.start(2)
     told = {by: one.told() for by, one in racing.items()}
-    after = stage.run("resume-all", place).told  # what came too late is still in the inbox
+    after = stage.run("resume-all", place).told  # what came too late is still unread
 
     (decision,) = [record for record in after["history"] if record["k"] == "QuestionResolved"]
     winner, loser = ("ada", "bob") if decision["by"] == "ada" else ("bob", "ada")

@@ -77,7 +77,7 @@ def raw(server, tmp_path):
 
 
 def left(raw):
-    """The keys that an owner leaves, other than those of live sessions."""
+    """The keys that an owner leaves, other than those of live leases."""
     alive = {key.partition(b"lease:")[2] for key in raw.keys("saga:*}:lease:*")}
     known = {name for key in raw.keys("saga:*}:owners") for name in raw.smembers(key)}
     keys = raw.keys("saga:*}:wake:*") + raw.keys("saga:*}:taken:*")
