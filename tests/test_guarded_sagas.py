@@ -387,7 +387,7 @@ async def kinds(engine: Coordinator, saga_id: str) -> list[str]:
     return [record["k"] for record in await engine.history(saga_id)]
 
 
-async def test_a_long_wait_is_in_the_journal_and_a_short_one_is_not() -> None:
+async def test_a_wait_is_in_the_journal_and_no_wait_is_not() -> None:
     """The mark of a call that waits is followed by that of its beginning; both play again. No wait, no mark."""
     GATES["first"] = asyncio.Event()
     async with Coordinator.open("memory://", [*TOOLS, alone]) as engine:

@@ -76,6 +76,7 @@ from saga_engine.core.effects import (
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
 from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.known_faults import known_faults
 from saga_engine.plan.tool_spec import RetryPolicy, Semantic, ToolSpec
 from saga_engine.plan.values import cut
 
@@ -404,8 +405,7 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
         except BindingUnresolved as error:
             return _cannot_call(state, index, direction, now, "binding_unresolved", error.message, changed=False)
         # A secret is unknown here; what depends on its value is checked at the time of the call.
-        hidden = template.secret_params
-        problems = [each for each in spec.check_params(params) if not hidden or _about_others(each[0], hidden)]
+        problems = known_faults(spec, params, template.secret_params)
         if problems:
             path, message = problems[0]
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
@@ -418,11 +418,6 @@ def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRe
         params=params if bound else None,
         fallback=at.using if direction == FORWARD else 0,
     )
-
-
-def _about_others(path: Sequence[str | int], hidden: frozenset[str]) -> bool:
-    """Whether a fault at this path of the params concerns values that are known."""
-    return bool(path) and path[0] not in hidden
 
 
 def _cannot_call(  # noqa: PLR0917

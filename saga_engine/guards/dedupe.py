@@ -16,7 +16,7 @@ import msgspec
 from saga_engine.core.effects import COMPENSATE, FORWARD, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.states import COMPENSATED, WAIVED
 from saga_engine.errors import SagaError, ValueNotJson
-from saga_engine.guards.waiting import QUIET_S, Word, settle, still_waits, store_trouble, turned_away
+from saga_engine.guards.waiting import Word, settle, store_trouble, turned_away
 from saga_engine.plan.values import digest
 
 if TYPE_CHECKING:
@@ -111,13 +111,11 @@ class Memory:
     async def _in_turn(self, entry: Entry, call: Call) -> Claim | Word:
         """Wait for the identical call in progress; returns its outcome once it is known, for as long as it may take."""
         loop = asyncio.get_running_loop()
-        began_s, pause_s = loop.time(), _POLL_S
-        until_s = began_s + call.timeout_s
+        pause_s = _POLL_S
+        until_s = loop.time() + call.timeout_s
         while True:
             if self._waiting.stopped:
                 return Word.INTERRUPTED
-            if loop.time() - began_s > QUIET_S:  # no single pause is as long
-                await still_waits(call)
             turn: Turn = loop.create_future()
             timer = loop.call_later(pause_s, settle, turn, Word.TURN)
             try:

@@ -72,10 +72,10 @@ class Queues:
         elif shown != key:
             queue.shown = shown  # For one of the callers the key is a secret, whichever came first.
         ticket = f"{call.idempotency_key}:{call.attempt}:{secrets.token_hex(4)}"
-        turn = queue.join(ticket)
+        turn, kept = queue.join(ticket)
         held = False
         try:
-            word = await self._waiting.until(turn, call, counts)
+            word = await self._waiting.until(turn, call, counts, kept)
             held = word is Word.TURN
         finally:
             if not held:
@@ -124,6 +124,7 @@ class _Queue:
         "_changed",
         "_given",
         "_holder",
+        "_kept",
         "_lease_s",
         "_new",
         "_pause_s",
@@ -145,6 +146,8 @@ class _Queue:
         self._lease_s = lease_s
         self._changed = asyncio.Event()
         self._new: list[str] = []
+        #: Of tickets that may pass at once: done when the store has named another as the holder.
+        self._kept: dict[str, asyncio.Future[None]] = {}
         self._given: deque[str] = deque()
         self._holder = ""
         self._pause_s = _FIRST_PAUSE_S
@@ -154,16 +157,22 @@ class _Queue:
 
     # --- what calls do: never anything that could be interrupted ---------------------------------------------------
 
-    def join(self, ticket: str) -> Turn:
-        """Stand at the end."""
-        turn: Turn = asyncio.get_running_loop().create_future()
+    def join(self, ticket: str) -> tuple[Turn, asyncio.Future[None] | None]:
+        """Stand at the end: the turn, and a future that is done when the store has named another holder.
+
+        None instead of the future: a ticket of this process is before this one, so it has to wait anyway.
+        """
+        loop = asyncio.get_running_loop()
+        turn: Turn = loop.create_future()
+        kept = None if self.turns else self._kept.setdefault(ticket, loop.create_future())
         self.turns[ticket] = turn
         self._new.append(ticket)
         self._changed.set()
-        return turn
+        return turn, kept
 
     def leave(self, ticket: str) -> None:
         """Step out, as holder or not."""
+        self._kept.pop(ticket, None)
         if self.turns.pop(ticket, None) is not None:
             self._given.append(ticket)
             self._changed.set()
@@ -209,6 +218,10 @@ class _Queue:
             self._alive_s = now_s
             self._alive_due_s = now_s + self._lease_s / 3
         self._pass_to(turn)
+        for asked in tickets if self._kept else ():
+            kept = self._kept.pop(asked, None)
+            if kept is not None and asked != turn:
+                kept.set_result(None)
         if self._holder:
             self._ask_s = self._alive_due_s
         else:
@@ -245,7 +258,7 @@ class _Queue:
         if turn is None:
             return
         settle(turn, Word.TURN)
-        if turn.result() is Word.TURN:
+        if not turn.cancelled() and turn.result() is Word.TURN:
             self._holder = ticket
             self._pause_s = _FIRST_PAUSE_S
 

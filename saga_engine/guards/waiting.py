@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from saga_engine.core.effects import ErrorInfo, NotDone
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     Counts = MutableMapping[str, int]
 
 _log = logging.getLogger("saga_engine.guards")
-
-#: A shorter wait leaves no mark in the journal.
-QUIET_S: Final = 0.25
 
 #: Errors of a store are passed through a turn as its result: an exception without a reader would be noise.
 Turn = asyncio.Future["Word | SagaError"]
@@ -62,8 +59,14 @@ class Waiting:
         """Until the deadline; 0 once it has passed, None if there is none."""
         return None if call.deadline_ms is None else max(call.deadline_ms - self._clock.now_ms(), 0)
 
-    async def until(self, turn: Turn, call: Call, counts: Counts) -> Word | SagaError:
-        """Wait until ``turn`` is settled. Only cancellation is raised; even then ``turn`` may be settled."""
+    async def until(
+        self, turn: Turn, call: Call, counts: Counts, kept: asyncio.Future[None] | None = None
+    ) -> Word | SagaError:
+        """Wait until ``turn`` is settled; meanwhile the mark that the call waits is written.
+
+        ``kept``: done as soon as it is known that the call cannot pass at once; None: that is known. Raised are
+        cancellation, and why the mark could not be written; even then ``turn`` may be settled.
+        """
         if turn.done():
             return turn.result()
         loop = turn.get_loop()
@@ -73,9 +76,10 @@ class Waiting:
         began_s = loop.time()
         try:
             if call.waits is not None:
-                await asyncio.wait([turn], timeout=QUIET_S)
-                if not turn.done():
-                    await still_waits(call)
+                if kept is not None:
+                    await asyncio.wait([turn, kept], return_when=asyncio.FIRST_COMPLETED)
+                if not turn.done() and (written := call.waits(call, True)) is not None:
+                    await written
             return await turn
         finally:
             self._turns.discard(turn)
@@ -88,12 +92,6 @@ class Waiting:
         self.stopped = True
         for turn in list(self._turns):
             settle(turn, Word.INTERRUPTED)
-
-
-async def still_waits(call: Call) -> None:
-    """The call has waited for a while, and has not been made: this is recorded, once."""
-    if call.waits is not None and (written := call.waits(call, True)) is not None:
-        await written
 
 
 def turned_away(word: Word, what: str) -> NotDone:

@@ -98,6 +98,21 @@ async def test_a_call_that_only_waited_when_its_process_was_killed_is_not_in_dou
     assert room.sent() == 1
 
 
+async def test_a_wait_that_has_just_begun_leaves_no_doubt(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder
+) -> None:
+    """Killed in the moment in which it is durable that the call waits: it was not made, and nobody is asked."""
+    room = Room(processes, new_place(embedded.url))
+    holder = await room.occupied()
+    waiter = processes.start("submit", **{**room.how, "plan": ALONE, "saga_id": "b", "fault": "append:2:after"})
+    await room.died(waiter)
+    await room.emptied(holder)
+    told = await room.resumed(ALONE)
+    assert [record["k"] for record in told["before"]] == ["SagaStarted", "StepIntended", "StepQueued"]
+    assert told["resumed"]["status"] == "COMPLETED"
+    assert room.sent() == 1
+
+
 async def test_the_mark_that_it_begins_decides(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder
 ) -> None:

@@ -210,6 +210,23 @@ async def test_a_step_costs_an_append_and_nothing_else(durable, monkeypatch, fai
         asyncio.get_running_loop().set_task_factory(None)
 
 
+async def test_guards_that_let_a_call_pass_at_once_cost_no_append(counting) -> None:
+    """A free resource, a place and a rate with room: nothing is recorded of a wait that did not happen."""
+
+    @tool(undo="back", resource="desk:{item}", max_concurrency=1, rate="1000000/s")
+    async def take(item: str) -> dict:
+        return {"ref": item}
+
+    plan = {"steps": [{"step_id": n, "tool": "take", "params": {"item": "x"}} for n in range(5)]}
+    async with Coordinator.open(counting, [take, back]) as coordinator:
+        await coordinator.run(plan)
+        history = [
+            record["k"] for saga in await coordinator.list() for record in await coordinator.history(saga.saga_id)
+        ]
+    assert len(counting.commits) == 6
+    assert "StepQueued" not in history
+
+
 async def test_a_tool_that_waits_has_an_alarm_and_others_have_none(counting, monkeypatch) -> None:
     """Only what waits can run out of time: the alarm is set when a tool first waits."""
 

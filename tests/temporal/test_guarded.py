@@ -237,6 +237,25 @@ async def test_a_tool_that_changed_becomes_a_question(place: Place) -> None:
     assert MADE == [("wire", 5.0)]
 
 
+async def test_a_tool_that_changed_beside_a_secret_becomes_a_question(place: Place, monkeypatch: Any) -> None:
+    """A parameter that is needed today is missing, whatever the secret's value is: a person is asked, nothing is called."""
+    monkeypatch.setenv("BANK_TOKEN", "s3cr3t-value")
+
+    @tool(name="login", effect="read", retry=ONCE)
+    async def changed(token: str, pin: int) -> dict:
+        MADE.append(("changed", pin))
+        return {}
+
+    plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "$secret.BANK_TOKEN"}}]}
+    async with place.client(TOOLS) as coordinator, place.worker([changed]):
+        outcome = await coordinator.run(plan, saga_id=place.saga_id("ts"))
+        await place.replayed(coordinator, outcome.saga_id)
+    assert outcome.status == "ESCALATED"
+    assert outcome.body["questions"][0]["kind"] == "tool-changed"
+    assert "s3cr3t-value" not in str(outcome.to_dict())
+    assert MADE == []
+
+
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
