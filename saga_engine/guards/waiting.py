@@ -77,7 +77,8 @@ class Waiting:
         try:
             if call.waits is not None:
                 if kept is not None:
-                    await asyncio.wait([turn, kept], return_when=asyncio.FIRST_COMPLETED)
+                    either: list[asyncio.Future[Any]] = [turn, kept]
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not turn.done() and (written := call.waits(call, True)) is not None:
                     await written
             return await turn
