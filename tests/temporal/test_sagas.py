@@ -97,7 +97,7 @@ async def test_a_person_answers(place: Place, outside: Outside) -> None:
     async with place.both(outside.tools, on_escalation=told.append) as coordinator:
         outcome = await coordinator.run(plan, saga_id=place.saga_id("p"))
         assert outcome.status == "ESCALATED"
-        assert [(each.kind, each.step_id) for each in told] == [("in-doubt", "2")]
+        assert [(each.kind, each.step_id) for each in told] == [("in-doubt", 2)]
         with pytest.raises(DecisionRefused, match="undone"):
             await coordinator.resolve(outcome.saga_id, 2, "undone")
         with pytest.raises(DecisionRefused, match="nothing is asked"):
