@@ -98,6 +98,7 @@ def answers(record: Any, *, probe: bool) -> Iterator[Outcome]:
     yield Unknown(error)
     yield Unknown(error, sent=False)
     yield Unknown(error, at_work=True)
+    yield Unknown(error, lost=True)
     yield NotDone(error, retryable=True, counted=False)
     for retryable in (None, True, False):
         for definite in (False, True):

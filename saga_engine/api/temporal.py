@@ -405,13 +405,19 @@ class TemporalCoordinator:
     async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga; while it runs a worker has to respond.
 
-        Without ``full``, outputs over 31 KiB are in their cut form. Raises ``SagaNotFound`` and ``RuntimeUnavailable``.
+        Without ``full``, outputs over 31 KiB are in their cut form. A call that no worker can make yet (the tool or a
+        secret is missing there) has that as its error. Raises ``SagaNotFound`` and ``RuntimeUnavailable``.
         """
         records = await self._records(saga_id, whole=full)
         state = state_of(records if full else [abridge(record) for record in records])
         if not full and any(question.kind == "approval" for question in state.questions.values()):
             # An operator is asked about the exact call, and its params may bind a large output.
             state = state_of(await self._records(saga_id))
+        if state.in_flight:
+            page = await self.until_closed(self.sagas.page(saga_id, len(records), wait_s=self._patience_s))
+            for (key, direction), why in ({} if page is None else page.waits).items():
+                if (state.plan.by_key.get(key), direction) in state.in_flight:
+                    state.steps[state.plan.by_key[key]].call(direction).error = why
         return SagaResult(state, full=full)
 
     async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:

@@ -313,6 +313,12 @@ def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
         declared = _many(len(settings.http_tools), "HTTP endpoint")
         findings.append(Finding("ok", "tools", f"{declared} of them in {settings.origin('http')[1]}; none was called"))
     specs = [spec for name in names if (spec := registry.spec(name)) is not None]
+    listed = {name for spec in specs for name in spec.secrets or () if name != "*"}
+    missing = sorted(name for name in listed if name not in os.environ)
+    if missing:
+        text = f"secrets that plans may use are not in this environment: {', '.join(missing)}"
+        hint = "set them for each process that calls tools; in Temporal a call waits until a worker has its secrets"
+        findings.append(Finding("warning", "secrets", text, hint))
     return [{"name": spec.name, "effect": spec.effect, "keyed": spec.keyed, "undo": spec.undo} for spec in specs]
 
 

@@ -60,12 +60,13 @@ class Unknown(NamedTuple):
 
     ``sent``: False if the tool's error says that the request never left, and only its probe may know better.
     ``at_work``: the call continues in this process although nothing awaits it any more: until an operator has answered,
-    nothing is asked, repeated or undone.
+    nothing is asked, repeated or undone. ``lost``: the process that made the call ended, or was silent for too long.
     """
 
     error: ErrorInfo
     sent: bool = True
     at_work: bool = False
+    lost: bool = False
 
 
 class Blocked(NamedTuple):

@@ -67,7 +67,9 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
     budget = call.tries < policy.max_attempts
     delay = policy.delay_ms(call.tries, dice)
     if type(outcome) is Unknown:
-        if spec.effect != "read":
+        # A read has no effect, so its unknown outcome is no outcome. One that died with its process is repeated even if
+        # its budget is one attempt, as after a takeover.
+        if spec.effect != "read" or outcome.lost:
             return r.StepInDoubt(
                 at=now_ms,
                 step=key,
@@ -76,8 +78,9 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
                 delay_ms=delay,
                 sent=outcome.sent,
                 at_work=outcome.at_work,
+                lost=outcome.lost,
             )
-        again, error = True, outcome.error  # a read has no effect: an unknown outcome is no outcome
+        again, error = True, outcome.error
     else:
         assert isinstance(outcome, NotDone)
         error = outcome.error

@@ -186,7 +186,8 @@ class StepInDoubt(Record, frozen=True, tag=True):
 
     ``counted``: the attempt that left it unknown counts as one. ``sent``: False if the tool says that the request never
     left, which only its probe may know better. ``at_work``: the call continues in a thread, so an operator is asked at
-    once.
+    once. ``lost``: the process that made the call ended, or was silent for too long (in Temporal, where no
+    ``SagaResumed`` says so).
     """
 
     step: str
@@ -196,6 +197,7 @@ class StepInDoubt(Record, frozen=True, tag=True):
     counted: bool = True
     sent: bool = True
     at_work: bool = False
+    lost: bool = False
 
 
 class CompensationRequested(Record, frozen=True, tag=True):

@@ -6,6 +6,7 @@ process that was frozen must not resume and begin a call that has been settled m
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields
@@ -34,6 +35,11 @@ from saga_engine.temporal.pulse import beating, require_ours
 from saga_engine.temporal.secrets import filled
 
 _QUESTION_FIELDS: Final = frozenset(each.name for each in fields(Question))
+
+#: So many warnings are remembered, so that none is repeated.
+_MOST_SAID: Final = 10_000
+
+_log = logging.getLogger("saga_engine.worker")
 
 Asking = Callable[[State, AskPlanner], Awaitable[Advice | ErrorInfo]]
 
@@ -68,6 +74,7 @@ class Hands:
         self._ask = ask
         self._means = means
         self._most_bytes = most_bytes
+        self._said: set[tuple[str, str, str]] = set()
 
     def all(self) -> list[Callable[..., Any]]:
         """All activities, for a worker."""
@@ -80,11 +87,15 @@ class Hands:
         self._clock.set(round(activity.info().started_time.timestamp() * 1000))  # the server's time
         spec = self._tools.spec(order.tool)
         if spec is None:
-            return _absent(ErrorInfo("tool_missing", f"no worker that answers has the tool {order.tool[:80]!r}"))
+            return self._absent(
+                order, ErrorInfo("tool_missing", f"no worker that answers has the tool {order.tool[:80]!r}")
+            )
         values = {name: os.environ.get(name) for name in order.secrets}
         missing = sorted(name for name, value in values.items() if value is None)
         if missing:
-            return _absent(ErrorInfo("secret_missing", f"the environment of the worker has no {', '.join(missing)}"))
+            message = f"the environment of the worker has no {', '.join(missing)}"
+            hint = "set it in the environment of the workers, and start them again"
+            return self._absent(order, ErrorInfo("secret_missing", message, suggestion=hint))
         secrets = {name: value for name, value in values.items() if value is not None}
         params = filled(order.params, order.nonce, secrets) if secrets else order.params
         if order.digest and spec.digest != order.digest and order.way == "call":
@@ -110,6 +121,16 @@ class Hands:
                 attempt=call.attempt,
             )
         return self._told(outcome)
+
+    def _absent(self, order: payloads.Order, error: ErrorInfo) -> dict[str, Any]:
+        """This worker cannot make the call; another one may. Nothing was called. The log says so once."""
+        said = (activity.info().workflow_id or "", str(order.step_id), error.message)
+        if said not in self._said:
+            if len(self._said) >= _MOST_SAID:
+                self._said.clear()
+            self._said.add(said)
+            _log.warning("saga %s: step %s waits until a worker can make its call: %s", *said)
+        return {"is": "absent", "error": msgspec.to_builtins(error)}
 
     async def _made(self, order: payloads.Order, params: dict[str, Any], call: Call) -> Outcome:
         assert call.permit is not None
@@ -180,11 +201,6 @@ def _logged(error: ErrorInfo, spec: ToolSpec, params: Mapping[str, Any], *, priv
         mask.learn(params[name])
     masked = mask.error(error)
     return msgspec.structs.replace(masked, message=REDACTED, suggestion=None) if private else masked
-
-
-def _absent(error: ErrorInfo) -> dict[str, Any]:
-    """The error of a worker that cannot make the call; another one may. Nothing was called."""
-    return {"is": "absent", "error": msgspec.to_builtins(error)}
 
 
 def _state(body: Mapping[str, Any], catalog: ToolCatalog) -> State:

@@ -39,17 +39,24 @@ _ALERT_S: Final = 600.0
 _ASK_S: Final = 3600.0
 
 
-async def perform_call(order: CallOrder, lease_s: float, unwanted: Callable[[], bool]) -> Outcome | dict[str, Any]:
+async def perform_call(
+    order: CallOrder, lease_s: float, unwanted: Callable[[], bool], waits: Callable[[ErrorInfo], None]
+) -> Outcome | dict[str, Any]:
     """Make a call once; a dict if its tool has changed so that the params do not fit (nothing was called then).
 
     While no worker has the tool, or its secret, the call waits, with the journal unchanged, until it is ``unwanted``.
+    ``waits`` receives the reason.
     """
     wait_s = _ABSENT_FIRST_S
     while True:
         said = await _called(order, lease_s)
         if not isinstance(said, ErrorInfo):
+            if wait_s > _ABSENT_FIRST_S:
+                workflow.set_current_details("")
             return said
-        workflow.logger.warning("%s waits: %s", order.summary, said.message)
+        if said.error_code == "worker_foreign":  # a worker that runs sagas says so itself, once
+            workflow.logger.warning("%s waits: %s", order.summary, said.message)
+        waits(said)
         workflow.set_current_details(f"{order.summary} waits: {said.message}")
         try:
             await workflow.wait_condition(unwanted, timeout=wait_s)
@@ -102,7 +109,8 @@ def _what_came(cause: BaseException | None) -> Outcome | ErrorInfo:
             info = ErrorInfo("no_worker", "no worker began the call in time; nothing was called", retryable=True)
             return NotDone(info, retryable=True, counted=False)
         if cause.type == TimeoutType.HEARTBEAT:
-            return Unknown(ErrorInfo("worker_lost", "the worker that had the call does not answer any more"))
+            info = ErrorInfo("worker_lost", "the worker that had the call does not answer any more")
+            return Unknown(info, lost=True)
         return Unknown(ErrorInfo("timeout", "the worker did not say in time what came of the call"))
     if isinstance(cause, ApplicationError):
         if cause.type == payloads.NOT_CALLED:
@@ -112,7 +120,7 @@ def _what_came(cause: BaseException | None) -> Outcome | ErrorInfo:
             return ErrorInfo("worker_foreign", "a worker on this task queue runs no sagas")
         return Unknown(ErrorInfo("worker_failed", f"{cause.type}: {cause.message}"[:1000]))
     said = "its worker was stopped" if cause is None else f"{type(cause).__name__}: {cause}"
-    return Unknown(ErrorInfo("worker_stopped", f"it is not known what came of the call: {said}"[:1000]))
+    return Unknown(ErrorInfo("worker_stopped", f"it is not known what came of the call: {said}"[:1000]), lost=True)
 
 
 async def perform_lesson(body: dict[str, Any]) -> None:

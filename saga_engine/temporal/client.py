@@ -29,6 +29,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from temporalio.service import RPCError, RPCStatusCode
 
 from saga_engine.core.codec import decode, inflate, refs_of
+from saga_engine.core.effects import Direction, ErrorInfo
 from saga_engine.core.messages import Message
 from saga_engine.core.records import AnyRecord
 from saga_engine.errors import (
@@ -95,12 +96,16 @@ class Standing(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some records of a saga; ``length`` is their total number, ``resting`` says that it waits for an operator."""
+    """Some records of a saga; ``length`` is their total number, ``resting`` says that it waits for an operator.
+
+    ``waits``: why no worker could make a call yet, by the step's key and the direction.
+    """
 
     status: str
     length: int
     resting: bool
     records: Sequence[bytes]
+    waits: Mapping[tuple[str, Direction], ErrorInfo]
 
 
 async def connect(url: str, external: ExternalStorage | None, *, patience_s: float) -> Client:
@@ -201,7 +206,8 @@ class TemporalSagas:
         if said is None:
             return None
         records = [record.encode() for record in said["records"]]
-        return Page(str(said["status"]), int(said["length"]), bool(said["resting"]), records)
+        waits = {(each["step"], each["direction"]): payloads.read_error(each["error"]) for each in said["waits"]}
+        return Page(str(said["status"]), int(said["length"]), bool(said["resting"]), records, waits)
 
     async def value(self, saga_id: str, digest: str, *, wait_s: float = _QUERY_S) -> bytes | None:
         """A large value, from a worker; None if no worker answers, or the worker does not have it."""

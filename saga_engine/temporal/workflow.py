@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -40,7 +41,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import started_of, state_at_start, state_of
 from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
-from saga_engine.core.state import State
+from saga_engine.core.state import Place, State
 from saga_engine.errors import SagaError
 from saga_engine.execution.calls import Lesson, lesson_of
 from saga_engine.temporal import payloads
@@ -84,6 +85,8 @@ class SagaFlow:
         self._tasks: set[asyncio.Task[None]] = set()
         self._means: Means | None = None
         self._remind_ms = 0
+        #: The calls that no worker could begin yet, and why.
+        self._waits: dict[Place, ErrorInfo] = {}
         self._decided_at = 0
         self._told = ""
         self._roused = False
@@ -240,8 +243,16 @@ class SagaFlow:
     async def _called(self, effect: CallTool | Probe, order: CallOrder, lease_s: float) -> Outcome:
         begin = self._begin
         assert begin is not None
-        # A call that nobody can begin must not keep a long history from being continued in another run.
-        answered = await perform_call(order, lease_s, lambda: self._unwanted(effect) or self._leaving(begin))
+        place = (effect.step, effect.direction)
+
+        def unwanted() -> bool:
+            # A call that nobody can begin must not keep a long history from being continued in another run.
+            return self._unwanted(effect) or self._leaving(begin)
+
+        try:
+            answered = await perform_call(order, lease_s, unwanted, partial(self._waits.__setitem__, place))
+        finally:
+            self._waits.pop(place, None)
         if isinstance(answered, dict):
             # The declaration of the tool has changed, and the params do not fit it. Nothing was called.
             assert self._catalog is not None
@@ -361,7 +372,16 @@ class SagaFlow:
             if page and size > payloads.PAGE_BYTES:
                 break
             page.append(data.decode())
-        return {"status": state.status, "length": len(self._records), "resting": self._resting(), "records": page}
+        return {
+            "status": state.status,
+            "length": len(self._records),
+            "resting": self._resting(),
+            "records": page,
+            "waits": [
+                {"step": state.plan.steps[index].key, "direction": direction, "error": msgspec.to_builtins(why)}
+                for (index, direction), why in self._waits.items()
+            ],
+        }
 
     @workflow.query(name="value", description="A large value of the saga, by its digest, packed.")
     def value(self, digest: str) -> str | None:

@@ -43,6 +43,18 @@ def test_a_healthy_folder(cli, book):
     assert cli("doctor").code == 0
 
 
+def test_secrets_that_the_environment_lacks_are_a_finding(cli):
+    """What `[secrets]` allows and the environment has not is a warning with the names and what to do, not an error."""
+    allow = '[secrets]\nallow = { "book*" = ["ROOM_TOKEN", "CAR_TOKEN"], "cancel" = ["*"] }\n'
+    (cli.folder / "saga.toml").write_text(f'[saga]\ntools = ["{TOOLS}"]\n')
+    assert not [one for one in findings(cli("doctor", "--json"), "warning") if one["about"] == "secrets"]
+    (cli.folder / "saga.toml").write_text(f'[saga]\ntools = ["{TOOLS}"]\n{allow}')
+    ran = cli("doctor", "--json", env={"CAR_TOKEN": "there"})
+    (found,) = [one for one in findings(ran, "warning") if one["about"] == "secrets"]
+    assert (ran.code, "ROOM_TOKEN" in found["text"], "CAR_TOKEN" in found["text"]) == (0, True, False)
+    assert "Temporal" in found["hint"]
+
+
 def test_an_unreachable_store_is_a_finding(cli):
     """A store that is down is an error with a hint, told like everything else; the command itself works."""
     ran = cli("doctor", "--store", "unix:///nowhere/at/all.sock", "--json")

@@ -56,7 +56,9 @@ MUTANTS: dict[str, Patch] = {
         rewrite(compensation, "_send_back", (".dependents\n", ".deps\n")),
         rewrite(compensation, "_let_go", ("[index].deps", "[index].dependents")),
     ),
-    "treat unknown as failed": rewrite(interpret, "interpret", ('if spec.effect != "read":', "if False:")),
+    "treat unknown as failed": rewrite(
+        interpret, "interpret", ('if spec.effect != "read" or outcome.lost:', "if False:")
+    ),
     "forget an in-doubt step": lambda monkeypatch: monkeypatch.setattr(
         compensation, "_NOTHING_TO_UNDO", frozenset({*compensation._NOTHING_TO_UNDO, "IN_DOUBT"})
     ),

@@ -369,11 +369,11 @@ class Simulation:
         if luck < 0.04 * self.trouble and spec.effect != "read":
             self.world.at_work[step] = lambda: self.world.apply(step, direction, spec, key, self.now)
             return Unknown(ErrorInfo("timeout", "its thread goes on"), at_work=True)
-        if luck < 0.10 * self.trouble:
-            return Unknown(ErrorInfo("timeout", "no answer"))
+        if luck < 0.10 * self.trouble:  # some of them, because the worker died that had the call
+            return Unknown(ErrorInfo("timeout", "no answer"), lost=luck < 0.06 * self.trouble)
         if luck < 0.25 * self.trouble:
             self.world.apply(step, direction, spec, key, self.now)
-            return Unknown(ErrorInfo("timeout", "no answer, but it happened"))
+            return Unknown(ErrorInfo("timeout", "no answer, but it happened"), lost=luck < 0.15 * self.trouble)
         if luck < 0.40 * self.trouble:
             return NotDone(ErrorInfo("busy", "later"), retryable=True, definite=self.dice.random() < 0.5)
         if luck < 0.55 * self.trouble:

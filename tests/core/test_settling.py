@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from saga_engine.core import records as r
-from saga_engine.core.decide import decide
-from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone, Probe, Unknown
+from saga_engine.core.decide import MAX_CRASHES, decide
+from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Probe, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
@@ -22,7 +25,8 @@ ERROR = ErrorInfo("timeout", "no answer")
 
 def saga(spec: ToolSpec, *records: r.AnyRecord) -> State:
     """A saga of one step, with an undo that cannot be called blindly."""
-    body = {"steps": [{"step_id": 1, "tool": spec.name, "rollback": {"tool": "undo"}}]}
+    rollback = {} if spec.effect == "read" else {"rollback": {"tool": "undo"}}
+    body = {"steps": [{"step_id": 1, "tool": spec.name, **rollback}]}
     state = begin(
         r.SagaStarted(at=1, saga_id="s", plan=body, digest="d", seed="x"),
         compile_plan(load_plan(body), Catalog([spec, ToolSpec("undo"), ToolSpec("look", effect="read")])),
@@ -44,6 +48,47 @@ def test_one_attempt_does_not_keep_a_crash_from_being_settled_by_key() -> None:
     evolve(state, r.StepIntended(at=4, step="1", attempt=2))
     evolve(state, r.SagaResumed(at=5, owner="o", epoch=3))
     assert names(decide(state, 6)) == ["StepEscalated"]  # not without end
+
+
+@pytest.mark.parametrize("effect", ["write", "read"])
+def test_an_outcome_that_tells_of_a_crash_counts_as_one(effect: Any) -> None:
+    """In Temporal an outcome tells that the worker died: that is settled by one more call, whatever ``max_attempts`` is."""
+    spec = ToolSpec("pay", keyed=True, effect=effect, retry=RetryPolicy(max_attempts=1))
+    state = saga(spec)
+    for attempt in (1, 2):
+        assert names(decide(state, attempt * 10)) == ["StepIntended"]
+        evolve(state, r.StepIntended(at=attempt * 10, step="1", attempt=attempt))
+        died = interpret(state, CallTool(0, FORWARD, attempt), Unknown(ERROR, lost=True), attempt * 10, 0.5)
+        assert names([died]) == ["StepInDoubt"]
+        evolve(state, msgspec.structs.replace(died, delay_ms=0))
+    assert "StepIntended" not in names(decide(state, 30))  # not without end
+
+
+def test_workers_that_die_in_a_row_are_no_endless_series() -> None:
+    """A call that ends each worker that makes it is not made by all workers there are: a person is asked about it."""
+    state = saga(ToolSpec("pay", keyed=True, retry=RetryPolicy(max_attempts=99)))
+    for attempt in range(1, MAX_CRASHES + 1):
+        assert names(decide(state, attempt)) == ["StepIntended"]
+        evolve(state, r.StepIntended(at=attempt, step="1", attempt=attempt))
+        evolve(state, r.StepInDoubt(at=attempt, step="1", error=ERROR, lost=True))
+    (asked,) = decide(state, 9)
+    assert isinstance(asked, r.StepEscalated)
+    assert asked.error is not None
+    assert asked.error.error_code == "takeovers_without_progress"
+
+
+def test_a_second_call_that_was_not_made_can_be_made_later() -> None:
+    """The call that settles a crash waited for a guard when its process closed: it is still the one that settles it."""
+    state = saga(
+        ToolSpec("pay", keyed=True, retry=RetryPolicy(max_attempts=1)),
+        r.StepIntended(at=2, step="1"),
+        r.SagaResumed(at=3, owner="o", epoch=2),
+        r.StepIntended(at=4, step="1", attempt=2),
+    )
+    closed = interpret(state, CallTool(0, FORWARD, 2), NotDone(ERROR, retryable=True, counted=False), 5, 0.5)
+    assert closed == r.StepInDoubt(at=5, step="1", error=ERROR, counted=False)
+    evolve(state, closed)
+    assert names(decide(state, 6)) == ["StepIntended"]
 
 
 def test_one_attempt_that_times_out_is_asked_about() -> None:
@@ -80,8 +125,6 @@ def test_a_refusal_that_the_probe_confirms_is_not_tried_again() -> None:
 
 def test_a_call_at_work_is_asked_about_at_once() -> None:
     """Neither probe nor key come before a person while the call goes on in a thread."""
-    from saga_engine.core.effects import CallTool
-
     spec = ToolSpec("pay", probe="look", keyed=True)
     state = saga(spec, r.StepIntended(at=2, step="1"))
     evolve(state, interpret(state, CallTool(0, FORWARD, 1), Unknown(ERROR, at_work=True), 3, 0.5))

@@ -44,9 +44,9 @@ def refuse(ctx: ToolContext) -> Any:
         raise ToolError("no rooms", error_code="full", retryable=False)
 
 
-def make(*, keyed: bool = False, probe: bool = False) -> ToolRegistry:
+def make(*, keyed: bool = False, probe: bool = False, retry: RetryPolicy = FAST) -> ToolRegistry:
     """The tools of one variant."""
-    about: dict[str, Any] = {"keyed": keyed, "probe": "find" if probe else None, "retry": FAST}
+    about: dict[str, Any] = {"keyed": keyed, "probe": "find" if probe else None, "retry": retry}
 
     @tool(name="book", undo="cancel", **about)
     async def book(item: str, ctx: ToolContext) -> dict:

@@ -13,7 +13,10 @@ _KEYS = "saga_engine/core/keys.py"
 _GATE = "saga_engine/policy/gate.py"
 _SIMULATION = "tests/core/simulation.py"
 _UNKNOWN_IS_FAILED = (
-    ('if spec.effect != "read":\n            return r.StepInDoubt', "if False:\n            return r.StepInDoubt"),
+    (
+        'if spec.effect != "read" or outcome.lost:\n            return r.StepInDoubt',
+        "if False:\n            return r.StepInDoubt",
+    ),
 )
 _FORGOTTEN = (("t.RESOLVED, t.COMPENSATED})", "t.RESOLVED, t.COMPENSATED, t.IN_DOUBT, t.ESCALATED})"),)
 

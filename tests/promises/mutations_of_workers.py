@@ -147,8 +147,8 @@ OF_WORKERS = [
             _PERFORMING,
             (
                 (
-                    '            return Unknown(ErrorInfo("worker_lost"',
-                    '            return NotDone(retryable=True, error=ErrorInfo("worker_lost"',
+                    "            return Unknown(info, lost=True)\n",
+                    "            return NotDone(info, retryable=True)\n",
                 ),
             ),
             only=only,
@@ -160,6 +160,12 @@ OF_WORKERS = [
         "each attempt has a key of its own",
         "saga_engine/execution/calls.py",
         (("        state.key(index, way),\n", "        state.key(index, way) + str(effect.attempt),\n"),),
+    ),
+    Mutation(
+        "tests/temporal/test_kills.py::test_one_attempt_does_not_switch_off_settling_by_key",
+        "a lost worker is an attempt like any other",
+        _PERFORMING,
+        (("            return Unknown(info, lost=True)\n", "            return Unknown(info)\n"),),
     ),
     Mutation(
         "tests/temporal/test_kills.py::test_a_worker_frozen_before_it_began_begins_nothing",
@@ -182,7 +188,7 @@ OF_WORKERS = [
         "tests/temporal/test_kills.py::test_what_a_lost_activity_tells",
         "a call whose worker died was not made",
         _PERFORMING,
-        (('            return Unknown(ErrorInfo("worker_lost"', '            return NotDone(ErrorInfo("worker_lost"'),),
+        (("            return Unknown(info, lost=True)\n", "            return NotDone(info)\n"),),
     ),
     Mutation(
         "tests/temporal/test_guarded.py::test_a_call_that_no_worker_began_in_time_was_not_made",

@@ -45,7 +45,13 @@ class Place:
         test server loses what it had put aside for the cache of a worker that is gone.)
         """
         stopped, begun = asyncio.Event(), asyncio.Event()
-        options = {"lease_s": LEASE_S, "cached": 0, "stopped": stopped, "begun": begun.set} | options
+        options = {
+            "lease_s": LEASE_S,
+            "patience_s": LEASE_S,
+            "cached": 0,
+            "stopped": stopped,
+            "begun": begun.set,
+        } | options
         work = asyncio.create_task(serve(self.url, tools, task_queue=self.queue, **options))
         both = [work, asyncio.create_task(begun.wait())]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

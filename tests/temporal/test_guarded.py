@@ -158,24 +158,38 @@ def _state_with_output(said: str) -> State:
     return state
 
 
-async def test_a_worker_without_the_secret_makes_no_call(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker whose environment lacks the secret leaves the saga as it is; it goes on where the secret is there."""
+async def test_a_worker_without_the_secret_makes_no_call(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker whose environment lacks the secret leaves the saga as it is; it goes on where the secret is there.
+
+    Meanwhile the saga shows what it waits for, and the log of each such worker says it once, however often it is asked.
+    """
     monkeypatch.delenv("BANK_TOKEN", raising=False)
     plan = {"steps": [{"step_id": 1, "tool": "login", "params": {"token": "$secret.BANK_TOKEN"}}]}
     async with place.both(TOOLS) as coordinator:
         saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("n"))).saga_id
-        await eventually(lambda: _asked_twice(place, coordinator, saga_id), "the call to be offered again")
+        await eventually(lambda: _refused(place, coordinator, saga_id, 2), "the call to be offered again")
         assert [record["k"] for record in await coordinator.history(saga_id)] == ["SagaStarted", "StepIntended"]
+        error = (await coordinator.show(saga_id)).body["steps"][0]["error"]
+        assert (error["error_code"], "BANK_TOKEN" in error["message"]) == ("secret_missing", True)
         monkeypatch.setenv("BANK_TOKEN", "there")
         outcome = await coordinator.wait(saga_id)
         await place.replayed(coordinator, saga_id)
     assert outcome.completed
+    assert outcome.body["steps"][0]["error"] is None
     assert MADE == [("there", "")]
+    warned = [
+        each.getMessage() for each in caplog.records if saga_id in each.getMessage() and each.levelname == "WARNING"
+    ]
+    assert len(warned) == 1
+    assert "step 1 " in warned[0]
+    assert "BANK_TOKEN" in warned[0]
 
 
-async def _asked_twice(place: Place, coordinator: Any, saga_id: str) -> bool:
+async def _refused(place: Place, coordinator: Any, saga_id: str, times: int = 1) -> bool:
     history = (await place.histories(coordinator, saga_id))[0]
-    return sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) >= 1
+    return sum(event.HasField("activity_task_completed_event_attributes") for event in history.events) >= times
 
 
 # --- tools that are missing or have changed -----------------------------------------------------------------------------
@@ -185,7 +199,7 @@ async def test_a_missing_tool_leaves_the_saga_as_it_is(place: Place) -> None:
     """Workers without the tool change nothing; a cancel need not wait for one that has it."""
     async with place.client(TOOLS) as coordinator, place.worker([login]):
         saga_id = (await coordinator.submit(wired(1.0), saga_id=place.saga_id("m"))).saga_id
-        await eventually(lambda: _asked_twice(place, coordinator, saga_id), "the call to be refused by the worker")
+        await eventually(lambda: _refused(place, coordinator, saga_id), "the call to be refused by the worker")
         assert [record["k"] for record in await coordinator.history(saga_id)] == ["SagaStarted", "StepIntended"]
         outcome = await coordinator.cancel(saga_id)
         await place.replayed(coordinator, saga_id)

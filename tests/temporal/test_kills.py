@@ -29,7 +29,7 @@ from tests.kill.polling import eventually
 from tests.kill.world import ENDS, PLANS, TOOLS, World, step
 from tests.servers import GIVE_UP_S
 from tests.temporal.conftest import Place
-from tests.temporal.victim import leave
+from tests.temporal.victim import VARIANTS, leave
 
 #: How long a killed worker's calls are left to it. A living one must never be silent for so long, on a busy machine either.
 LEASE_S = 5.0
@@ -214,6 +214,35 @@ async def test_killed_and_restarted_as_another_process(scene: Scene, place: Plac
     assert in_doubt, "a kill in mid-call must have left a call in doubt"
 
 
+async def test_one_attempt_does_not_switch_off_settling_by_key(scene: Scene, new_place: Callable[[], Place]) -> None:
+    """``max_attempts = 1``: a call that died with its worker is made once more under its key, and no operator is asked."""
+    peek = {"steps": [{"step_id": 1, "tool": "look", "params": {}}]}
+
+    async def settled(plan: dict[str, Any], fault: str, status: str) -> list[str]:
+        place = new_place()
+        async with place.client(VARIANTS["once"], lease_s=2 * LEASE_S) as coordinator, asyncio.timeout(GIVE_UP_S):
+            saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("once"))).saga_id
+            async with scene.victim(place, "once", fault) as victim:
+                assert await victim.wait() == -signal.SIGKILL
+            async with place.worker(VARIANTS["once"], lease_s=2 * LEASE_S):
+                outcome = await coordinator.wait(saga_id)
+                records = await coordinator.history(saga_id)
+                await place.replayed(coordinator, saga_id)
+        asked = [f"asked: {record['kind']}" for record in records if record["k"] == "StepEscalated"]
+        wrong = [] if plan is peek else scene.ledger.compare(outcome, plan)
+        lost = [record for record in records if record["k"] == "StepInDoubt" and record.get("lost")]
+        return [f"{fault} {text}" for text in [*asked, *wrong, *([] if len(lost) == 1 else [f"{lost} in doubt"])]] + (
+            [] if outcome.status == status else [f"{fault}: it ended {outcome.status}"]
+        )
+
+    found = await asyncio.gather(
+        settled(PLANS["succeeds"], "call:2:after", "COMPLETED"),
+        settled(PLANS["fails"], "call:4:after", "COMPENSATED"),
+        settled(peek, "call:1:after", "COMPLETED"),
+    )
+    assert [text for texts in found for text in texts] == []
+
+
 async def test_a_frozen_worker_wakes_up_too_late(scene: Scene, place: Place) -> None:
     """A worker frozen in mid-call is settled without it; when it wakes up, what it still does is a repeat under the same key."""
     plan = PLANS["succeeds"]
@@ -374,12 +403,14 @@ def test_what_a_lost_activity_tells() -> None:
         assert not outcome.counted
         # That a probe was not made says nothing of the call that it was to ask about.
         assert isinstance(end(certain, probing=True), Unknown)
-    for open_end in (
-        timeout(TimeoutType.START_TO_CLOSE),
-        timeout(TimeoutType.HEARTBEAT),
-        timeout(TimeoutType.SCHEDULE_TO_CLOSE),
-        ApplicationError("boom", type="RuntimeError"),
-        CancelledError(),
-        None,
+    for open_end, lost in (
+        (timeout(TimeoutType.START_TO_CLOSE), False),
+        (timeout(TimeoutType.HEARTBEAT), True),
+        (timeout(TimeoutType.SCHEDULE_TO_CLOSE), False),
+        (ApplicationError("boom", type="RuntimeError"), False),
+        (CancelledError(), True),
+        (None, True),
     ):
-        assert isinstance(end(open_end), Unknown)
+        outcome = end(open_end)
+        assert isinstance(outcome, Unknown)
+        assert outcome.lost is lost, "whether its process is gone"

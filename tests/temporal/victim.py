@@ -11,13 +11,15 @@ from pathlib import Path
 
 from temporalio import activity
 
-from saga_engine import ToolContext, tool
+from saga_engine import RetryPolicy, ToolContext, tool
 from saga_engine.api.temporal import serve
 from saga_engine.plan.tool_spec import ToolSpec
-from saga_engine.testing.faults import Faults
+from saga_engine.testing.faults import CALL, Faults
 from saga_engine.testing.ledger import OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
-from tests.kill.world import TOOLS, World
+from tests.kill.world import TOOLS, World, make
+
+ONCE = RetryPolicy(max_attempts=1)
 
 
 class FaultyRegistry(ToolRegistry):
@@ -43,6 +45,17 @@ async def hold(room: str, ctx: ToolContext) -> dict:
 async def leave() -> None: ...
 
 
+@tool(effect="read", retry=ONCE)
+async def look() -> dict:
+    """A read of one attempt, at a point where its process may die."""
+    with World.faults.at(CALL):
+        return {"seen": True}
+
+
+#: By the name of a variant.
+VARIANTS = TOOLS | {"rooms": [hold, leave], "once": [*make(keyed=True, retry=ONCE), look]}
+
+
 async def main(told: dict) -> None:
     World.ledger = OutsideLedger(told["ledger"])
     World.faults = Faults.from_environment()
@@ -51,7 +64,7 @@ async def main(told: dict) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     await serve(
         told["url"],
-        FaultyRegistry([hold, leave] if told["variant"] == "rooms" else TOOLS[told["variant"]]),
+        FaultyRegistry(VARIANTS[told["variant"]]),
         task_queue=told["queue"],
         lease_s=told["lease_s"],
         cached=0,

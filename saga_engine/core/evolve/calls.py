@@ -274,7 +274,9 @@ def in_doubt(state: State, record: r.StepInDoubt) -> None:
     """The outcome of a call is unknown."""
     index = index_of(state, record)
     call = state.steps[index].call(record.direction)
-    call.crashes = 0
+    call.crashes = call.crashes + 1 if record.lost else 0
+    # An attempt that was not made leaves the right to make it, even if only the death of an earlier one gave it.
+    call.lost = record.lost or not record.counted
     if not record.counted:
         _take_back(state, call, record.direction)
     call.sent = call.sent or record.sent
