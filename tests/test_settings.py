@@ -169,9 +169,9 @@ def test_an_address_with_a_login_is_refused_without_showing_it(url: str) -> None
 
 
 def test_the_doctor_shows_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the store's password nor one in an engine's address."""
+    """Neither the store's password nor one in a runtime's address."""
     from saga_engine.cli.doctor import _in_force
 
     monkeypatch.chdir(tmp_path)
-    found = settings.load({"engine": "temporal://ada:s3cr3t@host", "store": "redis://:s3cr3t@host"}, environ={})
+    found = settings.load({"runtime": "temporal://ada:s3cr3t@host", "store": "redis://:s3cr3t@host"}, environ={})
     assert "s3cr3t" not in str(_in_force(found, {}))

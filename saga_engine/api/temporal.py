@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.settings import PlannerSettings
 
-DEFAULT_ENGINE: Final = "temporal://localhost:7233/default"
+DEFAULT_RUNTIME: Final = "temporal://localhost:7233/default"
 DEFAULT_TASK_QUEUE: Final = "saga"
 #: The intervals, in seconds, at which an awaited saga is queried: soon at first, then longer.
 _LOOK_FIRST_S: Final = 0.02
@@ -158,7 +158,7 @@ class TemporalCoordinator:
     @asynccontextmanager
     async def open(
         cls,
-        engine: str = DEFAULT_ENGINE,
+        runtime: str = DEFAULT_RUNTIME,
         tools: Iterable[Any] | ToolRegistry = (),
         *,
         task_queue: str = DEFAULT_TASK_QUEUE,
@@ -170,7 +170,7 @@ class TemporalCoordinator:
         observers: Sequence[Observer] = (),
         on_silence: Callable[[str], None] | None = None,
     ) -> AsyncIterator[TemporalCoordinator]:
-        """A coordinator of the sagas in ``engine`` (``temporal://HOST:PORT/NAMESPACE``), for the duration of the block.
+        """A coordinator of the sagas in ``runtime`` (``temporal://HOST:PORT/NAMESPACE``), for the time of the block.
 
         ``tools``: plans are checked against them; none is called here. ``store``: for values over 32 KiB, the same for
         workers and clients; without one they go through Temporal, up to its 2 MB. ``lease_s``: how long a worker may be
@@ -189,7 +189,7 @@ class TemporalCoordinator:
                 shared = SharedStore.of(store, durability, patience_s)
                 stack.push_async_callback(shared.close)
                 external = storage(shared)
-            client = await connect(engine, external, patience_s=patience_s)
+            client = await connect(runtime, external, patience_s=patience_s)
             coordinator = cls(
                 TemporalSagas(client, task_queue),
                 tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools),
@@ -483,7 +483,7 @@ class TemporalCoordinator:
 
 
 async def serve(
-    engine: str,
+    runtime: str,
     tools: Iterable[Any] | ToolRegistry,
     *,
     task_queue: str = DEFAULT_TASK_QUEUE,
@@ -519,7 +519,7 @@ async def serve(
     async with AsyncExitStack() as stack:
         shared = SharedStore.of(store, durability, patience_s)
         stack.push_async_callback(shared.close)
-        client = await connect(engine, None if store is None else storage(shared), patience_s=patience_s)
+        client = await connect(runtime, None if store is None else storage(shared), patience_s=patience_s)
         guards = await shared.guards()
         sagas = SagasOfBoth(guards, TemporalSagas(client, task_queue))
         clock = StoreClock()

@@ -15,7 +15,7 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def amend(
     note: NoteOption = "",
     tools: ToolsOption = None,
     store: StoreOption = None,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -60,7 +60,9 @@ def amend(
     async def post(coordinator: Engine) -> SagaResult:
         return await coordinator.amend(saga_id, added, by=person(by), note=note)
 
-    return answer(saga_id, post, settings_there(engine, task_queue, store, tools), what="the addition", as_json=as_json)
+    return answer(
+        saga_id, post, settings_there(runtime, task_queue, store, tools), what="the addition", as_json=as_json
+    )
 
 
 def read_steps(source: bytes | Path) -> list[dict[str, Any]]:

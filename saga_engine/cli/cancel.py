@@ -13,7 +13,7 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Engine
@@ -27,7 +27,7 @@ def cancel(
     note: NoteOption = "",
     tools: ToolsOption = None,
     store: StoreOption = None,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -50,5 +50,5 @@ def cancel(
         wait = settings.names_tools or not coordinator.drives
         return await coordinator.cancel(saga_id, by=person(by), note=note, wait=wait)
 
-    settings = settings_there(engine, task_queue, store, tools)
+    settings = settings_there(runtime, task_queue, store, tools)
     return answer(saga_id, post, settings, what="the cancel", as_json=as_json)

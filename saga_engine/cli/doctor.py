@@ -165,7 +165,7 @@ def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, 
 
 
 def _public(name: str, value: Any) -> Any:
-    if name == "engine":
+    if name == "runtime":
         from saga_engine.settings import without_login
 
         return without_login(value)

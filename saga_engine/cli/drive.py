@@ -92,7 +92,7 @@ def drive_any(
     settings: Settings, tools: ToolRegistry, work: Callable[[Engine], Awaitable[_T]], progress: Progress
 ) -> _T:
     """Like ``drive``, with the runtime that the settings name: a store, or Temporal."""
-    if not settings.engine:
+    if not settings.runtime:
         return drive(settings, tools, work, progress)
     from saga_engine.cli.temporal import sagas_there
 
@@ -202,7 +202,7 @@ def _on_signals(stopped: asyncio.Future[None], progress: Progress, settings: Set
         stopped.set_result(None)
         progress.say(
             "stopping: the saga continues, because its workers run it (again to end at once)"
-            if settings.engine
+            if settings.runtime
             else "stopping: nothing new starts; calls in flight are awaited and journalled (again to end at once)"
         )
 

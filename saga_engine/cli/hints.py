@@ -26,14 +26,14 @@ def resume_line(saga_id: str, settings: Settings, *, session: bool = False) -> s
 
 def go_on_line(saga_id: str, settings: Settings, *, session: bool = False) -> str:
     """How to continue a saga that a command has left: workers run it, or the next command does."""
-    if settings.engine:
+    if settings.runtime:
         return f"follow it with: {show_line(saga_id, settings)}"
     return f"resume with: {resume_line(saga_id, settings, session=session)}"
 
 
 def queued_line(saga_id: str, settings: Settings) -> str:
     """Which processes run a saga that was left to workers."""
-    if settings.engine:
+    if settings.runtime:
         return f"workers of the task queue {settings.task_queue!r} run it"
     return f"it is queued for `saga worker`; to run it here: {resume_line(saga_id, settings)}"
 
@@ -46,7 +46,7 @@ def next_line(body: Mapping[str, Any], settings: Settings, *, elsewhere: bool, u
     saga_id, session = body["saga_id"], "session" in body
     if body["ended_ms"] or (body["questions"] and not unread):
         return ""
-    if settings.engine:
+    if settings.runtime:
         return f"{queued_line(saga_id, settings)}; follow it with: {follow_line(saga_id, settings)}"
     resume = resume_line(saga_id, settings, session=session)
     if elsewhere:
@@ -85,7 +85,7 @@ def options_line(settings: Settings, *, tools: bool = True) -> list[str]:
     if tools and (_named("--tools", given) or not settings.names_tools):
         references = [shlex.quote(shown(reference)) for reference in settings.tools] or ["…"]
         line += [part for reference in references for part in ("--tools", reference)]
-    for option, value in (("--runtime", settings.engine), ("--task-queue", settings.task_queue)):
+    for option, value in (("--runtime", settings.runtime), ("--task-queue", settings.task_queue)):
         if _named(option, given):
             line += [option, shlex.quote(shown(without_login(value)))]
     if _named("--store", given):

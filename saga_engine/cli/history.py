@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, SagaArgument, StoreOption
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
@@ -22,7 +22,7 @@ def history(
     *,
     full: FullOption = False,
     store: StoreOption = None,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -40,7 +40,7 @@ def history(
     from saga_engine.cli.output import data, document, fits, table
     from saga_engine.cli.temporal import settings_there
 
-    settings = settings_there(engine, task_queue, store)
+    settings = settings_there(runtime, task_queue, store)
     records = asyncio.run(_records(settings, saga_id, full=full))
     if as_json:
         document({"saga_id": saga_id, "records": records})

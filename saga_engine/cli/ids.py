@@ -29,8 +29,8 @@ def whole_id(error: SagaNotFound, options: dict[str, Any]) -> str | None:
     from saga_engine.cli.read_only import no_store
     from saga_engine.settings import load
 
-    settings = load({"store": options.get("store"), "engine": options.get("engine")})
-    if settings.engine or no_store(settings) is not None:
+    settings = load({"store": options.get("store"), "runtime": options.get("runtime")})
+    if settings.runtime or no_store(settings) is not None:
         return None  # Temporal's list lags behind, so it cannot prove that an id is unique
     if len(typed) < _LEAST_CHARS:
         hint = f"{error.hint}; a prefix of an id needs {_LEAST_CHARS} or more characters"
@@ -56,7 +56,7 @@ def complete(incomplete: str) -> list[str]:
 
     try:
         settings = load({})
-        if settings.engine or no_store(settings) is not None:
+        if settings.runtime or no_store(settings) is not None:
             return []
         return [each for each in asyncio.run(_ids(settings, _PATIENCE_S)) if each.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell that completes a word has no place for an error

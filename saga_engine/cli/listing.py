@@ -57,8 +57,8 @@ def list_sagas(
     from saga_engine.stores.remote import without_password
 
     settings = settings_for(store)
-    if settings.engine:
-        note(f"hint: these are the sagas of {settings.store}; those of {settings.engine} are in Temporal's own lists")
+    if settings.runtime:
+        note(f"hint: these are the sagas of {settings.store}; those of {settings.runtime} are in Temporal's own lists")
     now_ms = time.time() * 1000
     least = 0.0 if newer is None else now_ms - age_ms(newer, "--newer")
     most = None if older is None else now_ms - age_ms(older, "--older")

@@ -34,7 +34,7 @@ def no_store(settings: Settings) -> str | None:
 
 def nothing_stored(settings: Settings) -> bool:
     """Whether there can be no saga yet, because the store was never created."""
-    return not settings.engine and no_store(settings) is not None
+    return not settings.runtime and no_store(settings) is not None
 
 
 def not_found(saga_id: str, folder: str) -> SagaNotFound:
@@ -77,7 +77,7 @@ async def reading_from(settings: Settings) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def looking(settings: Settings, saga_id: str, tools: ToolRegistry | None = None) -> AsyncIterator[Engine]:
     """The runtime that the settings name, for reading a saga. Raises ``SagaNotFound`` if there is no store."""
-    if settings.engine:
+    if settings.runtime:
         from saga_engine.cli.temporal import sagas_there
 
         async with sagas_there(settings, tools) as there:

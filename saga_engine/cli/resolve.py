@@ -16,7 +16,7 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Engine
@@ -55,7 +55,7 @@ def resolve(
     note: NoteOption = "",
     tools: ToolsOption = None,
     store: StoreOption = None,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -81,5 +81,5 @@ def resolve(
         who, wait = person(by), settings.names_tools or not coordinator.drives
         return await coordinator.resolve(saga_id, step, decision.value, output=value, by=who, note=note, wait=wait)
 
-    settings = settings_there(engine, task_queue, store, tools)
+    settings = settings_there(runtime, task_queue, store, tools)
     return answer(saga_id, post, settings, what="the decision", as_json=as_json)

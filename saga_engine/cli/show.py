@@ -8,7 +8,7 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import FullOption, JsonOption, SagaArgument, StoreOption
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api.engine import Ownership
@@ -33,7 +33,7 @@ def show(
     ] = False,
     full: FullOption = False,
     store: StoreOption = None,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: TracebackOption = False,
@@ -56,7 +56,7 @@ def show(
     from saga_engine.cli.output import data, document, note
     from saga_engine.cli.temporal import settings_there
 
-    settings = settings_there(engine, task_queue, store)
+    settings = settings_there(runtime, task_queue, store)
     if follow:
         if as_json or step is not None:
             raise typer.BadParameter("it prints lines as they come: without --json and --step", param_hint="--follow")

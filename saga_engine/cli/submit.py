@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli.options import DebugOption, FullOption, JsonOption, PlanArgument, StoreOption, ToolsOption
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption, settings_there
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption, settings_there
 
 if TYPE_CHECKING:
     from saga_engine.api import Engine
@@ -35,7 +35,7 @@ def submit(
     detach: Annotated[
         bool, typer.Option("--detach", help="Only journal and queue the plan; a worker runs it.")
     ] = False,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     full: FullOption = False,
     as_json: JsonOption = False,
@@ -59,7 +59,7 @@ def submit(
     from saga_engine.plan.salvage import load_checked
 
     values = input_values(given or [])
-    settings = settings_there(engine, task_queue, store, tools)
+    settings = settings_there(runtime, task_queue, store, tools)
     registry = registry_for(settings)
     loaded = load_checked(plan_source(plan), registry if settings.names_tools else None, input=values or None)
     require_used(values, loaded)

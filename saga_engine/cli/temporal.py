@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
-EngineOption = Annotated[
+RuntimeOption = Annotated[
     str | None,
     typer.Option(
         "--runtime",
         metavar="URL",
-        help="Sagas in Temporal: temporal://HOST:PORT/NAMESPACE; also SAGA_ENGINE or saga.toml.",
+        help="Sagas in Temporal: temporal://HOST:PORT/NAMESPACE; also SAGA_RUNTIME or saga.toml.",
     ),
 ]
 TaskQueueOption = Annotated[
@@ -31,12 +31,12 @@ TaskQueueOption = Annotated[
 
 
 def settings_there(
-    engine: str | None, task_queue: str | None, store: str | None = None, tools: list[str] | None = None
+    runtime: str | None, task_queue: str | None, store: str | None = None, tools: list[str] | None = None
 ) -> Settings:
     """The settings in force, with the flags of a runtime among them."""
     from saga_engine.settings import load
 
-    return load({"engine": engine, "task_queue": task_queue, "store": store, "tools": tools})
+    return load({"runtime": runtime, "task_queue": task_queue, "store": store, "tools": tools})
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def sagas_there(
 
     with stdout_kept_clean():
         async with TemporalCoordinator.open(
-            settings.engine,
+            settings.runtime,
             () if tools is None else tools,
             task_queue=settings.task_queue,
             store=settings.store,

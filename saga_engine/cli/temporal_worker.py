@@ -18,7 +18,7 @@ def run_temporal_worker(
     cached: int = 1000,
     as_json: bool = False,
 ) -> int:
-    """Serve ``settings.engine`` until SIGTERM or Ctrl-C, then drain; a second one ends the process at once.
+    """Serve ``settings.runtime`` until SIGTERM or Ctrl-C, then drain; a second one ends the process at once.
 
     ``concurrency``: calls at a time; ``cached``: sagas that are kept in memory between their turns. Returns the exit
     code. Raises the errors of ``saga_engine.api.temporal.serve``.
@@ -43,7 +43,7 @@ def run_temporal_worker(
 
         _on_signals(stop)
         await serve(
-            settings.engine,
+            settings.runtime,
             registry,
             task_queue=settings.task_queue,
             store=settings.store,
@@ -54,7 +54,7 @@ def run_temporal_worker(
             concurrency=concurrency,
             cached=cached,
             stopped=stopped,
-            begun=lambda: note(f"worker: serves {shown(settings.task_queue)} of {shown(settings.engine)}"),
+            begun=lambda: note(f"worker: serves {shown(settings.task_queue)} of {shown(settings.runtime)}"),
             **guards,
         )
 
@@ -62,7 +62,7 @@ def run_temporal_worker(
         asyncio.run(work())
     note("worker: stopped; the calls in flight have been awaited")
     if as_json:
-        document({"worker": {"engine": settings.engine, "task_queue": settings.task_queue}})
+        document({"worker": {"runtime": settings.runtime, "task_queue": settings.task_queue}})
     return exit_codes.COMPLETED
 
 

@@ -14,7 +14,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.command import command
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 from saga_engine.cli.trace_key import KeyOption, trace_key, trace_settings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def export(
     ] = None,
     tools: ToolsOption = None,
     store: StoreOption = None,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -91,7 +91,7 @@ def export(
         raise typer.BadParameter("give the id of a saga, or --all", param_hint="ID")
     if as_json and out is None:
         raise typer.BadParameter("the trace itself goes to stdout: --json goes with -o", param_hint="--json")
-    settings = settings_there(engine, task_queue, store, tools)
+    settings = settings_there(runtime, task_queue, store, tools)
     table = trace_settings(settings)
     key = trace_key(sign) if sign is not None else table.key
     made = Export(Redaction([*table.redact, *(redact or [])]), full=full, key=key)

@@ -8,7 +8,7 @@ import typer
 
 from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption, ToolsOption
-from saga_engine.cli.temporal import EngineOption, TaskQueueOption
+from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
@@ -26,7 +26,7 @@ def worker(
         str | None,
         typer.Option("--partitions", metavar="LIST", help="Which parts of the queue, such as 0-7,12. Default: all."),
     ] = None,
-    engine: EngineOption = None,
+    runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
@@ -50,7 +50,7 @@ def worker(
     from saga_engine.cli.temporal_worker import run_temporal_worker
 
     chosen = None if partitions is None else _numbers(partitions)
-    settings = settings_there(engine, task_queue, store, tools)
+    settings = settings_there(runtime, task_queue, store, tools)
     registry = registry_for(settings)
     if not len(registry):
         from saga_engine.errors import SettingInvalid
@@ -58,7 +58,7 @@ def worker(
         raise SettingInvalid(
             "a worker without tools can run no saga", hint="give them with --tools, SAGA_TOOLS or saga.toml"
         )
-    if settings.engine:
+    if settings.runtime:
         if partitions is not None:
             raise typer.BadParameter("a worker of --runtime has a --task-queue instead", param_hint="--partitions")
         return run_temporal_worker(settings, registry, concurrency=concurrency, as_json=as_json)

@@ -101,7 +101,7 @@ class Growth:
             catalog=catalog,
             undo=record.undo,
             undo_params=record.undo_params,
-            kind="read" if record.read else "retriable" if record.irreversible else "compensatable",
+            kind="read" if record.read else "irreversible" if record.irreversible else "compensatable",
             timeout_s=record.timeout_s,
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
 #: ``compensation``: a step that compensates for one that cannot be undone. It runs on the way back and is never undone.
-Kind = Literal["compensatable", "pivot", "retriable", "read", "compensation"]
+Kind = Literal["compensatable", "pivot", "retriable", "irreversible", "read", "compensation"]
 OnFailure = Literal["compensate", "pause", "replan"]
 
 

@@ -36,6 +36,7 @@ _SHAPES: Final[Mapping[str, tuple[str, str, str]]] = {
     "compensatable": ("[", "]", "box"),
     "pivot": ("{{", "}}", "hexagon"),
     "retriable": ("[[", "]]", "box3d"),
+    "irreversible": ("[[", "]]", "box3d"),
     "read": ("([", "])", "ellipse"),
 }
 

@@ -78,11 +78,11 @@ class Address(NamedTuple):
             host, port = parts.hostname, parts.port or 7233
         except ValueError as error:
             # The message never quotes it: a wrong address may hold a password.
-            raise SettingInvalid("the engine's address cannot be understood", hint=_HINT) from error
+            raise SettingInvalid("the address of the runtime cannot be understood", hint=_HINT) from error
         namespace = parts.path.strip("/")
         if parts.scheme != "temporal" or not host or parts.query or parts.username or "/" in namespace:
             hint = f"{_HINT}; keys: TEMPORAL_API_KEY" if parts.username else _HINT
-            raise SettingInvalid(f"{without_login(url)[:200]!r} is no engine's address", hint=hint)
+            raise SettingInvalid(f"{without_login(url)[:200]!r} is no address of a runtime", hint=hint)
         named = f"[{host}]" if ":" in host else host
         return cls(f"{named}:{port}", namespace or "default")
 

@@ -36,7 +36,7 @@ def test_a_healthy_folder(cli, book):
         "keep_finished_s": "default",
         "queue_limit": "default",
         "max_output_bytes": "default",
-        "engine": "default",
+        "runtime": "default",
         "task_queue": "default",
     }
     assert "book" in {tool["name"] for tool in ran.json["tools"]}

@@ -67,7 +67,7 @@ def test_a_missing_secret_names_no_saga_that_does_not_exist(cli):
 
 def test_a_list_names_the_other_runtime(cli):
     """With another runtime set, the store's own sagas are not all there are."""
-    ran = cli("list", env={"SAGA_ENGINE": "temporal://localhost:1/default"})
+    ran = cli("list", env={"SAGA_RUNTIME": "temporal://localhost:1/default"})
     assert ran.code == 0
     assert "those of temporal://localhost:1/default" in ran.err
 

@@ -22,12 +22,12 @@ __all__ = ["book"]
 
 
 class EngineCli(Cli):
-    """``saga`` with an engine, and its worker."""
+    """``saga`` with Temporal, and its worker."""
 
     def __init__(self, folder: Path, place: Place) -> None:
         super().__init__(folder)
         self.place = place
-        self.env |= {"SAGA_ENGINE": place.url, "SAGA_TASK_QUEUE": place.queue, "SAGA_TOOLS": str(TOOLS)}
+        self.env |= {"SAGA_RUNTIME": place.url, "SAGA_TASK_QUEUE": place.queue, "SAGA_TOOLS": str(TOOLS)}
 
     def worker(self) -> subprocess.Popen[str]:
         process = self.start("worker", stdout=subprocess.DEVNULL, stderr=(self.folder / "worker.log").open("w"))
@@ -61,7 +61,7 @@ def test_a_saga_from_beginning_to_trace(there: EngineCli, book: Callable[..., di
     assert kinds[-1] == "SagaCompleted"
     exported = there("trace", "export", name, "-o", "trip.jsonl")
     assert exported.code == 0, exported.err
-    offline = {"SAGA_ENGINE": ""}
+    offline = {"SAGA_RUNTIME": ""}
     assert there("trace", "verify", "trip.jsonl", env=offline).code == 0
     replayed = there("trace", "replay", "trip.jsonl", "--json", env=offline)
     assert replayed.code == 0, replayed.out
@@ -182,6 +182,6 @@ def test_addresses_that_are_none(url: str) -> None:
 
 
 def test_no_command_imports_temporal() -> None:
-    """The SDK is heavy: nothing but an engine's address loads it."""
+    """The SDK is heavy: nothing but a runtime's address loads it."""
     code = "import sys, saga_engine.cli, saga_engine.cli.temporal; assert 'temporalio' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

@@ -15,7 +15,7 @@ def test_the_example_runs(temporal: TemporalServer, tmp_path: Path) -> None:
     """The page's program runs in an empty folder, with nothing but a server."""
     (block,) = blocks("python temporal")
     (tmp_path / "example.py").write_text(block.body, encoding="utf-8")
-    env = os.environ | {"PYTHONPATH": str(ROOT), "SAGA_ENGINE": temporal.url}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "SAGA_RUNTIME": temporal.url}
     done = subprocess.run(
         [sys.executable, "example.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
     )

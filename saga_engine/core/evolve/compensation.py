@@ -146,7 +146,7 @@ def end_undo(state: State, index: int) -> None:
             continue
         step.returning = False
         state.undo_open -= 1
-        if state.backward and state.plan.steps[at].kind == "retriable" and step.status == t.SUCCEEDED:
+        if state.backward and state.plan.steps[at].kind in {"retriable", "irreversible"} and step.status == t.SUCCEEDED:
             state.left_any = True  # an agent's irreversible call, made deliberately
         if step.settled_ask and not step.compensated_by_others:
             ask_about_compensations(state, at)
