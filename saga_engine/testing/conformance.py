@@ -409,7 +409,7 @@ class _Mail:
                 await store.post("s1", b"%d" % posted)
                 posted += 1
 
-        with pytest.raises(StoreRefused, match="full"):
+        with pytest.raises(StoreRefused, match="unread messages"):
             await flood()
         assert len(await store.messages("s1")) == posted
         assert 100 <= posted < 5000
