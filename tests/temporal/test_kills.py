@@ -283,7 +283,7 @@ async def test_a_worker_frozen_before_it_began_begins_nothing(scene: Scene, plac
 async def test_a_call_that_only_waited_when_its_worker_died_is_not_in_doubt(scene: Scene, place: Place) -> None:
     """Nobody is asked about it, and it is made once by the next worker; the call that it waited for is in doubt."""
 
-    @tool(undo="accept", resource="room:{room}", timeout_s=600)
+    @tool(undo="leave", resource="room:{room}", timeout_s=600)
     async def hold(room: str, ctx: ToolContext) -> dict:
         scene.ledger.sent(ctx, "hold", {"room": room})
         return {}

@@ -33,7 +33,7 @@ class FaultyRegistry(ToolRegistry):
             return super().spec(name)
 
 
-@tool(undo="accept", resource="room:{room}", timeout_s=600)
+@tool(undo="leave", resource="room:{room}", timeout_s=600)
 async def hold(room: str, ctx: ToolContext) -> dict:
     """Holds a room until its process dies. No key and no probe: of a call in doubt only a person can tell."""
     World.ledger.sent(ctx, "hold", {"room": room})
