@@ -51,7 +51,7 @@ def _kill_server(case: dict[str, Any]) -> Callable[[Fault], None]:
         World.sent_before = _sent(case)
         if "patience_then_s" in case:
             # From here on every attempt is refused at once, so little patience is as good as much, and ends sooner.
-            for line in (World.store._appends, World.store._others):
+            for line in (World.store._calls.journal, World.store._calls.others):
                 line._patience_s = case["patience_then_s"]
         if case.get("server_folder"):
             pid = json.loads((Path(case["server_folder"]) / "server.json").read_text())["pid"]
