@@ -32,7 +32,7 @@ def test_who_waits_is_told_how_to_go_on(tmp_path: Path, book: Callable[..., dict
         until(lambda: "no worker answers" in log.read_text(), "the command to say what it waits for")
         waiting.send_signal(number)
         assert waiting.wait(30) == 130, log.read_text()
-        assert "trip-1 goes on without you" in log.read_text()
+        assert "the saga continues" in log.read_text()
         _, _, follow_up = log.read_text().partition("follow it with: saga ")
         shown = cli(*shlex.split(follow_up), "--json")
         assert shown.json["error"]["code"] == "runtime-unavailable", "it is understood, and asks a worker in vain"

@@ -73,7 +73,7 @@ def test_what_declarations_make_safe_is_clean() -> None:
     assert (failed.status, failed.standing, failed.reason) == (t.ESCALATED, (1,), "step-failed")
     assert kinds(failed) == [(1, COMPENSATE, "undo-failed")]
     assert failed.asked[0].options == ("undone", "retry", "accept")
-    assert failed.what == "step 2 fails, the undo of step 1 fails for good"
+    assert failed.what == "step 2 fails, the undo of step 1 fails permanently"
     # The last step stands only if something else than its own failure turns the saga around.
     last = found(rehearsal, 2, "refused", COMPENSATE)
     assert (last.reason, last.standing) == ("cancelled", (1, 2))  # what comes before it in the list waits for it
@@ -95,7 +95,7 @@ def test_what_nothing_can_settle_is_asked() -> None:
 
 
 def test_past_the_pivot_what_stands_is_left() -> None:
-    """A step that fails for good behind the pivot leaves what stands; a cancel there comes too late and changes nothing."""
+    """A step that fails permanently behind the pivot leaves what stands; a cancel there comes too late and changes nothing."""
     plan = compiled({"tool": "safe"}, {"tool": "safe", "kind": "pivot"}, {"tool": "safe", "kind": "retriable"})
     rehearsal = rehearse(plan)
     stuck = found(rehearsal, 3, "refused")
@@ -107,7 +107,7 @@ def test_past_the_pivot_what_stands_is_left() -> None:
     # Whether a call behind the pivot happened can be found out by a person: nothing is lost meanwhile.
     assert found(rehearsal, 3, "silent").verdict == "asks"
     # The undo of step 1 is only called when the pivot fails.
-    assert found(rehearsal, 1, "refused", COMPENSATE).what == "step 2 fails, the undo of step 1 fails for good"
+    assert found(rehearsal, 1, "refused", COMPENSATE).what == "step 2 fails, the undo of step 1 fails permanently"
     assert not [each for each in rehearsal.scenarios if each.step_id in (2, 3) and each.direction == COMPENSATE]
     assert not rehearsal.clean
 
@@ -168,7 +168,7 @@ def test_the_plans_own_limits_are_played() -> None:
     assert (limited.goes_well.status, limited.goes_well.reason) == (t.COMPENSATED, "call-limit")
     assert not limited.clean
     assert {each.step_id for each in limited.scenarios} == {1}
-    assert found(limited, 1, "refused", COMPENSATE).what == "the undo of step 1 fails for good"
+    assert found(limited, 1, "refused", COMPENSATE).what == "the undo of step 1 fails permanently"
 
     paused = rehearse(compiled({"tool": "safe"}, {"tool": "safe"}, on_failure="pause"))
     assert kinds(found(paused, 2, "refused")) == [(2, FORWARD, "step-failed")]

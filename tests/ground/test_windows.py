@@ -18,7 +18,7 @@ for module, names in (
             delattr(module, name)
 import importlib, pkgutil, asyncio
 import saga_engine
-LEFT_OUT = ("saga_engine.__main__", "saga_engine.stores.embedded", "saga_engine.temporal", "saga_engine.api.temporal",
+LEFT_OUT = ("saga_engine.__main__", "saga_engine.stores.embedded", "saga_engine.stores.snapshot", "saga_engine.temporal", "saga_engine.api.temporal",
             "saga_engine.testing", "saga_engine.adapters")
 for found in pkgutil.walk_packages(saga_engine.__path__, "saga_engine.", onerror=lambda name: None):
     if not found.name.startswith(LEFT_OUT):

@@ -305,7 +305,7 @@ def test_whatever_a_field_holds_is_refused_in_words(field: str, value: Any) -> N
 
 def test_the_page_s_tables_are_tools() -> None:
     """What ``docs/http-tools.md`` shows can be copied."""
-    page = (Path(__file__).parents[3] / "docs" / "http-tools.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "http-tools.md").read_text(encoding="utf-8")
     found = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert found
     for text in found:
@@ -314,7 +314,7 @@ def test_the_page_s_tables_are_tools() -> None:
 
 def test_the_page_names_every_field() -> None:
     """A field that the page does not know is one that nobody finds."""
-    page = (Path(__file__).parents[3] / "docs" / "http-tools.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "http-tools.md").read_text(encoding="utf-8")
     with pytest.raises(SettingInvalid) as caught:
         declared(f"[http.a]\n{BASE}\nzzzzzz = 1")
     fields = (caught.value.hint or "").removeprefix("fields: ").split(", ")

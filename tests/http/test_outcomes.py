@@ -33,7 +33,7 @@ from saga_engine.testing.faulty_http import (
 from tests.http.declared import declared, order_tool, outcome
 from tests.tools.calls import a_call
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 KEYED = 'key = { header = "Idempotency-Key" }'
 #: Small, and only ever waited for by a call that is meant to give up.
 SHORT = "read_timeout_s = 0.05"
