@@ -5,6 +5,7 @@ Only typer is imported at start-up; a command imports what it needs when it runs
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -99,7 +100,13 @@ def _saga(
 
 def main() -> None:
     """The entry point ``saga``; never returns."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if "temporalio.bridge" in sys.modules:
+        # Threads of Temporal's core call Python while the interpreter is being finalized, which aborts the process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(args: Sequence[str]) -> int:
