@@ -91,37 +91,58 @@ def test_a_second_interrupt_gives_the_terminal_back(cli, book):
     ender = threading.Timer(_LIMIT_S, os.killpg, (process.pid, signal.SIGKILL))
     ender.start()
     os.close(theirs)
+    screen = _Screen(ours)
     try:
         with (cli.folder / "begun").open() as begun:
             assert begun.read() == "begun"
         os.killpg(process.pid, signal.SIGINT)
-        screen = _read(ours, b"again to end at once")
-        assert screen.rfind(_HIDDEN) > screen.rfind(_VISIBLE)
+        shown = screen.until(b"again to end at once")
+        assert shown.rfind(_HIDDEN) > shown.rfind(_VISIBLE)
         os.killpg(process.pid, signal.SIGINT)
-        screen += _read(ours)
-        assert process.wait(_LIMIT_S) == 130
+        shown = screen.until(None)
+        assert process.wait(_LIMIT_S) == 130, shown
     finally:
         ender.cancel()
-        os.close(ours)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(_LIMIT_S)
-    assert screen.rfind(_VISIBLE) > screen.rfind(_HIDDEN)
-    assert f"resume with: saga resume trip --tools {TOOLS}".encode() in screen[screen.rfind(_VISIBLE) :]
+        screen.close()
+    assert shown.rfind(_VISIBLE) > shown.rfind(_HIDDEN)
+    assert f"resume with: saga resume trip --tools {TOOLS}".encode() in shown[shown.rfind(_VISIBLE) :]
 
 
-def _read(terminal: int, until: bytes | None = None) -> bytes:
-    """What is written to a terminal up to a text, or until nobody writes any more."""
-    found = b""
-    while until is None or until not in found:
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError:  # Linux's way to say that nobody writes any more
-            piece = b""
-        if not piece:
-            break
-        found += piece
-    return found
+class _Screen:
+    """What is written to a terminal. It is read all the time: a full terminal would hold up whoever draws on it."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._found, self._ended = b"", False
+        self._more = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def until(self, text: bytes | None) -> bytes:
+        """All of it, as soon as it holds the text; None: as soon as nobody writes any more."""
+        with self._more:
+            self._more.wait_for(lambda: self._ended or (text is not None and text in self._found))
+            return self._found
+
+    def close(self) -> None:
+        self._reader.join(_LIMIT_S)
+        os.close(self._terminal)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                piece = os.read(self._terminal, 65536)
+            except OSError:  # Linux's way to say that nobody writes any more
+                piece = b""
+            with self._more:
+                self._found += piece
+                self._ended = not piece
+                self._more.notify_all()
+            if not piece:
+                return
 
 
 def test_a_killed_saga_is_taken_over_at_once(cli, blocked):
