@@ -85,6 +85,7 @@ def test_a_second_interrupt_gives_the_terminal_back(cli, book):
     os.mkfifo(cli.folder / "begun")
     os.mkfifo(cli.folder / "gate")
     cli.plan("trip.json", book("a"), {"tool": "block", "params": {"item": "b"}}, task_id="trip")
+    cli.env["COLUMNS"] = "160"  # (workers of pytest-xdist have one of their own, which would wrap what is read here)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
     process = cli.start("submit", "trip.json", *WITH, stdin=theirs, stdout=theirs, stderr=theirs)

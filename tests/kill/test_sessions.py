@@ -315,7 +315,11 @@ def test_an_agent_that_is_killed_as_it_gives_up_over_a_question(
     points = ["post:1", f"acquire:{last['acquire']}", f"append:{last['append']}"]
     for fault in [f"{point}:{when}" for point in points for when in ("before", "after")]:
         place = new_place(embedded.url)
-        assert processes.run("live", **how, **place.told, fault=fault).killed, fault
+        ended = processes.run("live", **how, **place.told, fault=fault)
+        if not ended.killed:  # it wrote the same in fewer appends than the first life, and got past its last one
+            assert fault.startswith("append"), fault
+            assert ended.told["counts"]["append"] < last["append"], fault
+            continue
         # (How many appends there are depends on what shares one, so the last one of that life may be an earlier one here.)
         durable = asyncio.run(_gave_up(place))
         assert durable or fault == "post:1:before" or fault.startswith("append"), fault

@@ -38,9 +38,15 @@ def redises():
 
 
 async def opened(url, namespace=None, **options):
+    """A store that is open; one with little patience may need several tries on a busy machine."""
     store = open_store(f"{url}?namespace={namespace or uuid.uuid4().hex}", **options)
-    await store.open()
-    return store
+    async with asyncio.timeout(GIVE_UP_S):
+        while True:
+            try:
+                await store.open()
+                return store
+            except StoreUnavailable:
+                await asyncio.sleep(0)
 
 
 class TestCluster(StoreConformance):
