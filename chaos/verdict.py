@@ -172,7 +172,7 @@ def _end(told: _Told) -> Iterator[str]:
             yield f"it has ended, and its report lists as {name}: {body['report'][name]}"
     left = any(record["k"] == "QuestionResolved" and record["decision"] == "accept" for record in told.history)
     if body["status"] == t.WAIVED and not left:
-        yield "it was abandoned, and no person left anything"
+        yield "it was waived, and no person accepted anything"
 
 
 def _journal(told: _Told, share: Share) -> Iterator[str]:

@@ -38,7 +38,7 @@ from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog
 #: The waits between two alerts about one question.
 ALERT_RETRY: Final = RetryPolicy(max_attempts=5, base_s=1.0, max_s=60.0)
 #: How many steps a model may propose for a semantic compensation, and for the rest of a goal.
-MAX_REMEDIES: Final = 5
+MAX_COMPENSATING_STEPS: Final = 5
 MAX_NEW_STEPS: Final = 20
 
 
@@ -181,7 +181,9 @@ def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, means: Means
         secrets |= call.params.secrets
         if call.rollback is not None:
             secrets |= call.rollback.params.secrets
-    return Bounds(frozenset(names), frozenset(secrets), MAX_REMEDIES if purpose == "compensate" else MAX_NEW_STEPS)
+    return Bounds(
+        frozenset(names), frozenset(secrets), MAX_COMPENSATING_STEPS if purpose == "compensate" else MAX_NEW_STEPS
+    )
 
 
 def addition_of(state: State, effect: AskPlanner, steps: Sequence[Mapping[str, Any]]) -> Addition:

@@ -56,7 +56,7 @@ SAGA_TRANSITIONS: Final = (
     ("answer_backward", [ESCALATED, COMPENSATING], COMPENSATING),
     ("complete", [PENDING, RUNNING], COMPLETED),
     ("compensated", [COMPENSATING], COMPENSATED),
-    ("abandon", [RUNNING, COMPENSATING, ESCALATED], WAIVED),
+    ("waive", [RUNNING, COMPENSATING, ESCALATED], WAIVED),
 )
 
 # --- a step ------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ STEP_TRANSITIONS: Final = (
     ("doubt", [RUNNING, IN_DOUBT, ESCALATED], IN_DOUBT),
     ("skip", [PENDING], SKIPPED),
     # a fork reuses what another saga's step did
-    ("take_over", [PENDING], SUCCEEDED),
+    ("reuse", [PENDING], SUCCEEDED),
     # backward: a blind undo starts from IN_DOUBT, an undo after an answer from ESCALATED
     ("undo", [SUCCEEDED, IN_DOUBT, COMPENSATING, ESCALATED], COMPENSATING),
     ("undone", [COMPENSATING], COMPENSATED),

@@ -14,7 +14,7 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.decide import Means
 from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
-from saga_engine.core.interpret import MAX_NEW_STEPS, MAX_REMEDIES, Advice, addition_of, bounds_of
+from saga_engine.core.interpret import MAX_COMPENSATING_STEPS, MAX_NEW_STEPS, Advice, addition_of, bounds_of
 from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.records import Written
 from saga_engine.core.report import error_dict
@@ -79,7 +79,7 @@ def _compensation(state: State, stuck: int, catalog: ToolCatalog, means: Means) 
         stuck=_past(state, stuck, mask),
         past=[_past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].via],
         tools=_specs(catalog, bounds_of(state, "compensate", catalog, means).tools),
-        max_steps=MAX_REMEDIES,
+        max_steps=MAX_COMPENSATING_STEPS,
     )
 
 

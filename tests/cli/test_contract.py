@@ -22,7 +22,7 @@ def test_the_statuses_and_decisions_are_those_of_the_core():
 
 
 def test_every_status_has_its_exit_code():
-    """0 completed, 3 undone or abandoned, 4 asks, 8 goes on."""
+    """0 completed, 3 compensated or waived, 4 asks, 8 goes on."""
     assert {status: exit_codes.of_status(status) for status in transitions.SAGA_STATES} == {
         "PENDING": 8,
         "RUNNING": 8,

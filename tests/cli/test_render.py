@@ -57,7 +57,7 @@ PLAN = {
 }  # fmt: skip
 
 
-async def test_a_remedy_is_shown_before_it_runs_and_afterwards() -> None:
+async def test_a_compensation_is_shown_before_it_runs_and_afterwards() -> None:
     """Who is asked sees the exact steps with the lines that answer; then what was made up for is told and is not clean."""
     tools = [buy_ticket, give_back, rent_car, send_voucher]
     async with Coordinator.open(

@@ -125,7 +125,7 @@ def test_an_undo_that_failed_asks_and_can_be_tried_again(cli, book):
     assert cli.world == ["book:a", "unbook:a"]
 
 
-def test_leave_ends_a_saga_as_abandoned_and_not_clean(cli, book):
+def test_accept_ends_a_saga_as_waived_and_not_clean(cli, book):
     """What a person leaves in place ends the saga WAIVED, exit code 3, and the report says not clean."""
     (cli.folder / "undo-is-broken").touch()
     cli.plan(

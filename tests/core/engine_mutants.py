@@ -115,7 +115,7 @@ MUTANTS: dict[str, Patch] = {
     "ask the model again": rewrite(decide, "_stuck", ("and not state.steps[index].settled_ask", "")),
     "steps that failed have made up for another": rewrite(
         amendments,
-        "remedy_failed",
+        "compensation_failed",
         ("step.open_compensations = 0", "step.open_compensations = 1; compensation_happened(state, stuck); return"),
     ),
     "the first of several steps makes up for all": rewrite(

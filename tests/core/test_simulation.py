@@ -22,7 +22,7 @@ def test_every_law_holds_whatever_happens(dice: random.Random, trouble: float) -
 
 
 def test_seeds_reach_every_end() -> None:
-    """A fixed corpus runs clean and is not trivially so: it completes, compensates and abandons."""
+    """A fixed corpus runs clean and is not trivially so: it completes, compensates and waives."""
     ends: Counter[str] = Counter()
     for seed in range(1500):
         dice = random.Random(seed)
@@ -38,7 +38,7 @@ def test_every_law_holds_for_sessions(dice: random.Random, trouble: float) -> No
 
 
 def test_seeds_of_sessions_reach_every_end() -> None:
-    """The corpus of sessions completes, compensates and abandons as well, and rolls back amid all that."""
+    """The corpus of sessions completes, compensates and waives as well, and rolls back amid all that."""
     ends: Counter[str] = Counter()
     for seed in range(600):
         dice = random.Random(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import tomllib
 import shutil
 import subprocess
 from pathlib import Path
@@ -225,3 +226,12 @@ def test_no_path_of_a_machine_and_no_registry_stands_in_the_tree() -> None:
         text = path.read_bytes().decode("utf-8", "ignore")
         found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in forbidden.finditer(text)]
     assert found == []
+
+
+def test_the_page_for_contributors_names_every_room() -> None:
+    """The table of rooms has the layers of the doors, from above to below."""
+    page = (ROOT / "AGENTS.md").read_text(encoding="utf-8").split("## Rooms", 1)[1].split("\n## ", 1)[0]
+    table = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in page.splitlines() if line.startswith("| `")]
+    doors = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
+    layers = [layer.split(" | ") for layer in doors["layers"] if layer != "__main__"]
+    assert [sorted(rooms) for rooms in table] == [sorted(rooms) for rooms in layers]

@@ -62,7 +62,7 @@ def test_an_approval_shows_the_exact_call_and_its_end() -> None:
     assert "    saga resolve trip-42 hotel approve" in lines
 
 
-def test_a_remedy_shows_the_exact_steps() -> None:
+def test_a_compensation_shows_the_exact_steps() -> None:
     """Who approves what a model proposes sees each call."""
     steps = [{"step_id": "m1", "tool": "send_voucher", "params": {"to": "$input.guest", "note": "a\n@all"}}]
     lines = body(a_question(kind="compensation", options=OPTIONS["compensation"], steps=steps)).splitlines()

@@ -122,13 +122,13 @@ def test_remedies_wait_only_for_each_other_and_are_never_undone() -> None:
     assert made.steps[2].compensates == 0
 
 
-def test_a_remedy_has_no_rollback() -> None:
+def test_a_compensating_step_has_no_rollback() -> None:
     """A rollback of a compensation is refused: nothing would ever call it."""
     step = {"step_id": "x", "tool": "any", "rollback": {"tool": "any"}}
     assert ("kind-contradiction", "$.steps[0].kind") in faults(Addition([step], compensation="a"))
 
 
-def test_a_remedy_that_only_reads_is_refused() -> None:
+def test_a_compensating_step_that_only_reads_is_refused() -> None:
     """A compensation has at least one write: reads change nothing, and the saga would count as compensated."""
     look = {"step_id": "x", "tool": "search"}
     assert faults(Addition([look], compensation="a")) == [("rollback-reads", "$.steps[0]")]

@@ -120,7 +120,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
             state.failing = "step-failed"
 
 
-def remedy_proposed(state: State, record: r.CompensationProposed) -> None:
+def compensation_proposed(state: State, record: r.CompensationProposed) -> None:
     """Steps are proposed: they are added, or an operator is asked first."""
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
@@ -132,21 +132,21 @@ def remedy_proposed(state: State, record: r.CompensationProposed) -> None:
     _mark(state, record.sensitive)
     state.proposals[index] = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
     if record.auto:
-        _take_up(state, index)
+        _adopt_proposal(state, index)
     else:
         state.to_escalate[index, COMPENSATE] = "compensation"
 
 
-def _take_up(state: State, index: int) -> None:
+def _adopt_proposal(state: State, index: int) -> None:
     proposal = state.proposals.pop(index)
     state.steps[index].open_compensations = _grow(state, proposal.added, proposal.tools)
 
 
-def remedy_judged(state: State, index: int, *, approved: bool) -> None:
+def compensation_reviewed(state: State, index: int, *, approved: bool) -> None:
     """An operator approved or denied the proposed steps, or did not answer in time."""
     move(state.steps[index], "undo_failed")
     if approved:
-        _take_up(state, index)
+        _adopt_proposal(state, index)
     else:
         state.to_escalate[index, COMPENSATE] = state.proposals.pop(index).kind
 
@@ -168,7 +168,7 @@ def compensation_happened(state: State, stuck: int) -> None:
         compensation.end_undo(state, stuck)
 
 
-def remedy_failed(state: State, stuck: int) -> None:
+def compensation_failed(state: State, stuck: int) -> None:
     """A step of a semantic compensation failed. No model is asked again: an operator is."""
     step = state.steps[stuck]
     if not step.open_compensations:

@@ -122,12 +122,12 @@ def _release_dependents(state: State, compiled: CompiledStep) -> None:
             state.ready[dependent] = None
 
 
-def taken_over(state: State, record: r.EffectReused) -> None:
+def reused(state: State, record: r.EffectReused) -> None:
     """The step happened in another saga, which has transferred its effect."""
     index = index_of(state, record)
     step = state.steps[index]
     state.ready.pop(index, None)
-    move(step, "take_over")
+    move(step, "reuse")
     step.source = record.source
     step.taken_key = record.key
     step.using = record.fallback
@@ -218,7 +218,7 @@ def fallback_chosen(state: State, record: r.FallbackChosen) -> None:
     step.using = record.fallback
 
 
-def parked(state: State, record: r.StepDeferred) -> None:
+def deferred(state: State, record: r.StepDeferred) -> None:
     """The step is deferred; operators are notified the first time."""
     index = index_of(state, record)
     step = state.steps[index]
@@ -254,7 +254,7 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
     """A forward step did not happen and is not retried: turn around, or ask."""
     stuck = state.plan.steps[index].compensates
     if stuck is not None:
-        amendments.remedy_failed(state, stuck)
+        amendments.compensation_failed(state, stuck)
         return
     if state.session and not state.backward and state.failing is None:
         state.remaining -= 1  # the agent learns of it, and chooses what it means

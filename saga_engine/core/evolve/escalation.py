@@ -52,7 +52,7 @@ def decided(state: State, record: r.QuestionResolved) -> None:
     step = state.steps[question.step]
     call = step.call(question.direction)
     if question.kind == "compensation" and record.decision in ("approve", "deny"):
-        amendments.remedy_judged(state, question.step, approved=record.decision == "approve")
+        amendments.compensation_reviewed(state, question.step, approved=record.decision == "approve")
         return
     if record.decision == "approve":
         call.approval = question.call
@@ -83,7 +83,7 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         step.left = state.left_any = True
     stuck = state.plan.steps[question.step].compensates
     if stuck is not None and record.decision == "accept":
-        amendments.remedy_failed(state, stuck)
+        amendments.compensation_failed(state, stuck)
         return
     if question.direction == COMPENSATE:
         if record.decision != "accept":
@@ -125,13 +125,13 @@ def approval_expired(state: State, record: r.ApprovalExpired) -> None:
     """No answer in time, which denies the call or the steps."""
     question = _close_question(state, record.question)
     if question.kind == "compensation":
-        amendments.remedy_judged(state, question.step, approved=False)
+        amendments.compensation_reviewed(state, question.step, approved=False)
         return
     error = ErrorInfo("approval_expired", "nobody approved the call in time")
     calls.refused(state, question.step, question.direction, error)
 
 
-def handed_over(state: State, record: r.EffectTransferred) -> None:
+def transferred(state: State, record: r.EffectTransferred) -> None:
     """A fork owns the effects of these steps now; the rest of the saga is not wanted any more."""
     for key in record.steps:
         state.steps[state.plan.by_key[key]].handed_to = record.to
