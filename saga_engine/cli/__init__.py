@@ -5,6 +5,7 @@ Only typer is imported at start-up; a command imports what it needs when it runs
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -100,11 +101,17 @@ def _saga(
 
 def main() -> None:
     """The entry point ``saga``; never returns."""
-    code = run(sys.argv[1:])
+    try:
+        code = run(sys.argv[1:])
+    except SystemExit as ended:  # typer's, when the reader of the output is gone
+        if not isinstance(ended.code, int):
+            raise
+        code = ended.code
     if "temporalio.bridge" in sys.modules:
         # Threads of Temporal's core call Python while the interpreter is being finalized, which aborts the process.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):  # the reader is gone, as in `saga list | head`: nobody is left to tell
+                stream.flush()
         os._exit(code)
     sys.exit(code)
 

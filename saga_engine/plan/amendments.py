@@ -113,7 +113,7 @@ def _drafted(  # noqa: PLR0917
     made = draft(whole, catalog, given, undos, reads, judged_from=judged_from, dropped=dropped, compensates=compensates)
     if fresh:
         _check_bounds(made, made.steps[first:], additions, bounds)
-        _check_remedy(made, made.steps[first:])
+        _check_compensation(made, made.steps[first:])
     return made
 
 
@@ -150,7 +150,7 @@ def _check_bounds(made: Draft, new: Sequence[DraftStep], additions: Sequence[Add
                 made.problems.add("secret-not-allowed", path, message, hint)
 
 
-def _check_remedy(made: Draft, new: Sequence[DraftStep]) -> None:
+def _check_compensation(made: Draft, new: Sequence[DraftStep]) -> None:
     """A compensation without a single write changes nothing, but the report would list it as a compensation."""
     compensates = [step for step in new if step.compensates is not None]
     if compensates and all(step.spec is not None and step.spec.effect == "read" for step in compensates):

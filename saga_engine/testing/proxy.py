@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,6 +19,8 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+_log = logging.getLogger("saga_engine.testing")
 
 Cut = Literal["before", "after"]
 
@@ -106,9 +109,9 @@ class CuttingProxy:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._requests(reader, onward, losing, writer))
                 group.create_task(self._replies(there, writer, losing))
-        except* OSError:
+        except* OSError as gone:
             # One side is gone; the finally clause also closes the other.
-            pass
+            _log.debug("a proxied connection ended: %s", gone.exceptions[0])
         finally:
             self._writers -= {writer, onward}
             writer.transport.abort()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.cli.loading import loaded
@@ -34,3 +38,40 @@ def test_the_version_is_printed(cli):
 
     ran = cli("--version")
     assert (ran.code, ran.out) == (0, f"saga_engine {__version__}\n")
+
+
+#: A process in which finalizing the interpreter aborts, as it does while Temporal's core still calls Python.
+ABORTS_AT_ITS_END = """
+import atexit, os, sys, types
+atexit.register(os.abort)
+sys.modules["temporalio.bridge"] = types.ModuleType("temporalio.bridge")
+from saga_engine.cli import main
+sys.argv = ["saga", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize(("args", "code"), [(["--version"], 0), (["no-such-command"], 2)])
+def test_a_command_that_used_temporal_ends_without_finalizing(args, code):
+    """Its output is flushed and its exit code is the command's, although the interpreter could not be finalized."""
+    ran = subprocess.run([sys.executable, "-c", ABORTS_AT_ITS_END, *args], capture_output=True, text=True, check=False)
+    assert ran.returncode == code
+    assert "saga_engine" in ran.stdout or "no-such-command" in ran.stderr
+
+
+def test_a_command_that_used_temporal_ends_quietly_when_its_reader_is_gone():
+    """As in `saga list | head`: the last flush meets a closed pipe, and nothing is printed about it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", ABORTS_AT_ITS_END, "--version"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert ran.stderr == ""
+    assert ran.returncode in (0, 1)

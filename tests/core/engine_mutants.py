@@ -166,7 +166,7 @@ LATER_MUTANTS: dict[str, Patch] = {
     "a call in doubt waits until its key is forgotten": rewrite(
         decide, "_waits_for_key", ("return _repeatable(spec, call, FORWARD, due,", "return True or (due,")
     ),
-    "waiting in doubt forgets the doubt": rewrite(calls, "parked", ("if record.in_doubt:", "if False:")),
+    "waiting in doubt forgets the doubt": rewrite(calls, "deferred", ("if record.in_doubt:", "if False:")),
     "a deadline binds only what moves": rewrite(decide, "_bound", ("(moving or idle)", "moving")),
     "drop what was added while the planner was asked": both(
         rewrite(amendments, "overtaken", ("len(state.steps) > state.replan_saw", "False")),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import tomllib
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
