@@ -1,4 +1,4 @@
-"""Scores a model's plans: goals with tool catalogues from ``planner_prompts/evals``, judged by machine.
+"""Scores a model's plans: goals with tool catalogues from ``planner_prompts/evals``, reviewed by machine.
 
     make eval-planner MODEL=openai:gpt-5
     python benchmarks/eval_planner.py --model ollama:qwen3 --only travel,files-02 --json figures.json
@@ -112,10 +112,10 @@ def _tool(declared: Mapping[str, Any]) -> Tool[..., Any]:
     )
 
 
-# --- judging -------------------------------------------------------------------------------------------------------
+# --- review --------------------------------------------------------------------------------------------------------
 
 
-def judge(case: Case, plan: Plan | None, *, refused: bool = False) -> dict[str, bool]:
+def review(case: Case, plan: Plan | None, *, refused: bool = False) -> dict[str, bool]:
     """Which criteria a plan meets; without a plan, none but a refusal where it is right."""
     if case.impossible or plan is None:
         right = case.impossible and refused
@@ -191,7 +191,7 @@ def _undo(plan: Plan, expect: Mapping[str, Any]) -> bool:
 
 
 async def evaluate(case: Case, planner: Planner, settings: PlannerSettings) -> Score:
-    """Have one goal planned, and judge what comes."""
+    """Have one goal planned, and review what comes."""
     specs = [spec for name in case.tools.names() if (spec := case.tools.spec(name)) is not None]
     try:
         planned = await make_plan(
@@ -206,16 +206,16 @@ async def evaluate(case: Case, planner: Planner, settings: PlannerSettings) -> S
     except GoalImpossible as error:
         used = error.context["usage"]
         tokens = used["tokens_in"] + used["tokens_out"]
-        return Score(case, judge(case, None, refused=True), "impossible", 1, tokens, used["seconds"])
+        return Score(case, review(case, None, refused=True), "impossible", 1, tokens, used["seconds"])
     except PlannerFailed as error:
         used = error.context["usage"]
         tokens = used["tokens_in"] + used["tokens_out"]
         rounds = error.context["rounds"]
-        return Score(case, judge(case, None), "no valid plan", rounds, tokens, used["seconds"])
+        return Score(case, review(case, None), "no valid plan", rounds, tokens, used["seconds"])
     except SagaError as error:
-        return Score(case, judge(case, None), f"{error.code}: {error.message}"[:200])
+        return Score(case, review(case, None), f"{error.code}: {error.message}"[:200])
     usage = planned.usage
-    marks = judge(case, planned.plan)
+    marks = review(case, planned.plan)
     return Score(case, marks, "plan", planned.rounds, usage.tokens_in + usage.tokens_out, usage.seconds)
 
 

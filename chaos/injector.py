@@ -19,7 +19,7 @@ from chaos.store import StoreServer, until
 _log = logging.getLogger("chaos")
 
 #: The relative frequency of each fault. Each one occurs at least once if there are enough.
-BLOWS: Final[Mapping[str, int]] = {
+FAULTS: Final[Mapping[str, int]] = {
     "worker killed": 6,
     "worker frozen": 3,
     "worker told to stop": 2,
@@ -31,7 +31,7 @@ BLOWS: Final[Mapping[str, int]] = {
     "line slow": 2,
     "disk full": 1,
     "out of memory": 2,
-    "person killed": 2,
+    "operator killed": 2,
 }
 _STOP_S: Final = 30.0
 
@@ -39,10 +39,10 @@ _STOP_S: Final = 30.0
 def draw(seed: int, count: int) -> list[str]:
     """The faults of a run, in their order."""
     dice = Random(f"{seed}:blows")
-    blows = list(BLOWS)[:count]
-    blows += dice.choices(list(BLOWS), list(BLOWS.values()), k=count - len(blows))
-    dice.shuffle(blows)
-    return blows
+    faults = list(FAULTS)[:count]
+    faults += dice.choices(list(FAULTS), list(FAULTS.values()), k=count - len(faults))
+    dice.shuffle(faults)
+    return faults
 
 
 class Child:
@@ -82,30 +82,30 @@ class Child:
         return True
 
 
-class Conductor:
+class Injector:
     """Injects the faults. ``wrong`` are sentences about processes that misbehaved."""
 
     def __init__(
-        self, seed: int, lease_s: float, workers: list[Child], person: Child, lines: list[BadLine], store: StoreServer
+        self, seed: int, lease_s: float, workers: list[Child], operator: Child, lines: list[BadLine], store: StoreServer
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._dice = Random(f"{seed}:conductor")
         self._lease_s = lease_s
         self._workers = workers
-        self._person = person
+        self._operator = operator
         self.lines = lines
         self._store = store
         self._store_busy = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def deal(self, blow: str) -> None:
-        """Begin with a fault; several may be in progress at once."""
-        _log.info("%s", blow)
-        task = asyncio.create_task(self._deal(blow), name=blow)
+    def inject(self, fault: str) -> None:
+        """Begin a fault; several may be in progress at once."""
+        _log.info("%s", fault)
+        task = asyncio.create_task(self._inject(fault), name=fault)
         self._tasks.add(task)
 
-    async def _deal(self, blow: str) -> None:
+    async def _inject(self, fault: str) -> None:
         actions: dict[str, Callable[[], Awaitable[None]]] = {
             "worker killed": self._kill_worker,
             "worker frozen": self._freeze_worker,
@@ -118,14 +118,14 @@ class Conductor:
             "line slow": self._slow_line,
             "disk full": self._fill_disk,
             "out of memory": self._starve,
-            "person killed": self._kill_person,
+            "operator killed": self._kill_operator,
         }
-        await actions[blow]()
-        self.counts[blow] += 1
+        await actions[fault]()
+        self.counts[fault] += 1
 
     def children(self) -> list[Child]:
         """All processes that it supervises."""
-        return [*self._workers, self._person]
+        return [*self._workers, self._operator]
 
     @property
     def busy(self) -> int:
@@ -141,8 +141,8 @@ class Conductor:
     async def _kill_worker(self) -> None:
         await self._kill(self._dice.choice(self._workers))
 
-    async def _kill_person(self) -> None:
-        await self._kill(self._person)
+    async def _kill_operator(self) -> None:
+        await self._kill(self._operator)
 
     async def _kill(self, child: Child) -> None:
         pause_s = self._dice.random()
@@ -176,7 +176,7 @@ class Conductor:
             code = child.ended()
             if code is not None and not child.busy.locked():
                 self.wrong.append(
-                    f"a {'person' if child is self._person else 'worker'} ended by itself: exit code {code}"
+                    f"a {'operator' if child is self._operator else 'worker'} ended by itself: exit code {code}"
                 )
                 child.start()
 

@@ -29,7 +29,7 @@ from random import Random
 from typing import Any, Final
 
 from chaos import operator, plans, verdict, worker, world
-from chaos.injector import Child, Conductor, draw
+from chaos.injector import Child, Injector, draw
 from chaos.line import BadLine
 from chaos.store import Disk, StoreServer, die_with_parent, until
 from chaos.tools import make_tools
@@ -55,8 +55,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sagas", type=int, default=5000)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=None, help="a run's plans and blows; drawn if left out")
-    parser.add_argument("--blows", type=int, default=None, help="how many things go wrong (default: one per 150 sagas)")
+    parser.add_argument("--seed", type=int, default=None, help="a run's plans and faults; drawn if left out")
+    parser.add_argument("--faults", type=int, default=None, help="how many are injected (default: one per 150 sagas)")
     parser.add_argument("--lease", type=float, default=2.0, help="seconds")
     parser.add_argument("--at-once", type=int, default=64, help="sagas that a worker drives at a time")
     parser.add_argument("--backlog", type=int, default=1500, help="sagas that have been submitted and not ended")
@@ -69,7 +69,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     args.seed = Random().randrange(1 << 31) if args.seed is None else args.seed
-    args.blows = max(12, args.sagas // 150) if args.blows is None else args.blows
+    args.faults = max(12, args.sagas // 150) if args.faults is None else args.faults
     if args.disk == "auto":
         _mount_in_private()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
@@ -116,7 +116,7 @@ class Run:
     async def run(self) -> dict[str, Any]:
         """Run everything and return the report."""
         args, begun_s = self._args, time.monotonic()
-        _log.info("seed %d: %d sagas, %d workers, %d blows", args.seed, args.sagas, args.workers, args.blows)
+        _log.info("seed %d: %d sagas, %d workers, %d faults", args.seed, args.sagas, args.workers, args.faults)
         disk = Disk(
             self._folder / "disk", args.disk_mb, mount=os.environ.get(_PRIVATE) == "yes" and args.disk == "auto"
         )
@@ -127,21 +127,21 @@ class Run:
             await server.start()
             begun_ms = _clock_ms(server)
             async with self._world(), self._lines(server) as lines:
-                conductor = self._conductor(server, lines)
+                injector = self._injector(server, lines)
                 async with Coordinator.open(server.url, make_tools(), patience_s=_PATIENCE_S) as coordinator:
-                    load = await self._play(coordinator, conductor)
+                    load = await self._play(coordinator, injector)
                 await asyncio.sleep(args.lease)  # a process that was just resumed may still do harm
                 outside = await world.Outside.ask({"op": "look"})
                 while outside["pending"]:  # pending requests may still do harm
                     await asyncio.sleep(_LOOK_S)
                     outside = await world.Outside.ask({"op": "look"})
                 driven_s = time.monotonic() - begun_s
-                for child in conductor.children():
+                for child in injector.children():
                     await child.end(signal.SIGKILL)
             found = await self._judge(server, begun_ms)
             if self._ended == args.sagas and (load["queued"] or load["timed"]):
-                conductor.wrong.append(f"all sagas have ended, and the queue holds {load['queued'] + load['timed']}")
-            return self._report(conductor, server, disk, found, outside, driven_s, time.monotonic() - begun_s)
+                injector.wrong.append(f"all sagas have ended, and the queue holds {load['queued'] + load['timed']}")
+            return self._report(injector, server, disk, found, outside, driven_s, time.monotonic() - begun_s)
         finally:
             server.close()
 
@@ -174,19 +174,19 @@ class Run:
             for line in lines:
                 await line.__aexit__(None, None, None)
 
-    def _conductor(self, server: StoreServer, lines: list[BadLine]) -> Conductor:
+    def _injector(self, server: StoreServer, lines: list[BadLine]) -> Injector:
         args = self._args
         workers = [
             Child(self._context, worker.main, partial(self._orders, number, lines[number].url))
             for number in range(args.workers)
         ]
         duties = operator.Duties(
-            lines[-1].url, world.Outside.path, str(self._folder / "person.log"), args.seed, args.lease
+            lines[-1].url, world.Outside.path, str(self._folder / "operator.log"), args.seed, args.lease
         )
         asked = Child(self._context, operator.main, lambda: duties)
         for child in (*workers, asked):
             child.start()
-        return Conductor(args.seed, args.lease, workers, asked, lines, server)
+        return Injector(args.seed, args.lease, workers, asked, lines, server)
 
     def _orders(self, number: int, url: str) -> worker.Orders:
         wrong = self._dice.random() < 0.6
@@ -208,31 +208,31 @@ class Run:
 
     # --- the run ---------------------------------------------------------------------------------------------------
 
-    async def _play(self, coordinator: Coordinator, conductor: Conductor) -> dict[str, int]:
+    async def _play(self, coordinator: Coordinator, injector: Injector) -> dict[str, int]:
         """Submit, inject the faults as sagas end, then wait until all have ended."""
         args = self._args
-        blows = draw(args.seed, args.blows)
-        dealt, told_s = 0, time.monotonic()
+        faults = draw(args.seed, args.faults)
+        injected, told_s = 0, time.monotonic()
         submitting = asyncio.create_task(self._submit_all(coordinator))
         try:
             while True:
                 load = await self._look(coordinator)
-                conductor.look_after()
-                while dealt < len(blows) and self._ended >= dealt * args.sagas // (len(blows) + 1):
-                    conductor.deal(blows[dealt])
-                    dealt += 1
+                injector.look_after()
+                while injected < len(faults) and self._ended >= injected * args.sagas // (len(faults) + 1):
+                    injector.inject(faults[injected])
+                    injected += 1
                 if self._ended == args.sagas and submitting.done():
-                    await conductor.rest()
+                    await injector.rest()
                     return load
                 if submitting.done() and submitting.exception() is not None:
                     submitting.result()
                 quiet_s = time.monotonic() - self._ended_at_s
-                if quiet_s > _STUCK_S and not conductor.busy:
+                if quiet_s > _STUCK_S and not injector.busy:
                     _log.warning("%d sagas do not end", args.sagas - self._ended)
                     return load
                 if time.monotonic() - told_s > _TELL_S:
                     told_s = time.monotonic()
-                    _log.info("%d of %d sagas have ended, %d blows", self._ended, args.sagas, dealt)
+                    _log.info("%d of %d sagas have ended, %d faults", self._ended, args.sagas, injected)
                 await asyncio.sleep(_LOOK_S)
         finally:
             submitting.cancel()
@@ -295,7 +295,7 @@ class Run:
 
     def _report(
         self,
-        conductor: Conductor,
+        injector: Injector,
         server: StoreServer,
         disk: Disk,
         found: verdict.Found,
@@ -318,16 +318,16 @@ class Run:
                 "leases lost": worker.log_lines(self._folder, "lease lost"),
                 "submissions refused and repeated": self._again,
             },
-            "blows": {
-                **{blow: conductor.counts[blow] for blow in sorted(conductor.counts)},
-                "connections cut": sum(line.made for line in conductor.lines),
-                "connections refused": sum(line.refused for line in conductor.lines),
+            "faults": {
+                **{fault: injector.counts[fault] for fault in sorted(injector.counts)},
+                "connections cut": sum(line.made for line in injector.lines),
+                "connections refused": sum(line.refused for line in injector.lines),
                 "store started": server.starts,
-                "processes started": sum(child.starts for child in conductor.children()),
+                "processes started": sum(child.starts for child in injector.children()),
                 "of these by a wrong clock": self._clocks,
             },
             "seconds": {"driven": round(driven_s, 1), "with the verdict": round(took_s, 1)},
-            "wrong": conductor.wrong,
+            "wrong": injector.wrong,
             "breaches": dict(sorted(found.breaches.items())),
         }
 
@@ -347,7 +347,7 @@ def _clock_ms(server: StoreServer) -> int:
 
 def show(report: dict[str, Any]) -> None:
     """Print the figures, then the violations."""
-    for name in ("ends", "figures", "blows", "seconds"):
+    for name in ("ends", "figures", "faults", "seconds"):
         print(f"{name}:")
         for what, count in report[name].items():
             print(f"  {what:36}{count:>12}")

@@ -172,7 +172,7 @@ def _end(told: _Told) -> Iterator[str]:
             yield f"it has ended, and its report lists as {name}: {body['report'][name]}"
     left = any(record["k"] == "QuestionResolved" and record["decision"] == "accept" for record in told.history)
     if body["status"] == t.WAIVED and not left:
-        yield "it was waived, and no person accepted anything"
+        yield "it was waived, and no operator accepted anything"
 
 
 def _journal(told: _Told, share: Share) -> Iterator[str]:
@@ -217,9 +217,9 @@ def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[tuple[
 
 def _trace(told: _Told, tools: ToolRegistry) -> Iterator[str]:
     """The journal verifies as a trace, and the pure engine makes the same decisions again."""
-    verdict = verify(told.trace)
-    if verdict.broken is not None:
-        yield f"its trace is broken: {verdict.broken}"
+    checked = verify(told.trace)
+    if checked.broken is not None:
+        yield f"its trace is broken: {checked.broken}"
         return
     for trace in read(told.trace):
         replay = Replay(trace, DeclaredTools(trace.header, tools, SchemaCheck), together_ms=_TOGETHER_MS)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-Verdict = Literal["fix", "retry", "resume", "conflict"]
+ErrorVerdict = Literal["fix", "retry", "resume", "conflict"]
 #: A traceback shows at most so many problems of a plan.
 _MAX_SHOWN = 50
 
@@ -34,7 +34,7 @@ class SagaError(Exception):
     """
 
     code: ClassVar[str] = "saga-error"
-    verdict: ClassVar[Verdict] = "fix"
+    verdict: ClassVar[ErrorVerdict] = "fix"
 
     def __init__(self, message: str, *, hint: str | None = None, **context: Any) -> None:
         super().__init__(message)
@@ -249,7 +249,7 @@ class StoreRefused(SagaError):
     """The store answered with an error (out of memory, read only, no permission). Nothing was added."""
 
     code = "store-refused"
-    verdict: ClassVar[Verdict] = "resume"
+    verdict: ClassVar[ErrorVerdict] = "resume"
 
 
 class DurabilityInsufficient(StoreRefused):

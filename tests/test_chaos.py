@@ -1,6 +1,6 @@
-"""Chaos in its short form: some hundred sagas, and everything that the conductor knows goes wrong at least once.
+"""Chaos in its short form: some hundred sagas, and everything that the injector knows goes wrong at least once.
 
-``make chaos`` is the long form. The seed is in what a failing test prints; the same seed draws the same plans and blows.
+``make chaos`` is the long form. The seed is in what a failing test prints; the same seed draws the same plans and faults.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
     assert code == 0, said
     assert sum(report["ends"].values()) == 300
     assert set(report["ends"]) >= {"COMPLETED", "COMPENSATED"}
-    assert {blow for blow in injector.BLOWS if not report["blows"].get(blow)} == set()
-    assert report["blows"]["store started"] >= 3
+    assert {fault for fault in injector.FAULTS if not report["faults"].get(fault)} == set()
+    assert report["faults"]["store started"] >= 3
     for figure in ("by another owner than before", "answers", "doubts", "retries", "undone"):
         assert report["figures"][figure] > 0, figure
     assert f"seed {SEED}: 0 of 300 sagas in disagreement" in said
@@ -56,14 +56,14 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
 )
 def test_a_world_that_breaks_its_promises_is_found_out(tmp_path: Path, sabotage: str, sentence: str) -> None:
     """The verdict can fail: effects that happen twice, and undos that did not happen, are named saga by saga."""
-    args = ("--seed", str(SEED), "--sagas", "60", "--workers", "1", "--blows", "0", "--sabotage", sabotage)
+    args = ("--seed", str(SEED), "--sagas", "60", "--workers", "1", "--faults", "0", "--sabotage", sabotage)
     code, said, report = run(tmp_path / "out.json", *args)
     assert code == 1, said
     assert any(sentence in breach for breaches in report["breaches"].values() for breach in breaches), said
 
 
 def test_plans_and_blows_follow_from_the_seed() -> None:
-    """The same seed draws the same plans, all of them legal, and the same blows; another one draws others."""
+    """The same seed draws the same plans, all of them legal, and the same faults; another one draws others."""
     tools = make_tools()
     drawn = [plans.plan(SEED, number) for number in range(400)]
     assert drawn == [plans.plan(SEED, number) for number in range(400)]
@@ -73,7 +73,7 @@ def test_plans_and_blows_follow_from_the_seed() -> None:
     kinds = Counter(step.get("kind", "compensatable") for plan in drawn for step in plan["steps"])
     assert min(kinds[kind] for kind in ("compensatable", "pivot", "retriable", "read")) > 20
     assert injector.draw(SEED, 40) == injector.draw(SEED, 40)
-    assert set(injector.draw(SEED, len(injector.BLOWS))) == set(injector.BLOWS)
+    assert set(injector.draw(SEED, len(injector.FAULTS))) == set(injector.FAULTS)
 
 
 def _journal(*kinds: str) -> list[dict[str, Any]]:

@@ -333,7 +333,7 @@ async def test_a_queue_takes_a_keyed_call_in_doubt() -> None:
     assert outcome.status == t.COMPLETED
     assert len(set(keys)) == 1
     assert made.count("StepDeferred") == 2
-    assert [question.kind for question in told] == ["parked"]
+    assert [question.kind for question in told] == ["deferred"]
 
 
 async def test_a_queue_takes_no_call_that_may_not_be_repeated() -> None:

@@ -1,4 +1,4 @@
-"""Sagas whose calls pass guards: approvals, blocks, fallbacks, parked steps, results of other sagas."""
+"""Sagas whose calls pass guards: approvals, blocks, fallbacks, deferred steps, results of other sagas."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ FORWARD = {"rules": [{**ASK["rules"][0], "tools": ["wire", "un*"], "direction": 
         ({"tool": "wire", "params": {"amount": 99999}}, []),
     ],
 )
-async def test_rules_for_forward_calls_judge_a_rollback_that_is_not_the_registered_undo(rollback, stands) -> None:
+async def test_rules_for_forward_calls_check_a_rollback_that_is_not_the_registered_undo(rollback, stands) -> None:
     """The plan's author chooses tool and target of a rollback, so it passes no rule that a forward call would not pass."""
     paid = {"tool": "pay", "params": {"amount": 5.0}} | ({} if rollback is None else {"rollback": rollback})
     async with Coordinator.open("memory://", TOOLS, policy=FORWARD) as engine:
@@ -150,7 +150,7 @@ async def test_rules_for_forward_calls_judge_a_rollback_that_is_not_the_register
 
 @pytest.mark.parametrize(("ref", "status"), [("$output.ref", "COMPENSATED"), ("p9", "ESCALATED")])
 async def test_the_same_holds_for_the_undo_that_an_agent_chose(ref: str, status: str) -> None:
-    """In a session a call's undo is registered, or judged as a forward call as well."""
+    """In a session a call's undo is registered, or checked as a forward call as well."""
     async with Coordinator.open("memory://", TOOLS, policy=FORWARD) as engine:
         with pytest.raises(LookupError):
             async with engine.session("s") as s:
@@ -272,7 +272,7 @@ async def test_the_last_good_result_stands_in_for_a_read_and_says_how_old_it_is(
         assert unknown.status == "COMPENSATED"
 
 
-async def test_a_parked_step_waits_tells_people_and_goes_on() -> None:
+async def test_a_deferred_step_waits_tells_people_and_goes_on() -> None:
     """'Queue it and tell': one notice goes out, and the step is called again until its tool is there."""
     DOWN.add("wire")
     told: list[Question] = []
@@ -285,10 +285,10 @@ async def test_a_parked_step_waits_tells_people_and_goes_on() -> None:
         outcome = await handle.wait()
     assert outcome.completed
     assert LOG == ["wire 5"]
-    assert [(question.kind, question.options) for question in told] == [("parked", ())]
+    assert [(question.kind, question.options) for question in told] == [("deferred", ())]
 
 
-async def test_a_parked_step_gives_up_at_the_deadline() -> None:
+async def test_a_deferred_step_gives_up_at_the_deadline() -> None:
     """The deadline ends the waiting like any other: what happened is undone."""
     DOWN.add("wire")
     step = {**wired(5), "fallback": {"queue_s": 0.01}}

@@ -2,14 +2,14 @@
 
 A journal holds two sorts of records. Some were *given*: the answers of tools, of hooks and of a model, messages, and
 what a session's agent asked for. The others were *decided*. The pure engine folds the journal; wherever something was
-decided it is asked at the recorded time, and wherever an outcome was judged, whether it could have judged so.
+decided it is asked at the recorded time, and wherever an outcome was interpreted, whether it could have done so.
 No tool is called, no clock is read. The first difference ends the replay: what comes after it did not happen.
 
 What a journal does not tell is left open, and only what no choice of it explains is a difference:
 
 * which outcomes were looked at together before the next decision (those at most ``TOGETHER_MS`` apart may have been);
 * the tool's very answer: that a record *can* be made of some answer with this error is enough;
-* whether the process had hooks and a planner: what it decided tells (``Means``), anew for each owner;
+* whether the process had hooks and a planner: what it decided tells (``Capabilities``), anew for each owner;
 * how the waits were spread: ``delay_ms`` is not compared, but for whether there is another try at all.
 """
 
@@ -34,14 +34,14 @@ from saga_engine.analysis.replay_inputs import (
     told,
 )
 from saga_engine.analysis.trace import declared
-from saga_engine.analysis.trace_file import Entry, Trace
+from saga_engine.analysis.trace_file import Trace, TracedRecord
 from saga_engine.core import decide as deciding
 from saga_engine.core import evolve as evolving
-from saga_engine.core import interpret as judging
+from saga_engine.core import interpret as interpreting
 from saga_engine.core import messages
 from saga_engine.core import records as r
 from saga_engine.core.codec import abridge
-from saga_engine.core.decide import Means
+from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Probe
 from saga_engine.core.fold import begin, started_of, state_at_start
 from saga_engine.core.messages import Message
@@ -55,8 +55,8 @@ from saga_engine.plan.tool_spec import ToolCatalog
 
 #: Outcomes that are not further apart than this may have been processed together.
 TOGETHER_MS: Final = 1000
-_MEANS: Final = tuple(
-    Means(alerting, planner, semantic)
+_CAPABILITIES: Final = tuple(
+    Capabilities(alerting, planner, semantic)
     for alerting in (True, False)
     for planner in (False, True)
     for semantic in ("approve", "auto", "never")
@@ -112,7 +112,7 @@ class Replay:
         self._entries = [entry._replace(record=abridge(entry.record)) for entry in trace.entries]
         self._catalog = catalog
         self._together_ms = together_ms
-        self._means: Sequence[Means] = _MEANS
+        self._capabilities: Sequence[Capabilities] = _CAPABILITIES
         if plan is None:  # else compiling the new plan tells
             self._require_tools()
         self._state = _begun(trace, self._entries, catalog, plan)
@@ -160,7 +160,7 @@ class Replay:
             today=[self._today(record) for record in differs.today],
         )
 
-    def _round(self, at: int) -> list[Entry]:
+    def _round(self, at: int) -> list[TracedRecord]:
         """The records at this point: all that one round decided, or the one record that was given."""
         first = self._entries[at]
         if self._sorts[at] != "decided":
@@ -171,7 +171,7 @@ class Replay:
             for entry, _ in takewhile(lambda pair: pair[1] == "decided" and pair[0].record.at == first.record.at, rest)
         ]
 
-    def _recorded(self, entry: Entry) -> dict[str, Any]:
+    def _recorded(self, entry: TracedRecord) -> dict[str, Any]:
         shown = told(entry.record)
         if not isinstance(entry.record, r.StepIntended):
             return shown
@@ -191,16 +191,16 @@ class Replay:
         """One round of decisions; returns how many records it has."""
         now = self._entries[at].record.at
         self._require_asked_before(at, now)
-        agreed: dict[int, list[Means]] = {}
+        agreed: dict[int, list[Capabilities]] = {}
         rounds = self._asked(now)
-        for means, found in rounds:
+        for capabilities, found in rounds:
             if found and self._matches(at, found):
-                agreed.setdefault(len(found), []).append(means)
+                agreed.setdefault(len(found), []).append(capabilities)
         if not agreed:
             what = "today's engine decides otherwise" if rounds[0][1] else "today's engine decides nothing here"
             raise _Differs(what, rounds[0][1])
         count = max(agreed)
-        self._means = agreed[count]
+        self._capabilities = agreed[count]
         for entry in self._entries[at : at + count]:
             evolving.evolve(self._state, entry.record)
         after = at + count
@@ -209,14 +209,14 @@ class Replay:
             self._require_silence(now, "today's engine decides more at this point", after)
         return count
 
-    def _asked(self, now: int) -> list[tuple[Means, Sequence[r.AnyRecord]]]:
+    def _asked(self, now: int) -> list[tuple[Capabilities, Sequence[r.AnyRecord]]]:
         """What today's engine decides now, with each of the means that the process may have had."""
         state = self._state
         asks = state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
         if not asks:  # then it makes no difference
-            found = deciding.decide(state, now, self._means[0])
-            return [(means, found) for means in self._means]
-        return [(means, deciding.decide(state, now, means)) for means in self._means]
+            found = deciding.decide(state, now, self._capabilities[0])
+            return [(capabilities, found) for capabilities in self._capabilities]
+        return [(capabilities, deciding.decide(state, now, capabilities)) for capabilities in self._capabilities]
 
     def _matches(self, at: int, found: Sequence[r.AnyRecord]) -> bool:
         entries = self._entries[at : at + len(found)]
@@ -227,11 +227,11 @@ class Replay:
     def _require_silence(self, now: int, what: str, at: int) -> None:
         """Decide was called here, and nothing was decided."""
         rounds = self._asked(now)
-        silent = [means for means, found in rounds if not found]
+        silent = [capabilities for capabilities, found in rounds if not found]
         if not silent:
             ended = at >= len(self._entries)
             raise _Differs(f"{what}{', where the trace ends' if ended else ''}", rounds[0][1], recorded=not ended)
-        self._means = silent
+        self._capabilities = silent
 
     def _require_asked_before(self, at: int, now: int) -> None:
         """If so much time has passed since the last outcome or message, decide was called right after that."""
@@ -244,7 +244,7 @@ class Replay:
     def _given(self, at: int, sort: Sort) -> int:
         entry = self._entries[at]
         if sort == "owner":
-            self._means = _MEANS
+            self._capabilities = _CAPABILITIES
         elif sort == "outcome":
             before = self._sorts[at - 1]
             # (A process that was stopping decided nothing any more.)
@@ -252,24 +252,24 @@ class Replay:
                 self._require_silence(self._entries[at - 1].record.at, "today's engine decides before this", at)
             elif self._last_decided[at] and before == "outcome":
                 self._require_asked_before(at, entry.record.at)
-            self._judge(entry)
+            self._interpret(entry)
         elif sort == "message":
             self._answer(entry)
         evolving.evolve(self._state, entry.record)
         return 1
 
-    def _judge(self, entry: Entry) -> None:
+    def _interpret(self, entry: TracedRecord) -> None:
         record = entry.record
         if isinstance(record, r.AlertSent | r.AlertFailed):
             error = record.error if isinstance(record, r.AlertFailed) else None
-            today = judging.interpret_alert(self._state, record.question, error, record.at, 0.5, record.again_ms)
+            today = interpreting.interpret_alert(self._state, record.question, error, record.at, 0.5, record.again_ms)
             self._require_same(entry, [today])
         elif isinstance(record, r.StepsAdded | r.CompensationProposed | r.PlannerGaveUp):
-            self._judge_advice(entry, record)
+            self._interpret_advice(entry, record)
         else:
-            self._require_same(entry, self._judgements(record))
+            self._require_same(entry, self._interpretations(record))
 
-    def _judgements(self, record: Any) -> list[r.AnyRecord]:
+    def _interpretations(self, record: Any) -> list[r.AnyRecord]:
         """Every record that today's engine could make of outcomes like the recorded one."""
         state = self._state
         index = state.plan.by_key[record.step]
@@ -278,28 +278,33 @@ class Replay:
         kind = Probe if call.phase == "probing" else CallTool
         effect = kind(index, direction, call.attempt)
         return [
-            judging.interpret(state, effect, outcome, record.at, 0.5)
+            interpreting.interpret(state, effect, outcome, record.at, 0.5)
             for outcome in answers(record, probe=kind is Probe)
         ]
 
-    def _judge_advice(self, entry: Entry, record: r.StepsAdded | r.CompensationProposed | r.PlannerGaveUp) -> None:
+    def _interpret_advice(
+        self, entry: TracedRecord, record: r.StepsAdded | r.CompensationProposed | r.PlannerGaveUp
+    ) -> None:
         if self._trace.redacted or isinstance(record, r.PlannerGaveUp):
             return  # the trace does not have everything that the model wrote
         purpose: Literal["compensate", "replan"] = "replan" if isinstance(record, r.StepsAdded) else "compensate"
         step = self._state.to_replan if isinstance(record, r.StepsAdded) else self._state.plan.by_key[record.step]
         effect = AskPlanner(-1 if step is None else step, purpose)
         assert record.written is not None or isinstance(record, r.CompensationProposed)
-        advice = judging.Advice(record.steps, record.written or r.Written(""))
+        advice = interpreting.Advice(record.steps, record.written or r.Written(""))
         rounds = [
-            (means, judging.interpret_advice(self._state, effect, advice, self._catalog, means, record.at))
-            for means in self._means
+            (
+                capabilities,
+                interpreting.interpret_advice(self._state, effect, advice, self._catalog, capabilities, record.at),
+            )
+            for capabilities in self._capabilities
         ]
-        agreed = [means for means, today in rounds if self._same(entry, today)]
+        agreed = [capabilities for capabilities, today in rounds if self._same(entry, today)]
         if not agreed:
-            raise _Differs("today's engine judges the model's steps otherwise", [rounds[0][1]])
-        self._means = agreed
+            raise _Differs("today's engine reviews the model's steps otherwise", [rounds[0][1]])
+        self._capabilities = agreed
 
-    def _answer(self, entry: Entry) -> None:
+    def _answer(self, entry: TracedRecord) -> None:
         """A message is checked again, as far as the journal has its content."""
         record = entry.record
         if isinstance(record, r.CancelRequested):
@@ -318,7 +323,7 @@ class Replay:
             if "output" in record.refs or self._trace.redacted:
                 return
         elif isinstance(record, r.EffectTransferred):
-            message = Message(id=record.message, kind="hand_over", steps=list(record.steps), to=record.to)
+            message = Message(id=record.message, kind="transfer", steps=list(record.steps), to=record.to)
         elif isinstance(record, r.StepsAdded) and not self._trace.redacted:
             steps = list(record.steps)
             message = Message(id=record.message, kind="amend", by=record.by, note=record.note, steps=steps)
@@ -328,11 +333,11 @@ class Replay:
 
     # --- comparing -------------------------------------------------------------------------------------------------
 
-    def _require_same(self, entry: Entry, today: Sequence[r.AnyRecord]) -> None:
+    def _require_same(self, entry: TracedRecord, today: Sequence[r.AnyRecord]) -> None:
         if not any(self._same(entry, each) for each in today):
             raise _Differs("today's engine settles it otherwise", _distinct(today))
 
-    def _same(self, entry: Entry, today: r.AnyRecord) -> bool:
+    def _same(self, entry: TracedRecord, today: r.AnyRecord) -> bool:
         if type(entry.record) is not type(today):
             return False
         if isinstance(today, r.StepIntended) and not self._same_call(entry, today):
@@ -342,7 +347,7 @@ class Replay:
             return True
         return self._trace.redacted and alike(plain_record(recorded), plain_record(now))
 
-    def _same_call(self, entry: Entry, today: r.StepIntended) -> bool:
+    def _same_call(self, entry: TracedRecord, today: r.StepIntended) -> bool:
         """The tool and the params, even if the journal has none because they contain no bindings."""
         state = self._state
         index = state.plan.by_key.get(today.step)
@@ -432,7 +437,7 @@ def _tools_of_step(step: Any) -> set[str]:
     return found.union(*map(_tools_of_step, below))
 
 
-def _begun(trace: Trace, entries: Sequence[Entry], catalog: ToolCatalog, plan: Any) -> State:
+def _begun(trace: Trace, entries: Sequence[TracedRecord], catalog: ToolCatalog, plan: Any) -> State:
     """The state after the first record, with the trace's plan or with another one, and with the replay's templates."""
     started = started_of([trace.entries[0].record])
     if plan is None:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from saga_engine.analysis.trace_file import Entry
+from saga_engine.analysis.trace_file import TracedRecord
 from saga_engine.core import records as r
 from saga_engine.core.codec import Stored
 from saga_engine.core.effects import FORWARD, Ask, Blocked, Direction, Done, ErrorInfo, NotDone, Outcome, Unknown
@@ -123,7 +123,7 @@ class Templates:
 
     __slots__ = ("_recorded", "_redacted")
 
-    def __init__(self, entries: Sequence[Entry], *, redacted: bool) -> None:
+    def __init__(self, entries: Sequence[TracedRecord], *, redacted: bool) -> None:
         self._redacted = redacted
         self._recorded: dict[tuple[str, Direction, int], dict[str, Any]] = {}
         for entry in entries:

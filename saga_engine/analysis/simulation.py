@@ -23,9 +23,9 @@ MAX_POINTS: Final = 2_000
 #: The maximum of failure points times steps: it bounds the time, because one scenario runs through all steps.
 MAX_WORK: Final = 250_000
 
-Verdict = Literal["clean", "asks", "left"]
+ScenarioVerdict = Literal["clean", "asks", "left"]
 #: The meaning of each verdict.
-VERDICTS: Final[dict[Verdict, str]] = {
+VERDICTS: Final[dict[ScenarioVerdict, str]] = {
     "clean": "completed, or compensated with no remaining effect",
     "asks": "the saga waits for an operator; the effects that exist meanwhile are listed",
     "left": "an unintended effect remains, and nothing can undo it",
@@ -93,7 +93,7 @@ class Scenario:
     what: str
     status: str
     reason: str
-    verdict: Verdict
+    verdict: ScenarioVerdict
     standing: tuple[int | str, ...]
     twice: tuple[int | str, ...]
     asked: tuple[Asked, ...]
@@ -131,7 +131,7 @@ class Rehearsal:
     steps_played: int
     left_out: int
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: ScenarioVerdict) -> int:
         """How many scenarios have this verdict."""
         return sum(scenario.verdict == verdict for scenario in self.scenarios)
 
@@ -297,7 +297,7 @@ def _scenario(plan: CompiledPlan, point: _Point | None, run: Played) -> Scenario
     )
 
 
-def _verdict(run: Played) -> Verdict:
+def _verdict(run: Played) -> ScenarioVerdict:
     state = run.state
     if run.twice or not run.rested:
         return "left"

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import Means, decide, effects_of, facts
+from saga_engine.core.decide import Capabilities, decide, effects_of, facts
 from saga_engine.core.effects import (
     COMPENSATE,
     FORWARD,
@@ -52,11 +52,11 @@ FaultKind = Literal[
 DOWNTIME_MS: Final = 15_000
 #: The maximum number of calls, and as many for each step, of a saga that comes to rest.
 _MAX_CALLS: Final = 20_000
-_MOST_PARKED: Final = 2
+_MOST_DEFERRED: Final = 2
 _MAX_CALLS_PER_STEP: Final = 50
 _START_MS: Final = 1_000_000
 #: No operators, no model: every stuck step becomes a question.
-_ALONE: Final = Means(alerting=False)
+_ALONE: Final = Capabilities(alerting=False)
 _CODE: Final = "rehearsed"
 
 
@@ -223,7 +223,7 @@ class _Run:
             "unavailable": own and fired < policy.max_attempts,
             "blocked": True,
             # A deferred step is not abandoned: it waits until there is a response, however long that takes.
-            "silent": own and self._state.steps[effect.step].parked < _MOST_PARKED,
+            "silent": own and self._state.steps[effect.step].deferred < _MOST_DEFERRED,
         }.get(fault.kind, fired == 0)
         if not strikes:
             return None

@@ -42,7 +42,7 @@ _STATUSES: Final[dict[type, str]] = {
     r.ProbeFailed: "in_doubt",
     r.StepEscalated: "asked",
     r.FallbackChosen: "failed",
-    r.StepDeferred: "parked",
+    r.StepDeferred: "deferred",
 }
 #: The facts of a declaration that decisions depend on.
 DECLARED: Final = (

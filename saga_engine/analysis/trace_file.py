@@ -76,7 +76,7 @@ class Chain:
         return f'{data[:-1].decode()},"hash":"{self.last}"}}'
 
 
-class Entry(NamedTuple):
+class TracedRecord(NamedTuple):
     """A record of a journal, its line (from 1), and the fields of that line."""
 
     line: int
@@ -88,7 +88,7 @@ class Trace(NamedTuple):
     """One saga of a file. ``complete``: it had ended when it was exported."""
 
     header: Mapping[str, Any]
-    entries: list[Entry]
+    entries: list[TracedRecord]
     complete: bool
     status: str
 
@@ -103,7 +103,7 @@ class Trace(NamedTuple):
         return bool(self.header.get("redacted") or self.header.get("masked"))
 
 
-class Verdict(NamedTuple):
+class TraceCheck(NamedTuple):
     """The result of ``verify``. ``last``: the hash of the last good line; ``broken``: None if the file is unaltered.
 
     ``signed``: whether the last line has a signature, and ``verified``: whether the given key made it.
@@ -117,7 +117,7 @@ class Verdict(NamedTuple):
     verified: bool = False
 
 
-def verify(lines: Iterable[bytes], key: TraceKey | None = None) -> Verdict:
+def verify(lines: Iterable[bytes], key: TraceKey | None = None) -> TraceCheck:
     """Read a whole file, line by line, and check that it is unaltered.
 
     Without ``key`` the check is only as strong as the chain: a file whose chain was recomputed passes. With it, a file
@@ -132,8 +132,8 @@ def verify(lines: Iterable[bytes], key: TraceKey | None = None) -> Verdict:
             if body["type"] == "saga-end":
                 sagas.append((str(body["saga_id"]), str(body["status"]), bool(body["complete"])))
     except TraceBroken as broken:
-        return Verdict(count, tuple(sagas), last, broken)
-    return Verdict(count, tuple(sagas), last, None, signed, signed and key is not None)
+        return TraceCheck(count, tuple(sagas), last, broken)
+    return TraceCheck(count, tuple(sagas), last, None, signed, signed and key is not None)
 
 
 def checked(lines: Iterable[bytes], key: TraceKey | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -237,7 +237,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Trace]:
     A signature comes last and is not checked here: ``verify`` does that before the content is trusted.
     """
     header: Mapping[str, Any] = {}
-    entries: list[Entry] = []
+    entries: list[TracedRecord] = []
     for number, body in checked(lines):
         kind = body["type"]
         if kind == "saga-end":
@@ -245,7 +245,7 @@ def read(lines: Iterable[bytes]) -> Iterator[Trace]:
         elif kind != "end":
             if kind == "saga":
                 header, entries = body, []
-            entries.append(Entry(number, _record(number, body), body))
+            entries.append(TracedRecord(number, _record(number, body), body))
 
 
 def _record(number: int, body: Mapping[str, Any]) -> AnyRecord:

@@ -40,12 +40,12 @@ from saga_engine.policy.rules import Policy
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
-from saga_engine.runtime.messages import deliver, hand_over, in_the_store, resume_all, say, send, settled
+from saga_engine.runtime.messages import deliver, in_the_store, resume_all, say, send, settled, transfer
 from saga_engine.runtime.owner import provably_dead
 from saga_engine.runtime.record_stream import follow
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
-from saga_engine.runtime.supervisor import Fleet
+from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.worker import Report, Worker
 from saga_engine.stores import open_store
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
@@ -97,7 +97,7 @@ class Coordinator:
         shared = store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
         self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s)
-        self._fleet = Fleet(
+        self._supervisor = Supervisor(
             store,
             self._guards,
             clock,
@@ -186,11 +186,11 @@ class Coordinator:
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, release the sagas, end the lease."""
-        self._fleet.stop()
+        self._supervisor.stop()
         self._guards.stop_waiting()
         for worker in [*self._workers]:
             await worker.stop()
-        await self._fleet.close()
+        await self._supervisor.close()
         await self._guards.close()
 
     # --- planning ------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Coordinator:
     ) -> Handle:
         plan, compiled, chosen = checked(source, given, self.tools, self._plans.compile)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
-        while (present := self._fleet.find(name)) is not None and present.detached and not detach:
+        while (present := self._supervisor.find(name)) is not None and present.detached and not detach:
             await present.created()  # it leaves the queue again
         if present is not None:
             if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
@@ -314,7 +314,7 @@ class Coordinator:
             if journalled is not None and await in_the_store(self.store, handle):
                 journalled.set_result(None)
             return handle
-        return self._fleet.begin(submission_of(name, plan, compiled, chosen), journalled, detach=detach)
+        return self._supervisor.begin(submission_of(name, plan, compiled, chosen), journalled, detach=detach)
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -340,7 +340,7 @@ class Coordinator:
         limits = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
         body: dict[str, Any] = {"goal": goal, "steps": []}
         body |= {key: value for key, value in limits.items() if value is not None}
-        handle = partial(session_handle, self.store, self._fleet, self.tools)
+        handle = partial(session_handle, self.store, self._supervisor, self.tools)
         async with opened(Session(name, self.tools, diverging=on_divergence), handle, body) as session:
             yield session
 
@@ -368,7 +368,7 @@ class Coordinator:
         (another process owns the fork, or has not transferred the effects yet: repeating the call continues where this
         one stopped).
         """
-        forking = await Forking.of(self.store, self.tools, saga_id, self._fleet.clock.now_ms())
+        forking = await Forking.of(self.store, self.tools, saga_id, self._supervisor.clock.now_ms())
         step = None if run_from is None else str(run_from)
         fork = await forking.look(plan, new_id, step)
         if dry_run:
@@ -377,11 +377,11 @@ class Coordinator:
             fork = await forking.claim(fork, step)
         if on_chosen is not None:
             on_chosen(fork)
-        await hand_over(self.store, self._fleet, forking, fork)
-        present = self._fleet.find(fork.saga_id)
+        await transfer(self.store, self._supervisor, forking, fork)
+        present = self._supervisor.find(fork.saga_id)
         if present is not None:
             return await Handle(fork.saga_id, present.future).wait()
-        return await self._fleet.begin(fork.submission, taken=fork.plan.taken).wait()
+        return await self._supervisor.begin(fork.submission, taken=fork.plan.taken).wait()
 
     # --- resuming ------------------------------------------------------------------------------------------------
 
@@ -390,11 +390,11 @@ class Coordinator:
 
         Raises ``SagaNotFound``, ``ToolMissing`` (the saga stays as it is), ``LeaseHeld``, ``StoreUnavailable``.
         """
-        return await self._fleet.resume(saga_id).wait()
+        return await self._supervisor.resume(saga_id).wait()
 
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Resume all sagas that can continue: escalated ones only if answered. An error stands in its saga's place."""
-        return await resume_all(self.store, self._fleet)
+        return await resume_all(self.store, self._supervisor)
 
     # --- working -------------------------------------------------------------------------------------------------
 
@@ -417,7 +417,7 @@ class Coordinator:
                 hint="omit the partitions to serve all",
                 partitions=chosen,
             )
-        worker = Worker(self.store.work(), self._fleet, concurrency=concurrency, partitions=chosen)
+        worker = Worker(self.store.work(), self._supervisor, concurrency=concurrency, partitions=chosen)
         self._workers.add(worker)
         try:
             return await worker.run()
@@ -444,7 +444,7 @@ class Coordinator:
         worker or the next resume. Cancelling it again changes nothing. Raises ``SagaNotFound`` or ``CancelRefused`` (it
         has ended, is being undone, or is past its pivot).
         """
-        return await say(self.store, self._fleet, self.tools, saga_id, cancel_message(by, note), wait=wait)
+        return await say(self.store, self._supervisor, self.tools, saga_id, cancel_message(by, note), wait=wait)
 
     async def resolve(
         self,
@@ -464,7 +464,7 @@ class Coordinator:
         owner has read the first. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
         """
         message = answer_message(step_id, decision, output, by, note)
-        return await say(self.store, self._fleet, self.tools, saga_id, message, wait=wait)
+        return await say(self.store, self._supervisor, self.tools, saga_id, message, wait=wait)
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
@@ -480,8 +480,8 @@ class Coordinator:
         message = amend_message(steps, by, note)
         check_amendment(state_of(await read_records(self.store, saga_id), self.tools), message.steps)
         if wait:
-            return await deliver(self.store, self._fleet, saga_id, message)
-        return await send(self.store, self._fleet, saga_id, message)
+            return await deliver(self.store, self._supervisor, saga_id, message)
+        return await send(self.store, self._supervisor, saga_id, message)
 
     def check(
         self,
@@ -522,7 +522,7 @@ class Coordinator:
         """Whether another process drives a saga, and how many messages are unread. Raises ``SagaNotFound``."""
         head = await self.store.head(saga_id)
         owned = head.owner_ttl_ms > 0 and not provably_dead(head.owner)
-        return Ownership(owned and self._fleet.find(saga_id) is None, head.messages)
+        return Ownership(owned and self._supervisor.find(saga_id) is None, head.messages)
 
     async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga, read from its journal. No tools are needed.

@@ -49,7 +49,7 @@ from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsuppo
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
-from saga_engine.execution.planner_requests import advise, means_of
+from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.compiler import compile_plan
@@ -60,7 +60,7 @@ from saga_engine.policy.rules import Policy
 from saga_engine.ports import Advisor, Head, Observer, Planner, Store
 from saga_engine.settings import check_output_limit
 from saga_engine.temporal import payloads
-from saga_engine.temporal.activities import Hands, declarations_of
+from saga_engine.temporal.activities import Activities, declarations_of
 from saga_engine.temporal.claim_check import storage
 from saga_engine.temporal.client import TemporalSagas, connect
 from saga_engine.temporal.lookup import SagasOfBoth
@@ -528,20 +528,20 @@ async def serve(
         stack.push_async_callback(chain.close)
         people = escalation_of(on_escalation)
         asked, may = _advisor(planner, advisor, semantic)
-        means = means_of(people, asked, may)
-        hands = Hands(
+        capabilities = capabilities_of(people, asked, may)
+        activities = Activities(
             chain,
             clock=clock,
             escalation=people,
-            ask=None if asked is None else lambda state, effect: advise(state, effect, asked, chain, means),
-            means=means,
+            ask=None if asked is None else lambda state, effect: advise(state, effect, asked, chain, capabilities),
+            capabilities=capabilities,
             most_bytes=payloads.MOST_INLINE_BYTES if store is None else None,
         )
         await work(
             client,
             task_queue,
             SagaWorkflow,
-            hands,
+            activities,
             concurrency=concurrency,
             cached=cached,
             lease_s=lease_s,

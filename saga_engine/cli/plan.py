@@ -102,8 +102,8 @@ def _planned(
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.output import note, shown, stdout_kept_clean
     from saga_engine.errors import SettingInvalid
-    from saga_engine.planner.fallbacks import choose_fallback
     from saga_engine.planner.models import ModelPlanner
+    from saga_engine.planner.prepared_plans import choose_prepared
     from saga_engine.planner.proposing import make_plan
     from saga_engine.tools.tool_search import select_tools
 
@@ -116,7 +116,7 @@ def _planned(
             hint = f'allow it in saga.toml: [secrets] allow = {{ TOOL = ["{shown(name, 80)}"] }}'
             raise SettingInvalid(f"no tool may have the secret {shown(name, 80)}", hint=hint)
     offered = select_tools(goal, registry, limit=chosen.tools_offered)
-    fallback = choose_fallback(chosen, goal, intent)
+    prepared = choose_prepared(chosen, goal, intent)
     if chosen.model:
         note(f"asking {shown(chosen.model, 200)} for a plan with {len(offered)} tools")
     with stdout_kept_clean():
@@ -130,7 +130,7 @@ def _planned(
                 secrets=chosen.secrets,
                 rounds=chosen.rounds,
                 allowance=chosen.allowance(),
-                fallback=fallback,
+                prepared=prepared,
             )
         )
 

@@ -132,8 +132,8 @@ def _circumstances(body: Mapping[str, Any]) -> list[str]:
 def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[str]:
     if "fallback" in step:
         yield f"fallback {step['fallback']['number']} was used: {shown(step['fallback']['tool'], 80)}"
-    if "parked" in step:
-        often = "once" if step["parked"] == 1 else f"{step['parked']} times"
+    if "deferred" in step:
+        often = "once" if step["deferred"] == 1 else f"{step['deferred']} times"
         yield f"deferred {often}: its tool was not available"
     if step["status"] == "BLOCKED":
         yield "blocked: nothing was called"

@@ -43,7 +43,7 @@ def fork_lines(fork: Fork) -> list[str]:
     lines.append(table(["STEP", "NAME", "TOOL", "WHAT", "FROM", "FINGERPRINT"], rows, limit_chars=100))
     lines += list(_more(fork))
     if fork.plan.left:
-        fate = _FATE[fork.handover]
+        fate = _FATE[fork.transfer]
         lines.append(f"not reused from saga {shown(fork.of)}: {_listed('step', fork.plan.left)} ({fate})")
     return lines
 

@@ -59,9 +59,9 @@ def tools(
     findings: list[Finding] | None = None
     with stdout_kept_clean():
         if lint:
-            from saga_engine.tools.lint import lint as judged
+            from saga_engine.tools.lint import lint as linted
 
-            findings = [finding for finding in judged(registry) if name is None or finding.tool == name]
+            findings = [finding for finding in linted(registry) if name is None or finding.tool == name]
         numbers = _counted(registry, _numbers(settings, names)) if stats else None
     if as_json:
         document(_document(registry, names, findings, numbers))

@@ -246,7 +246,7 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
         yield _bounded(sys.stdin.buffer)
         return
     try:
-        stream = Path(file).open("rb")  # noqa: SIM115 - only its opening is judged here
+        stream = Path(file).open("rb")  # noqa: SIM115 - only its opening is checked here
     except OSError as error:
         raise SettingInvalid(f"{file} cannot be read: {error.strerror}", hint="saga trace export ID -o FILE") from error
     with stream:

@@ -99,7 +99,7 @@ Records = Sequence[r.AnyRecord]
 _NONE: Records = ()
 
 
-class Means(NamedTuple):
+class Capabilities(NamedTuple):
     """What this process can do beside calling tools: notify operators, and ask a model.
 
     ``semantic`` is the role in semantic compensation of tools that do not declare it.
@@ -110,13 +110,13 @@ class Means(NamedTuple):
     semantic: Semantic = "approve"
 
 
-def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noqa: B008 - it is immutable
+def decide(state: State, now_ms: int, capabilities: Capabilities = Capabilities()) -> Records:  # noqa: B008 - it is immutable
     """One round of records that follow from the state at ``now_ms`` (Unix ms on the store's clock)."""
     if state.status in t.SAGA_FINAL or _is_quiet(state):
         return _NONE
     if state.to_escalate:
         return [
-            _stuck(state, index, direction, kind, now_ms, means)
+            _stuck(state, index, direction, kind, now_ms, capabilities)
             for (index, direction), kind in state.to_escalate.items()
         ]
     if state.denied:
@@ -124,12 +124,12 @@ def decide(state: State, now_ms: int, means: Means = Means()) -> Records:  # noq
     # Before any call: an approval that has expired must not let one pass.
     if state.expiring and (expired := _expired(state, now_ms)):
         return expired
-    if means.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
+    if capabilities.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
         return due
-    found = _backward(state, now_ms) if state.backward else _forward(state, now_ms, means)
+    found = _backward(state, now_ms) if state.backward else _forward(state, now_ms, capabilities)
     # A saga rests only when operators have been notified of its questions: until then a crash must find it among those
     # that continue.
-    return found or _rest(state, now_ms, untold=means.alerting and bool(state.alerts))
+    return found or _rest(state, now_ms, untold=capabilities.alerting and bool(state.alerts))
 
 
 def _is_quiet(state: State) -> bool:
@@ -175,19 +175,19 @@ def _alerts(state: State, now: int) -> Records:
 
 
 def _stuck(  # noqa: PLR0917
-    state: State, index: int, direction: Direction, kind: str, now: int, means: Means
+    state: State, index: int, direction: Direction, kind: str, now: int, capabilities: Capabilities
 ) -> r.AnyRecord:
     """What no call can settle: a model is asked once for a semantic compensation, if permitted.
 
     Else an operator is asked.
     """
     step = state.plan.steps[index]
-    asks = kind in _STUCK and means.planner and not state.steps[index].settled_ask
+    asks = kind in _STUCK and capabilities.planner and not state.steps[index].settled_ask
     asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
     # A session's agent adds its own calls; steps of a model would interleave with them.
     if asks and step.compensates is None and not state.session:
         spec = state.acting(index).spec
-        if ((spec.semantic if spec else None) or means.semantic) != "never":
+        if ((spec.semantic if spec else None) or capabilities.semantic) != "never":
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
     if kind == "compensation":
         proposal = state.proposals[index]
@@ -224,14 +224,14 @@ def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
 # --- forward -----------------------------------------------------------------------------------------------------
 
 
-def _forward(state: State, now: int, means: Means) -> Records:
+def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     if state.failing is not None:  # before the bounds: what ends the forward direction first is the reason
         return _turn_around(state, now)
     plan = state.plan
     if (plan.deadline_s is not None or plan.max_tool_calls is not None) and (bound := _bound(state, now)):
         return bound
     if state.to_replan is not None:  # no step starts that the other way may not need (scenario replan)
-        return _replan(state, state.to_replan, now, means)
+        return _replan(state, state.to_replan, now, capabilities)
     # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
     room = left = MAX_PARALLEL - len(state.in_flight)
     if plan.max_tool_calls is not None and not state.past_pivot:
@@ -270,7 +270,7 @@ def _bound(state: State, now: int) -> Records:
     return _NONE
 
 
-def _replan(state: State, failed: int, now: int, means: Means) -> Records:
+def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> Records:
     """Another way is wanted. What is in flight is settled first, so that the planner knows the remaining effects."""
     if any(direction == FORWARD for _, direction in state.in_flight) or state.asking:
         return _NONE
@@ -287,8 +287,8 @@ def _replan(state: State, failed: int, now: int, means: Means) -> Records:
     step = state.plan.steps[failed].key
     if state.ask_crashes.get(failed, 0) >= MAX_CRASHES:
         return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress("asked a model"))]
-    if not means.planner or state.replans >= MAX_REPLANS:
-        why = f"{MAX_REPLANS} other ways have been tried" if means.planner else "no planner is set up here"
+    if not capabilities.planner or state.replans >= MAX_REPLANS:
+        why = f"{MAX_REPLANS} other ways have been tried" if capabilities.planner else "no planner is set up here"
         error = ErrorInfo("no_other_way", why)
         return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=error)]
     return [r.PlannerAsked(at=now, step=step, purpose="replan")]
@@ -446,17 +446,17 @@ def give_up(
     if direction == FORWARD and step.fallbacks and not moot(state, index, direction):
         number = state.next_way(index, unavailable=unavailable)
         if number and step.fallbacks[number - 1].way == "queue":
-            return _park(state, index, now, error)
+            return _defer(state, index, now, error)
         if number:
             away = at.unavailable if at.using else unavailable
             return r.FallbackChosen(at=now, step=step.key, fallback=number, error=error, unavailable=away)
     return r.StepFailed(at=now, step=step.key, direction=direction, error=error)
 
 
-def _park(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: bool = False) -> r.AnyRecord:
+def _defer(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: bool = False) -> r.AnyRecord:
     """Defer the step, as the last of its fallbacks says."""
     step = state.plan.steps[index]
-    notice = "" if state.steps[index].parked else f"{step.key}:parked"
+    notice = "" if state.steps[index].deferred else f"{step.key}:deferred"
     delay_ms = round(step.fallbacks[-1].every_s * 1000)
     return r.StepDeferred(at=now, step=step.key, error=error, delay_ms=delay_ms, notice=notice, in_doubt=in_doubt)
 
@@ -512,7 +512,7 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
     # Out of attempts, but the remote side still remembers the key when the deferred step is called again.
     elif direction == FORWARD and _waits_for_key(state, index, spec, call, now):
         error = call.error or ErrorInfo(error_code="no_answer", message="no answer came")
-        out.append(_park(state, index, now, error, in_doubt=True))
+        out.append(_defer(state, index, now, error, in_doubt=True))
     # The step is to be undone anyway, and its undo makes certain that no effect remains, whether there was one or not.
     elif direction == FORWARD and state.backward and _blind_undo(state, index):
         if not state.steps[index].undo_waits:

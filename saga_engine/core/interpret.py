@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import Means, facts, give_up, moot
+from saga_engine.core.decide import Capabilities, facts, give_up, moot
 from saga_engine.core.effects import (
     COMPENSATE,
     FORWARD,
@@ -164,7 +164,7 @@ class Advice(NamedTuple):
     error: ErrorInfo | None = None
 
 
-def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, means: Means) -> Bounds:
+def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, capabilities: Capabilities) -> Bounds:
     """The permissions of a model's steps: for a compensation only tools that allow it.
 
     Never a secret that the plan lacks.
@@ -174,7 +174,7 @@ def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, means: Means
         spec = catalog.spec(name)
         if spec is None:
             continue
-        if purpose == "replan" or (spec.compensates and (spec.semantic or means.semantic) != "never"):
+        if purpose == "replan" or (spec.compensates and (spec.semantic or capabilities.semantic) != "never"):
             names.add(name)
     secrets: set[str] = set()
     for call in state.plan.calls():
@@ -202,7 +202,12 @@ def _left(state: State, index: int) -> bool:
 
 
 def interpret_advice(  # noqa: PLR0917
-    state: State, effect: AskPlanner, advice: Advice | ErrorInfo, catalog: ToolCatalog, means: Means, now_ms: int
+    state: State,
+    effect: AskPlanner,
+    advice: Advice | ErrorInfo,
+    catalog: ToolCatalog,
+    capabilities: Capabilities,
+    now_ms: int,
 ) -> r.AnyRecord:
     """The record of a model's answer. Its steps are checked against the saga as it stands; they are not trusted."""
     key = state.plan.steps[effect.step].key
@@ -225,7 +230,7 @@ def interpret_advice(  # noqa: PLR0917
     addition = addition_of(state, effect, advice.steps)
     try:
         undos, reads, tools, sensitive = state.growth.check(
-            state.added, addition, bounds_of(state, effect.purpose, catalog, means)
+            state.added, addition, bounds_of(state, effect.purpose, catalog, capabilities)
         )
     except PlanInvalid as error:
         return gave_up("steps_invalid", error.message)
@@ -243,7 +248,7 @@ def interpret_advice(  # noqa: PLR0917
             written=written,
         )
     specs = [catalog.spec(str(step["tool"])) for step in listed]
-    auto = all(spec is not None and (spec.semantic or means.semantic) == "auto" for spec in specs)
+    auto = all(spec is not None and (spec.semantic or capabilities.semantic) == "auto" for spec in specs)
     return r.CompensationProposed(
         at=now_ms,
         step=key,

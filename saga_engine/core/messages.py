@@ -40,7 +40,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    kind: Literal["cancel", "decide", "amend", "hand_over", "close"]
+    kind: Literal["cancel", "decide", "amend", "transfer", "close"]
     by: str = ""
     note: str = ""
     step: str = ""
@@ -103,7 +103,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
         if message.kind == "close":
             return _close(state, message, now_ms)
-        if message.kind == "hand_over":
+        if message.kind == "transfer":
             check_fork(state)
             return r.EffectTransferred(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
         if message.kind == "amend":

@@ -176,8 +176,8 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["handed_to"] = step.handed_to
     if step.using:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
-    if step.parked:
-        body["parked"] = step.parked
+    if step.deferred:
+        body["deferred"] = step.deferred
     if any(compiled.key in each.addition.dropped for each in state.added):
         body["dropped"] = True
     if compiled.compensates is not None:

@@ -32,7 +32,7 @@ def add_call(state: State, call: r.CallAdded, after: Sequence[str], now_ms: int)
     return msgspec.structs.replace(call, at=now_ms, step=str(len(state.plan.steps) + 1), after=list(after))
 
 
-def roll_back(state: State, chosen: Sequence[str], now_ms: int) -> r.PartialCompensationRequested | None:
+def partial_compensation(state: State, chosen: Sequence[str], now_ms: int) -> r.PartialCompensationRequested | None:
     """A rollback of those of the chosen calls that stand; one at a time."""
     if not takes_calls(state) or state.undo_open:
         return None

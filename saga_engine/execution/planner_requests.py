@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import Means
+from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
 from saga_engine.core.interpret import MAX_COMPENSATING_STEPS, MAX_NEW_STEPS, Advice, addition_of, bounds_of
 from saga_engine.core.masking import Mask, mask_of, tools_of_step
@@ -34,13 +34,13 @@ def _words_of_advisor(local: Mapping[str, Any]) -> str:
 
 @runs_foreign_code(_words_of_advisor)
 async def advise(
-    state: State, effect: AskPlanner, advisor: Advisor, catalog: ToolCatalog, means: Means
+    state: State, effect: AskPlanner, advisor: Advisor, catalog: ToolCatalog, capabilities: Capabilities
 ) -> Advice | ErrorInfo:
     """Ask for steps; problems of an answer go back to the model, as often as the advisor allows."""
 
     def check(steps: Sequence[Mapping[str, Any]]) -> Sequence[Problem]:
         assert state.growth is not None, "a saga is driven only with its plan at hand"
-        bounds = bounds_of(state, effect.purpose, catalog, means)
+        bounds = bounds_of(state, effect.purpose, catalog, capabilities)
         try:
             state.growth.check(state.added, addition_of(state, effect, steps), bounds)
         except PlanInvalid as error:
@@ -49,9 +49,9 @@ async def advise(
 
     try:
         if effect.purpose == "compensate":
-            advice = await advisor.compensate(_compensation(state, effect.step, catalog, means), check)
+            advice = await advisor.compensate(_compensation(state, effect.step, catalog, capabilities), check)
         else:
-            advice = await advisor.replan(_other_way(state, effect.step, catalog, means), check)
+            advice = await advisor.replan(_other_way(state, effect.step, catalog, capabilities), check)
     except SagaError as error:
         info = ErrorInfo(error.code.replace("-", "_"), error.message[:1000], suggestion=error.hint)
         return Advice((), _used(error, advisor), info)
@@ -72,19 +72,19 @@ def _used(error: SagaError, advisor: Advisor) -> Written | None:
     return Written(str(getattr(advisor, "model", "")), cost_usd=usage.get("cost_usd"), **known)
 
 
-def _compensation(state: State, stuck: int, catalog: ToolCatalog, means: Means) -> CompensationRequest:
+def _compensation(state: State, stuck: int, catalog: ToolCatalog, capabilities: Capabilities) -> CompensationRequest:
     mask = mask_of(state)
     return CompensationRequest(
         goal=state.plan.goal if mask is None else mask.value(state.plan.goal),
         stuck=_past(state, stuck, mask),
         past=[_past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].via],
-        tools=_specs(catalog, bounds_of(state, "compensate", catalog, means).tools),
+        tools=_specs(catalog, bounds_of(state, "compensate", catalog, capabilities).tools),
         max_steps=MAX_COMPENSATING_STEPS,
     )
 
 
-def _other_way(state: State, failed: int, catalog: ToolCatalog, means: Means) -> ReplanRequest:
-    bounds = bounds_of(state, "replan", catalog, means)
+def _other_way(state: State, failed: int, catalog: ToolCatalog, capabilities: Capabilities) -> ReplanRequest:
+    bounds = bounds_of(state, "replan", catalog, capabilities)
     dropped = set(addition_of(state, AskPlanner(failed, "replan"), ()).dropped)
     mask = mask_of(state)
     return ReplanRequest(
@@ -148,6 +148,6 @@ def _specs(catalog: ToolCatalog, names: frozenset[str]) -> list[ToolSpec]:
     return [spec for spec in found if spec is not None]
 
 
-def means_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Means:
+def capabilities_of(escalation: Escalation, advisor: Advisor | None, semantic: Semantic) -> Capabilities:
     """What a process with these parts can do beside calling tools."""
-    return Means(bool(escalation.hooks or escalation.further), advisor is not None, semantic)
+    return Capabilities(bool(escalation.hooks or escalation.further), advisor is not None, semantic)

@@ -17,7 +17,7 @@ from saga_engine.core.effects import Ask, Blocked, Done, ErrorInfo, NotDone, Out
 from saga_engine.errors import SagaError
 from saga_engine.guards.breakers import FRESH_S, Breaker, Breakers, Peek
 from saga_engine.guards.bulkhead import Bulkhead, places_of
-from saga_engine.guards.dedupe import Entry, LastGood, Memories, Memory, memory_of
+from saga_engine.guards.dedupe import CallIdentity, Deduplication, KeptResults, LastGood, call_digest
 from saga_engine.guards.locks import Queues, Resources
 from saga_engine.guards.rate_limit import Rate
 from saga_engine.guards.stats import COUNTERS, KINDS, Counted, Counting
@@ -97,7 +97,7 @@ class GuardedTools:
         self._waiting = Waiting(clock)
         self._queues = Queues(store, self._waiting, lease_s)
         self._counting = Counting(store, self._chores)
-        self._memories = Memories(store, store if sagas is None else sagas, registry, self._chores)
+        self._kept = KeptResults(store, store if sagas is None else sagas, registry, self._chores)
         self._breakers = Breakers(store, self._breaker_names, self._chores, breaker_fresh_s)
         self._prepared: dict[str, _Prepared] = {}
 
@@ -125,7 +125,7 @@ class GuardedTools:
             if tool is None:
                 return self._registry.call(name, params, call)  # raises, with a hint
             prepared = self._prepared[name] = self._prepare(tool)
-        if call.resources or (call.undoes is not None and self._memories.ttl_ms(call.undoes[0]) is not None):
+        if call.resources or (call.undoes is not None and self._kept.ttl_ms(call.undoes[0]) is not None):
             return prepared.full(params, call)
         return prepared.usual(params, call)
 
@@ -137,18 +137,18 @@ class GuardedTools:
         ``Done`` with the output: it did. ``NotDone``: it did not. ``Unknown``: it is unknown. No guard delays a probe.
         Raises ``ToolMissing``.
         """
-        ttl_ms = self._memories.ttl_ms(name)
+        ttl_ms = self._kept.ttl_ms(name)
         if ttl_ms is None or call.undoes is not None:  # no backward call is stored
             return await self._registry.probe(name, params, call)
-        known = await self._memories.recollect(name, call.idempotency_key)
+        known = await self._kept.recollect(name, call.idempotency_key)
         if known is not None:
             return known
         outcome = await self._registry.probe(name, params, call)
         if type(outcome) is Done:
-            entry = Entry(name, memory_of(name, params, call), ttl_ms)
-            await self._memories.remember(entry, outcome, params, call)
+            identity = CallIdentity(name, call_digest(name, params, call), ttl_ms)
+            await self._kept.remember(identity, outcome, params, call)
         elif type(outcome) is NotDone:
-            await self._memories.forget(name, call.idempotency_key)
+            await self._kept.forget(name, call.idempotency_key)
         return outcome
 
     def held(self) -> Mapping[str, Sequence[str]]:
@@ -157,14 +157,14 @@ class GuardedTools:
 
     async def last_good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
         """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
-        return await self._memories.good(name, params, max_age_s, call)
+        return await self._kept.good(name, params, max_age_s, call)
 
     async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call) -> None:
         """Store the output of a call that happened according to an operator, for identical calls of other sagas."""
-        ttl_ms = self._memories.ttl_ms(name)
+        ttl_ms = self._kept.ttl_ms(name)
         if ttl_ms is not None:
-            await self._memories.remember(
-                Entry(name, memory_of(name, params, call), ttl_ms), Done(output), params, call
+            await self._kept.remember(
+                CallIdentity(name, call_digest(name, params, call), ttl_ms), Done(output), params, call
             )
 
     # --- statistics and the end ----------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class GuardedTools:
         """What the guards have counted in all processes, by tool; tools without guards are not counted.
 
         Each has the numbers of ``calls``, ``done``, ``not_done``, ``unknown``, ``rejected`` (by the breaker),
-        ``blocked`` and ``asked`` (by the policy) and ``deduplicated`` (answered from memory), ``waited_ms`` in total,
+        ``blocked`` and ``asked`` (by the policy) and ``deduplicated``, ``waited_ms`` in total,
         and under ``breaker`` None, or ``state`` (``closed``, ``open``, ``half-open``), ``failures`` in a row, and
         ``open_s``: for how many seconds it stays open. Raises ``StoreUnavailable``.
         """
@@ -218,7 +218,7 @@ class GuardedTools:
     def _breaker_names(self) -> Sequence[str]:
         return [tool.name for tool in self._registry if tool.breaker is not None]
 
-    def _is_judged(self, tool: AnyTool) -> bool:
+    def _has_policy(self, tool: AnyTool) -> bool:
         return self._gate is not None and self._gate.concerns(tool.name)
 
     def _is_guarded(self, tool: AnyTool) -> bool:
@@ -230,7 +230,7 @@ class GuardedTools:
             tool.dedupe_ttl_s,
             tool.last_good_s,
         )
-        return any(option is not None for option in options) or self._is_judged(tool)
+        return any(option is not None for option in options) or self._has_policy(tool)
 
     def _prepare(self, tool: AnyTool) -> _Prepared:
         full = self._chain(tool, full=True)
@@ -242,7 +242,7 @@ class GuardedTools:
         return _Prepared(tool, self._lane(tool, usual).call, full)
 
     def _lane(self, tool: AnyTool, usual: Invocation) -> _Lane:
-        gate = self._gate if self._is_judged(tool) else None
+        gate = self._gate if self._has_policy(tool) else None
         return _Lane(tool, self._caller(tool), usual, gate, self._breakers, self._counting)
 
     def _caller(self, tool: AnyTool) -> Invocation:
@@ -253,7 +253,7 @@ class GuardedTools:
         name, counts = tool.name, self._counting.of(tool.name)
         inner: Invocation = functools.partial(_permitted, self._clock, self._caller(tool))
         if tool.last_good_s is not None:
-            inner = LastGood(name, tool.last_good_s, inner, self._memories).call
+            inner = LastGood(name, tool.last_good_s, inner, self._kept).call
         if tool.breaker is not None:
             inner = Breaker(name, tool.breaker, inner, self._breakers, counts).call
         if tool.rate is not None:
@@ -265,7 +265,7 @@ class GuardedTools:
         if full or tool.resource is not None:
             inner = Resources(tool, inner, self._queues, counts).call
         if full or tool.dedupe_ttl_s is not None:
-            inner = Memory(tool, inner, self._memories, counts, self._waiting).call
+            inner = Deduplication(tool, inner, self._kept, counts, self._waiting).call
         if self._gate is not None and self._gate.concerns(name):
             inner = _Policed(tool, inner, self._gate).call
         return Counted(inner, counts, self._counting).call
@@ -323,7 +323,7 @@ class _Lane:
             try:
                 if not self._gate.waves_through(self._tool, params, call):
                     return False
-            except Exception:  # noqa: BLE001 - it is judged again on the usual way, which says what is wrong
+            except Exception:  # noqa: BLE001 - it is authorized again on the usual way, which says what is wrong
                 return False
         return self._breaker is None or self._breakers.is_closed(self._tool.name)
 

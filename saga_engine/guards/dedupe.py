@@ -39,7 +39,7 @@ _POLL_S: Final = 0.005
 _POLL_MAX_S: Final = 0.2
 
 
-def memory_of(tool: str, params: Mapping[str, Any], call: Call) -> str:
+def call_digest(tool: str, params: Mapping[str, Any], call: Call) -> str:
     """The common content of identical calls. Secrets count by name, so that no digest of one is ever stored.
 
     Raises ``ValueNotJson``.
@@ -47,7 +47,7 @@ def memory_of(tool: str, params: Mapping[str, Any], call: Call) -> str:
     return digest([tool, dict(params if call.masked is None else call.masked)])
 
 
-class Entry(NamedTuple):
+class CallIdentity(NamedTuple):
     """The place of a call in the de-duplication: its tool, the common content of identical calls, and its lifetime."""
 
     tool: str
@@ -55,38 +55,38 @@ class Entry(NamedTuple):
     ttl_ms: int
 
 
-class Memory:
+class Deduplication:
     """The guard of one tool. Forward it stores results; backward it prevents an undo of what another saga relies on."""
 
-    __slots__ = ("_counts", "_inner", "_memories", "_tool", "_ttl_ms", "_waiting")
+    __slots__ = ("_counts", "_inner", "_kept", "_tool", "_ttl_ms", "_waiting")
 
-    def __init__(self, tool: AnyTool, inner: Invocation, memories: Memories, counts: Counts, waiting: Waiting) -> None:
+    def __init__(self, tool: AnyTool, inner: Invocation, kept: KeptResults, counts: Counts, waiting: Waiting) -> None:
         self._waiting = waiting
         self._tool = tool
         self._inner = inner
-        self._memories = memories
+        self._kept = kept
         self._counts = counts
         self._ttl_ms = None if tool.dedupe_ttl_s is None else round(tool.dedupe_ttl_s * 1000)
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
         """Make the call, unless it has been made (forward) or must not be undone (backward)."""
         if call.direction == COMPENSATE:
-            refused = await self._memories.release(call)
+            refused = await self._kept.release(call)
             return await self._inner(params, call) if refused is None else refused
         if self._ttl_ms is None or call.direction != FORWARD:
             return await self._inner(params, call)
         try:
-            entry = Entry(self._tool.name, memory_of(self._tool.name, params, call), self._ttl_ms)
+            identity = CallIdentity(self._tool.name, call_digest(self._tool.name, params, call), self._ttl_ms)
         except ValueNotJson as error:
             return NotDone(ErrorInfo("params_invalid", error.message, error.hint, retryable=False), retryable=False)
-        return await self._once(entry, params, call)
+        return await self._once(identity, params, call)
 
-    async def _once(self, entry: Entry, params: Mapping[str, Any], call: Call) -> Outcome:
-        name, owner = entry.tool, call.idempotency_key
+    async def _once(self, identity: CallIdentity, params: Mapping[str, Any], call: Call) -> Outcome:
+        name, owner = identity.tool, call.idempotency_key
         try:
-            claim = await self._memories.claim(entry, owner)
-            if claim.verdict == "busy" and saga_of(claim.owner) != call.saga_id:
-                found = await self._in_turn(entry, call)
+            claim = await self._kept.claim(identity, owner)
+            if claim.code == "busy" and saga_of(claim.owner) != call.saga_id:
+                found = await self._in_turn(identity, call)
                 if isinstance(found, Word):
                     return turned_away(found, "the answer of an identical call")
                 claim = found
@@ -94,21 +94,21 @@ class Memory:
             return store_trouble(error, f"whether this call of {name!r} was made before")
         if claim.owner and claim.owner != owner and saga_of(claim.owner) == call.saga_id:
             # A plan that contains a call twice means it: only another saga, or another submission, is a duplicate.
-            await self._memories.unrely(name, claim.owner, owner)
+            await self._kept.unrely(name, claim.owner, owner)
             return await self._inner(params, call)
-        if claim.verdict == "done":
+        if claim.code == "done":
             self._counts["deduplicated"] += claim.owner != owner
             return _answered(claim, owner)
-        if claim.verdict == "busy":
+        if claim.code == "busy":
             return _in_flight(name, claim)
         outcome = await self._inner(params, call)
         if type(outcome) is Done:
-            await self._memories.remember(entry, outcome, params, call)
+            await self._kept.remember(identity, outcome, params, call)
         elif type(outcome) is NotDone and _settles(outcome, claim, call):
-            await self._memories.forget(name, owner)
+            await self._kept.forget(name, owner)
         return outcome
 
-    async def _in_turn(self, entry: Entry, call: Call) -> Claim | Word:
+    async def _in_turn(self, identity: CallIdentity, call: Call) -> Claim | Word:
         """Wait for the identical call in progress; returns its outcome once it is known, for as long as it may take."""
         loop = asyncio.get_running_loop()
         pause_s = _POLL_S
@@ -125,10 +125,10 @@ class Memory:
             if word is not Word.TURN:
                 assert isinstance(word, Word)
                 return word
-            claim = await self._memories.claim(entry, call.idempotency_key)
-            if claim.verdict != "busy" or loop.time() >= until_s:
+            claim = await self._kept.claim(identity, call.idempotency_key)
+            if claim.code != "busy" or loop.time() >= until_s:
                 return claim
-            if not await self._memories.sagas.saga_driven(saga_of(claim.owner)):
+            if not await self._kept.sagas.saga_driven(saga_of(claim.owner)):
                 return claim  # nobody is making it: its outcome is in doubt
             pause_s = min(2 * pause_s, _POLL_MAX_S)
 
@@ -138,7 +138,7 @@ def _settles(outcome: NotDone, claim: Claim, call: Call) -> bool:
 
     It may be if the claim existed already. Then only a tool's own permanent refusal covers all attempts under the key.
     """
-    first = claim.verdict == "new" or call.attempt <= 1
+    first = claim.code == "new" or call.attempt <= 1
     return first or (outcome.definite and not outcome.retryable)
 
 
@@ -146,7 +146,7 @@ def _answered(claim: Claim, owner: str) -> Outcome:
     try:
         output = msgspec.json.decode(claim.result)
     except msgspec.DecodeError as error:
-        return Unknown(ErrorInfo("memory_unreadable", f"the remembered result of {claim.owner} is no JSON: {error}"))
+        return Unknown(ErrorInfo("result_unreadable", f"the remembered result of {claim.owner} is no JSON: {error}"))
     if claim.owner == owner:
         return Done(output)  # an earlier attempt, whose result never reached the journal
     return Done(output, via="deduplicated", source=claim.owner, age_ms=claim.age_ms)
@@ -170,7 +170,7 @@ def saga_of(owner: str) -> str:
     return owner.partition(":")[0]
 
 
-class Memories:
+class KeptResults:
     """The shared part of all tools' de-duplication."""
 
     __slots__ = ("_chores", "_good", "_registry", "sagas", "store")
@@ -190,31 +190,33 @@ class Memories:
 
     # --- results -------------------------------------------------------------------------------------------------
 
-    async def claim(self, entry: Entry, owner: str) -> Claim:
+    async def claim(self, identity: CallIdentity, owner: str) -> Claim:
         """Claim a call, replacing the claim of a saga that has been compensated. Raises ``SagaError``.
 
         The effects of such a saga do not exist, but the store does not know that: an operator said that the call did
         not happen, or undid it by hand. (A saga that was waived or has expired may have left its effect.)
         """
-        claim = await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
+        claim = await self.store.claim(identity.tool, identity.digest, owner, identity.ttl_ms)
         other = saga_of(claim.owner)
         if other in ("", saga_of(owner)) or await self.sagas.saga_status(other) != COMPENSATED:
             return claim
         heir = (await self.store.tally(f"fork\n{other}")).get(claim.owner.split(":")[1])
         if heir is not None and await self.sagas.saga_status(heir) != COMPENSATED:
             return claim  # a fork owns the effect now: it exists, or will be the fork's
-        await self.store.unrely(entry.tool, claim.owner, owner)
-        if await self.store.forget(entry.tool, claim.owner):
+        await self.store.unrely(identity.tool, claim.owner, owner)
+        if await self.store.forget(identity.tool, claim.owner):
             return claim  # others still rely on it: they must settle an effect that was undone meanwhile
-        return await self.store.claim(entry.tool, entry.digest, owner, entry.ttl_ms)
+        return await self.store.claim(identity.tool, identity.digest, owner, identity.ttl_ms)
 
-    async def remember(self, entry: Entry, done: Done, params: Mapping[str, Any], call: Call) -> None:
+    async def remember(self, identity: CallIdentity, done: Done, params: Mapping[str, Any], call: Call) -> None:
         """Store a result. If that fails the call has happened nevertheless: the claim stays, without result."""
         result = encoded(done.output, params, call)
         try:
-            await self.store.remember(entry.tool, entry.digest, call.idempotency_key, result, entry.ttl_ms)
+            await self.store.remember(identity.tool, identity.digest, call.idempotency_key, result, identity.ttl_ms)
         except SagaError as error:
-            _log.warning("the result of %s for %s could not be remembered: %s", entry.tool, call.idempotency_key, error)
+            _log.warning(
+                "the result of %s for %s could not be remembered: %s", identity.tool, call.idempotency_key, error
+            )
 
     async def forget(self, name: str, owner: str) -> None:
         """Drop a claim. If that fails it expires by itself."""
@@ -268,27 +270,27 @@ class Memories:
 
     # --- last good results ---------------------------------------------------------------------------------------
 
-    def keep_good(self, name: str, memory: str, result: bytes, ttl_ms: int) -> None:
+    def keep_good(self, name: str, params_digest: str, result: bytes, ttl_ms: int) -> None:
         """Store the last good result of a read; nobody waits for it."""
         waits = bool(self._good)
-        self._good[name, memory] = (result, ttl_ms)
+        self._good[name, params_digest] = (result, ttl_ms)
         if not waits:
             self._chores.start(self._write_good(), "keeping last good results")
 
     async def _write_good(self) -> None:
         try:
             while self._good:
-                (name, memory), (result, ttl_ms) = next(iter(self._good.items()))
-                await self.store.keep_good(name, memory, result, ttl_ms)
-                if self._good.get((name, memory)) == (result, ttl_ms):
-                    del self._good[name, memory]
+                (name, params_digest), (result, ttl_ms) = next(iter(self._good.items()))
+                await self.store.keep_good(name, params_digest, result, ttl_ms)
+                if self._good.get((name, params_digest)) == (result, ttl_ms):
+                    del self._good[name, params_digest]
         finally:
             self._good.clear()
 
     async def good(self, name: str, params: Mapping[str, Any], max_age_s: float, call: Call) -> Outcome:
         """The last good result of a read, if it is not too old."""
         try:
-            found = await self.store.good(name, memory_of(name, params, call))
+            found = await self.store.good(name, call_digest(name, params, call))
             if found is not None and found[1] <= max_age_s * 1000:
                 return Done(msgspec.json.decode(found[0]), via="cache", age_ms=found[1])
         except SagaError as error:
@@ -304,20 +306,20 @@ class Memories:
 class LastGood:
     """The guard of one read: stores its results for the time when it cannot be called."""
 
-    __slots__ = ("_inner", "_memories", "_name", "_ttl_ms")
+    __slots__ = ("_inner", "_kept", "_name", "_ttl_ms")
 
-    def __init__(self, name: str, keep_s: float, inner: Invocation, memories: Memories) -> None:
+    def __init__(self, name: str, keep_s: float, inner: Invocation, kept: KeptResults) -> None:
         self._name = name
         self._ttl_ms = round(keep_s * 1000)
         self._inner = inner
-        self._memories = memories
+        self._kept = kept
 
     async def call(self, params: Mapping[str, Any], call: Call) -> Outcome:
         """Make the call."""
         outcome = await self._inner(params, call)
         if type(outcome) is Done and call.direction == FORWARD:
-            memory = memory_of(self._name, params, call)
-            self._memories.keep_good(self._name, memory, encoded(outcome.output, params, call), self._ttl_ms)
+            params_digest = call_digest(self._name, params, call)
+            self._kept.keep_good(self._name, params_digest, encoded(outcome.output, params, call), self._ttl_ms)
         return outcome
 
 

@@ -27,7 +27,7 @@ ASKS: Final[Mapping[str, str]] = {
     "undo-missing": "its effect remains and has no undo: who undoes it?",
     "approval": "may this call be made?",
     "compensation": "a model proposes steps that compensate for it: may they run?",
-    "parked": "it waits until its tool is available again; no answer is needed",
+    "deferred": "it waits until its tool is available again; no answer is needed",
 }
 _TEXT_CHARS: Final = 500
 _PARAMS_CHARS: Final = 2000

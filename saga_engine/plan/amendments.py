@@ -109,8 +109,8 @@ def _drafted(  # noqa: PLR0917
             compensates |= {step.key: addition.compensation for step in whole.steps[at : at + len(addition.steps)]}
         at += len(addition.steps)
     dropped = frozenset(key for addition in additions for key in addition.dropped)
-    judged_from = first if fresh else len(whole.steps)
-    made = draft(whole, catalog, given, undos, reads, judged_from=judged_from, dropped=dropped, compensates=compensates)
+    check_from = first if fresh else len(whole.steps)
+    made = draft(whole, catalog, given, undos, reads, check_from=check_from, dropped=dropped, compensates=compensates)
     if fresh:
         _check_bounds(made, made.steps[first:], additions, bounds)
         _check_compensation(made, made.steps[first:])

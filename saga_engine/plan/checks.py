@@ -26,7 +26,7 @@ def check_plan(plan: Plan, catalog: ToolCatalog, *, input: Mapping[str, Any] | N
 
     ``input`` extends the plan's own input, key by key. Raises ``ValueNotJson`` if it is not JSON.
     """
-    made = draft(plan, catalog, input, None, None, judged_from=0)
+    made = draft(plan, catalog, input, None, None, check_from=0)
     examine(made)
     return made.problems.listed()
 
@@ -49,7 +49,7 @@ def examine(made: Draft) -> None:
 
 
 def _check_tools(made: Draft, step: DraftStep) -> None:
-    if not step.judged:
+    if not step.to_check:
         return
     rollback = step.rollback
     if step.spec is None:
@@ -95,9 +95,9 @@ def _check_fallback(made: Draft, step: DraftStep, fallback: DraftFallback, *, la
     elif ways[0] == "queue_s" and not last:
         problems.add("fallback-invalid", path, "'queue_s' waits for the step itself", "make it the last fallback")
     elif ways[0] == "queue_s" and made.plan.deadline_s is None and step.kind in {"compensatable", "read"}:
-        message = "a parked step without a deadline may wait for ever"
+        message = "a deferred step without a deadline may wait for ever"
         problems.add("fallback-invalid", path, message, "give the plan a deadline_s")
-    elif ways[0] == "cached_s" and step.judged and step.spec is not None:
+    elif ways[0] == "cached_s" and step.to_check and step.spec is not None:
         if step.kind != "read":
             message = f"step {step.key} writes: an old result does not make it happen"
             problems.add("fallback-invalid", path, message, "'cached_s' is for steps that read")
@@ -113,7 +113,7 @@ def _check_other_tool(made: Draft, step: DraftStep, fallback: DraftFallback, too
     if fallback.fallback.rollback is not None and step.kind != "compensatable":
         message = f"step {step.key} is never undone ({step.kind}), and its fallback has a rollback"
         made.problems.add("kind-contradiction", (*path, "rollback"), message, "leave the rollback out")
-    if not step.judged:
+    if not step.to_check:
         return
     if spec is None:
         _unknown_tool(made, (*path, "tool"), tool, f"there is no tool {cut(tool, 80)}")
@@ -171,7 +171,7 @@ def _check_params(made: Draft, spec: ToolSpec, params: Template, base: Path) -> 
             if any(path[:length] in unknown for length in range(len(path) + 1)):
                 continue
             # The fault may be in a value that is not known yet; the call itself is checked again.
-            if path in above and schema_types.judges_whole(spec.input_schema, path):
+            if path in above and schema_types.checks_whole(spec.input_schema, path):
                 continue
             if made.problems.full():
                 made.problems.skip(1)
@@ -261,7 +261,7 @@ def _check_inputs(made: Draft, step: DraftStep) -> None:
 
 def _check_secrets(made: Draft, step: DraftStep) -> None:
     """A plan may pass a secret only to a tool that is allowed to have it."""
-    if not step.judged:
+    if not step.to_check:
         return
     calls = [(step.params, step.spec, (*step.path, "params"))]
     if step.resource is not None:
@@ -326,7 +326,7 @@ def _settle(made: Draft, step: DraftStep) -> None:
     named = step.step.depends_on
     for position, wanted in enumerate(named or ()):
         before = made.by_key.get(str(wanted))
-        if before is not None and step.judged and str(wanted) in made.dropped:
+        if before is not None and step.to_check and str(wanted) in made.dropped:
             message = f"step {wanted} will not run any more"
             made.problems.add(
                 "depends-on-unknown", (*step.path, "depends_on", position), message, "wait for another step"
@@ -344,7 +344,7 @@ def _settle(made: Draft, step: DraftStep) -> None:
             if place.source != "output":
                 continue
             before = made.by_key[place.step]
-            if step.judged and place.step in made.dropped:
+            if step.to_check and place.step in made.dropped:
                 message = f"{cut(place.text, 120)}: step {place.step} will not run any more"
                 made.problems.add("binding-not-before", (*path, *place.path), message, "bind another step")
             elif before == step.index or (named is None and before > step.index):
@@ -397,14 +397,14 @@ def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[
 def _check_kind(made: Draft, step: DraftStep) -> None:
     explicit = step.step.kind
     has_rollback = step.step.rollback is not None
-    reads = step.spec is not None and step.spec.effect == "read" and step.judged
+    reads = step.spec is not None and step.spec.effect == "read" and step.to_check
     if has_rollback and (reads or step.kind == "read"):
         message = f"step {step.key} reads, so there is nothing to undo"
         made.problems.add("rollback-on-read", (*step.path, "rollback"), message, "leave the rollback out")
     elif has_rollback and step.kind in {"pivot", "retriable", "compensation"}:
         message = f"a {step.kind} step is never undone, and this one has a rollback"
         made.problems.add("kind-contradiction", (*step.path, "kind"), message, "leave out the kind or the rollback")
-    if not step.judged or step.spec is None or step.kind == "compensation":
+    if not step.to_check or step.spec is None or step.kind == "compensation":
         return
     tool = cut(step.step.tool, 80)
     if explicit == "read" and not reads:

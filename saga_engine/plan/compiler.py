@@ -42,8 +42,8 @@ def compile_plan(
 
     Raises ``PlanInvalid`` with all problems, and ``ValueNotJson`` if ``input`` is not JSON.
     """
-    judged_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
-    return compile_draft(draft(plan, catalog, input, undos, reads, judged_from=judged_from))
+    check_from = 0 if catalog is not None and undos is None and reads is None else len(plan.steps)
+    return compile_draft(draft(plan, catalog, input, undos, reads, check_from=check_from))
 
 
 def compile_draft(made: Draft) -> CompiledPlan:

@@ -43,7 +43,7 @@ class DraftFallback:
 class DraftStep:
     """One step. ``waits`` are the steps that it names itself, by ``depends_on`` or by a binding in its params.
 
-    ``judged``: its tools are checked, because it has not been accepted before. ``compensates``: the index of the step
+    ``to_check``: its tools are checked, because it has not been accepted before. ``compensates``: the index of the step
     that it compensates for.
     """
 
@@ -56,7 +56,7 @@ class DraftStep:
     kind_known: bool
     params: Template
     rollback: DraftRollback | None
-    judged: bool
+    to_check: bool
     compensates: int | None = None
     resource: Template | None = None
     fallbacks: list[DraftFallback] = field(default_factory=list)
@@ -84,13 +84,13 @@ def draft(
     undos: Mapping[str, str] | None,
     reads: Collection[str] | None,
     *,
-    judged_from: int,
+    check_from: int,
     dropped: frozenset[str] = frozenset(),
     compensates: Mapping[str, str] | None = None,
 ) -> Draft:
     """Assemble a draft; wrong bindings and keys become problems of the draft.
 
-    Steps from the index ``judged_from`` on have not been accepted before. ``compensates`` maps the key of a step to
+    Steps from the index ``check_from`` on have not been accepted before. ``compensates`` maps the key of a step to
     that of the step it compensates for.
     """
     problems = Problems()
@@ -102,7 +102,7 @@ def draft(
             problems.add("step-duplicate", ("steps", index, "step_id"), message, "give each step an id of its own")
         else:
             by_key[step.key] = index
-    drafter = _Drafter(catalog, Binder(by_key, problems), undos, reads, judged_from)
+    drafter = _Drafter(catalog, Binder(by_key, problems), undos, reads, check_from)
     steps = [drafter.step(index, step) for index, step in enumerate(plan.steps)]
     for key, stuck in (compensates or {}).items():
         steps[by_key[key]].kind = "compensation"
@@ -140,21 +140,21 @@ class _Drafter:
         binder: Binder,
         undos: Mapping[str, str] | None,
         reads: Collection[str] | None,
-        judged_from: int,
+        check_from: int,
     ) -> None:
         self._catalog = catalog
         self._binder = binder
         self._undos = undos
         self._reads = reads
-        self._judged_from = judged_from
+        self._check_from = check_from
 
     def step(self, index: int, step: Step) -> DraftStep:
         path: Path = ("steps", index)
         spec = self._spec(step.tool)
-        judged = index >= self._judged_from
-        kind, kind_known = _kind(step, spec, None if judged else self._reads)
+        to_check = index >= self._check_from
+        kind, kind_known = _kind(step, spec, None if to_check else self._reads)
         params = self._binder.template(step.params, step.key, (*path, "params"))
-        made = DraftStep(index, step, step.key, path, spec, kind, kind_known, params, None, judged)
+        made = DraftStep(index, step, step.key, path, spec, kind, kind_known, params, None, to_check)
         made.rollback = self._rollback(made, step.rollback, made, path, made.key)
         if step.resource is not None:
             made.resource = self._binder.template({"resource": step.resource}, step.key, path)
@@ -183,7 +183,7 @@ class _Drafter:
             return None
         # The undo that was journalled when the saga began takes precedence over today's registration.
         registered = of.spec.undo if of.spec is not None else None
-        if self._undos is not None and not step.judged:
+        if self._undos is not None and not step.to_check:
             registered = self._undos.get(slot)
         if registered is None:
             return None

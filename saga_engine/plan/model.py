@@ -112,7 +112,8 @@ class Fallback(_Model):
         None, description="For a read: take its last good result, if that is not older than so many seconds."
     )
     queue_s: _Seconds | None = Field(
-        None, description="Park the step, tell people, and try again every so many seconds; the last of all fallbacks."
+        None,
+        description="Defer the step, notify operators, and try again every so many seconds. Put it last.",
     )
 
 

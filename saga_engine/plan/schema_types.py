@@ -150,7 +150,7 @@ def type_of(value: Any) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
 
 
-def judges_whole(root: dict[str, Any], path: Iterable[str | int]) -> bool:
+def checks_whole(root: dict[str, Any], path: Iterable[str | int]) -> bool:
     """Whether a fault at ``path`` may be in a value below it (also if the schema cannot tell)."""
     node = _target(root, root)
     for part in path:

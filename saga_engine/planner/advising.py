@@ -94,7 +94,7 @@ class ModelAdvisor:
 
         def review(data: Mapping[str, Any], notes: list[str]) -> tuple[_Steps | None, list[Problem]]:
             steps, problems = _steps(mend_form(data, form, notes))
-            return _judged(_without_rollbacks(steps, notes), problems, offer, check, notes)
+            return _reviewed(_without_rollbacks(steps, notes), problems, offer, check, notes)
 
         return await self._advise(ask, review, _COMPENSATION)
 
@@ -112,7 +112,7 @@ class ModelAdvisor:
 
         def review(data: Mapping[str, Any], notes: list[str]) -> tuple[_Steps | None, list[Problem]]:
             steps, problems = _steps(mend_form(data, offer, notes))
-            return _judged(steps, problems, offer, check, notes)
+            return _reviewed(steps, problems, offer, check, notes)
 
         return await self._advise(ask, review, _OTHER_WAY)
 
@@ -168,7 +168,7 @@ def _words(goal: str, step: Any) -> str:
     return f"{goal} {step.name} {step.tool}"
 
 
-# --- judging -------------------------------------------------------------------------------------------------------
+# --- review --------------------------------------------------------------------------------------------------------
 
 
 def _steps(form: Mapping[str, Any]) -> tuple[_Steps, list[Problem]]:
@@ -192,7 +192,7 @@ def _without_rollbacks(steps: _Steps, notes: list[str]) -> _Steps:
     return [{name: value for name, value in step.items() if name != "rollback"} for step in steps]
 
 
-def _judged(
+def _reviewed(
     steps: _Steps, problems: list[Problem], offer: Offer, check: StepsCheck, notes: list[str]
 ) -> tuple[_Steps | None, list[Problem]]:
     """The steps, repaired if that needs no decision, and their remaining problems."""

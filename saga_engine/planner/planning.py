@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.planner.advising import ModelAdvisor
-from saga_engine.planner.fallbacks import choose_fallback
 from saga_engine.planner.models import ModelPlanner
+from saga_engine.planner.prepared_plans import choose_prepared
 from saga_engine.planner.proposing import PlannedPlan, make_plan
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 
@@ -71,12 +71,12 @@ class Planning:
             secrets=chosen.secrets,
             rounds=chosen.rounds,
             allowance=chosen.allowance(),
-            fallback=choose_fallback(chosen, goal, intent),
+            prepared=choose_prepared(chosen, goal, intent),
         )
 
     def goals(self, goal: str, intent: str | None = None) -> set[str]:
         """The goals that a plan for ``goal`` may have: it, and that of its prepared plan."""
         from saga_engine.plan.model import load_plan
 
-        prepared = choose_fallback(self.settings, goal, intent)
+        prepared = choose_prepared(self.settings, goal, intent)
         return {goal} if prepared is None else {goal, load_plan(prepared.source).goal}

@@ -16,7 +16,7 @@ from saga_engine.ports import Allowance, Planner, PlannerUsage, PlanRequest, Rep
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
-    from saga_engine.planner.fallbacks import FallbackPlan
+    from saga_engine.planner.prepared_plans import PreparedPlan
     from saga_engine.ports import PlannerAnswer
 
 _TERMS = Terms(
@@ -37,7 +37,7 @@ class PlannedPlan:
     """
 
     plan: Plan
-    source: Literal["model", "fallback"]
+    source: Literal["model", "prepared"]
     model: str
     prompt: str
     rounds: int
@@ -71,16 +71,16 @@ async def make_plan(
     secrets: Sequence[str] = (),
     rounds: int = 3,
     allowance: Allowance = DEFAULT_ALLOWANCE,
-    fallback: FallbackPlan | None = None,
+    prepared: PreparedPlan | None = None,
 ) -> PlannedPlan:
     """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
 
     ``catalog`` resolves the registered undos of the tools. ``input`` are the values of ``$input.…``; they become part
     of the plan. The model is asked at most ``rounds`` times, within ``allowance`` for all of them. If there is no
-    planner, or it cannot answer, ``fallback`` is used if it is given and valid.
+    planner, or it cannot answer, ``prepared`` is used if it is given and valid.
 
     Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the
-    transcript), ``PlanInvalid`` (the goal or the fallback plan), ``ValueNotJson``.
+    transcript), ``PlanInvalid`` (the goal or the prepared plan), ``ValueNotJson``.
     """
     if not goal.strip() or len(goal) > MAX_GOAL_CHARS:
         message = f"a goal is a text of 1 to {MAX_GOAL_CHARS} characters; this has {len(goal)}"
@@ -94,9 +94,9 @@ async def make_plan(
             )
         return await _asked(goal, list(specs), planner, offer, given, allowance, rounds)
     except (PlannerUnavailable, ModelUnreachable) as error:
-        if fallback is None:
+        if prepared is None:
             raise
-        return _prepared(fallback, goal, given, offer if catalog is None else catalog, error)
+        return _prepared(prepared, goal, given, offer if catalog is None else catalog, error)
 
 
 async def _asked(  # noqa: PLR0917
@@ -115,7 +115,7 @@ async def _asked(  # noqa: PLR0917
         return await planner.propose(PlanRequest(goal, specs, given, secrets, repair=repair, allowance=left))
 
     def review(data: Mapping[str, Any], notes: list[str]) -> tuple[Plan | None, list[Problem]]:
-        return judge_plan(data, offer, goal=goal, input=given, notes=notes)
+        return review_plan(data, offer, goal=goal, input=given, notes=notes)
 
     made = await Rounds(planner.model, ask, review, allowance, _TERMS).run(rounds)
     answer = made.answer
@@ -132,10 +132,10 @@ async def _asked(  # noqa: PLR0917
     )
 
 
-# --- judging ---------------------------------------------------------------------------------------------------
+# --- review ----------------------------------------------------------------------------------------------------
 
 
-def judge_plan(
+def review_plan(
     data: Mapping[str, Any],
     offer: Offer,
     *,
@@ -174,13 +174,13 @@ def judge_plan(
 
 
 def _prepared(
-    fallback: FallbackPlan, goal: str, given: dict[str, Any], catalog: ToolCatalog, reason: SagaError
+    prepared: PreparedPlan, goal: str, given: dict[str, Any], catalog: ToolCatalog, reason: SagaError
 ) -> PlannedPlan:
     """The prepared plan of an intent; a person wrote it, so it may use every tool. Raises ``PlanInvalid``."""
     from saga_engine.plan.checks import check_plan
     from saga_engine.plan.model import load_plan
 
-    plan = load_plan(fallback.source)
+    plan = load_plan(prepared.source)
     changes: dict[str, Any] = {"input": {**plan.input, **given}} if given else {}
     if not plan.goal:
         changes["goal"] = goal
@@ -189,5 +189,5 @@ def _prepared(
     problems = check_plan(plan, catalog)
     if problems:
         raise PlanInvalid(problems) from reason
-    notes = (f"no model was used ({reason.message}): this is the plan prepared for '{fallback.intent}'",)
-    return PlannedPlan(plan, "fallback", "", "", 0, PlannerUsage(), notes)
+    notes = (f"no model was used ({reason.message}): this is the plan prepared for '{prepared.intent}'",)
+    return PlannedPlan(plan, "prepared", "", "", 0, PlannerUsage(), notes)

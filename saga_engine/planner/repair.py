@@ -117,7 +117,7 @@ def move_pivot_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
 
 
 def _examined(plan: Plan, catalog: ToolCatalog) -> Draft:
-    made = draft(plan, catalog, None, None, None, judged_from=0)
+    made = draft(plan, catalog, None, None, None, check_from=0)
     examine(made)
     return made
 

@@ -103,7 +103,7 @@ class Rounds(Generic[_T]):
             answer = await self.ask(repair, self._left())
             self._count(answer.usage)
             notes: list[str] = []
-            value, problems = self._judged(answer, notes)
+            value, problems = self._reviewed(answer, notes)
             self._write_down(number, answer, problems, notes)
             if value is not None and not problems:
                 notes += self._not_applied()
@@ -112,7 +112,7 @@ class Rounds(Generic[_T]):
         many = "s" if rounds != 1 else ""
         raise self._failed(f"gave no valid {self.terms.wanted} in {rounds} round{many}", repair)
 
-    def _judged(self, answer: PlannerAnswer, notes: list[str]) -> tuple[_T | None, list[Problem]]:
+    def _reviewed(self, answer: PlannerAnswer, notes: list[str]) -> tuple[_T | None, list[Problem]]:
         """The value in an answer, and its remaining problems. Raises ``GoalImpossible``."""
         try:
             data = read_answer(answer)

@@ -27,7 +27,7 @@ class PlannerSettings:
     the server's JSON mode (``prompted``), or as plain text. ``total_s``: the time for one plan with all its rounds, in
     seconds. ``max_requests``, ``max_tokens`` (in and out) and ``max_cost_usd`` limit one plan, ``max_output_tokens``
     one answer. ``rounds``: how often the model is asked for one plan. ``tools_offered``: the maximum number of tools it
-    is offered. ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``fallback_plans``: plan files by
+    is offered. ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``prepared_plans``: plan files by
     intent. ``semantic``: the role in semantic compensation of tools that do not declare one.
     """
 
@@ -44,7 +44,7 @@ class PlannerSettings:
     tools_offered: int = 20
     secrets: tuple[str, ...] = ()
     semantic: Semantic = "approve"
-    fallback_plans: Mapping[str, Path] = field(default_factory=dict)
+    prepared_plans: Mapping[str, Path] = field(default_factory=dict)
 
     def allowance(self) -> Allowance:
         """The allowance of one plan."""
@@ -105,10 +105,10 @@ def _from_file(table: Mapping[str, Any], base: Path) -> dict[str, Any]:
         raise SettingInvalid(
             "[planner] in saga.toml has an api_key", hint=f"keys belong into the environment: {KEY_VARIABLE}"
         )
-    plans = values.get("fallback_plans", {})
+    plans = values.get("prepared_plans", {})
     if not isinstance(plans, Mapping) or not all(isinstance(path, str) and path for path in plans.values()):
-        raise SettingInvalid("[planner.fallback_plans] names a plan file for each intent: trip = 'plans/trip.json'")
-    values["fallback_plans"] = {intent: base / path for intent, path in plans.items()}
+        raise SettingInvalid("[planner.prepared_plans] names a plan file for each intent: trip = 'plans/trip.json'")
+    values["prepared_plans"] = {intent: base / path for intent, path in plans.items()}
     return values
 
 

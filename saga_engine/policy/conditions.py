@@ -24,9 +24,9 @@ from saga_engine.policy.param_path import Found, Reach
 from saga_engine.policy.paths import inside
 
 #: True, False, or the reason why the value is undecidable. Of the value itself a reason repeats at most the host.
-Judgement = bool | str
-Judge = Callable[[Any], Judgement]
-SlowJudge = Callable[[Any], Awaitable[Judgement]]
+Truth = bool | str
+Predicate = Callable[[Any], Truth]
+SlowPredicate = Callable[[Any], Awaitable[Truth]]
 
 #: How long the file system and the names of hosts may take for one condition, in seconds.
 PATIENCE_S: Final = 10.0
@@ -75,7 +75,7 @@ class Clause:
     holds only if there is at least one value, none is missing, and all satisfy it for certain.
     """
 
-    __slots__ = ("_judge", "_slow", "op", "reach", "slow", "wary")
+    __slots__ = ("_predicate", "_slow", "op", "reach", "slow", "wary")
 
     def __init__(self, condition: Condition, *, wary: bool, base: Path, addresses: Addresses) -> None:
         try:
@@ -84,8 +84,8 @@ class Clause:
             raise Faulty("param", str(error)) from error
         self.op = condition.op
         self.wary = wary
-        self._judge: Judge | None = None
-        self._slow: SlowJudge | None = None
+        self._predicate: Predicate | None = None
+        self._slow: SlowPredicate | None = None
         value = condition.value
         if self.op not in OPS:
             raise Faulty("op", f"{self.op!r} is none of {', '.join(OPS)}")
@@ -99,43 +99,43 @@ class Clause:
         elif self.op in ("host", "not-host"):
             self._slow = _hosts(value, addresses, wanted=self.op == "host")
         else:
-            self._judge = _judge(self.op, value)
+            self._predicate = _predicate_of(self.op, value)
         self.slow = self._slow is not None
 
     def hold(self, params: Mapping[str, Any]) -> Held:
         """Evaluate params now; for every test that is not ``slow``."""
         found = self.reach.find(params)
-        if self._judge is None:
+        if self._predicate is None:
             return self._presence(found)
-        return self._sum(found, [self._judge(value) for value in found.values])
+        return self._sum(found, [self._predicate(value) for value in found.values])
 
     async def hold_slowly(self, params: Mapping[str, Any]) -> Held:
         """Evaluate params by asking the file system or the name service."""
         assert self._slow is not None
         found = self.reach.find(params)
-        judged: list[Judgement] = []
+        truths: list[Truth] = []
         try:
             async with asyncio.timeout(PATIENCE_S):
                 for value in found.values:
-                    judged.append(await self._slow(value))
-                    if judged[-1] is self.wary or isinstance(judged[-1], str):
+                    truths.append(await self._slow(value))
+                    if truths[-1] is self.wary or isinstance(truths[-1], str):
                         break
         except TimeoutError:
-            judged.append(f"it could not be looked up within {PATIENCE_S:g} s")
-        return self._sum(found, judged)
+            truths.append(f"it could not be looked up within {PATIENCE_S:g} s")
+        return self._sum(found, truths)
 
-    def _sum(self, found: Found, judged: Sequence[Judgement]) -> Held:
+    def _sum(self, found: Found, truths: Sequence[Truth]) -> Held:
         if self.wary:
-            if any(word is True for word in judged):
+            if any(word is True for word in truths):
                 return Held(True)
-            for word in judged:
+            for word in truths:
                 if isinstance(word, str):
                     return Held(True, f"{self.reach.text}: {word}")
             return Held(found.strange, self._strange(found))
-        certain = bool(judged) and not found.gaps and not found.strange and all(word is True for word in judged)
+        certain = bool(truths) and not found.gaps and not found.strange and all(word is True for word in truths)
         if certain:
             return Held(True)
-        doubts = [word for word in judged if isinstance(word, str)]
+        doubts = [word for word in truths if isinstance(word, str)]
         return Held(False, f"{self.reach.text}: {doubts[0]}" if doubts else self._strange(found))
 
     def _presence(self, found: Found) -> Held:
@@ -155,7 +155,7 @@ class Clause:
 # --- tests of one value --------------------------------------------------------------------------------------------
 
 
-def _judge(op: str, value: Any) -> Judge:
+def _predicate_of(op: str, value: Any) -> Predicate:
     if op in _ORDER:
         return _ordered(op, value)
     if op == "matches":
@@ -179,13 +179,13 @@ _ORDER: Final[Mapping[str, Callable[[Decimal, Decimal], bool]]] = {
 }
 
 
-def _ordered(op: str, value: Any) -> Judge:
+def _ordered(op: str, value: Any) -> Predicate:
     limit = amount(value)
     if limit is None:
         raise Faulty("value", f"{op!r} takes a number")
     compare = _ORDER[op]
 
-    def check(found: Any) -> Judgement:
+    def check(found: Any) -> Truth:
         number = amount(found)
         return no_amount(found) if number is None else compare(number, limit)
 
@@ -200,10 +200,10 @@ def no_amount(value: Any) -> str:
     return f"{kinds.get(type(value), 'an odd number')} where a number is expected"
 
 
-def _equals(values: Sequence[Any], *, wanted: bool) -> Judge:
+def _equals(values: Sequence[Any], *, wanted: bool) -> Predicate:
     nested = any(isinstance(value, dict | list) for value in values)
 
-    def check(found: Any) -> Judgement:
+    def check(found: Any) -> Truth:
         if isinstance(found, float) and not math.isfinite(found):
             return "it is no JSON number"
         if not isinstance(found, str | int | float | Mapping | list | tuple | None):
@@ -222,10 +222,10 @@ def _texts(value: Any) -> list[str]:
     return list(texts)
 
 
-def _matches(globs: Sequence[str]) -> Judge:
+def _matches(globs: Sequence[str]) -> Predicate:
     patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
 
-    def check(found: Any) -> Judgement:
+    def check(found: Any) -> Truth:
         if not isinstance(found, str):
             return "it is no text"
         return any(pattern.match(found) for pattern in patterns)
@@ -233,20 +233,20 @@ def _matches(globs: Sequence[str]) -> Judge:
     return check
 
 
-def _folders(value: Any, base: Path, *, wanted: bool) -> SlowJudge:
+def _folders(value: Any, base: Path, *, wanted: bool) -> SlowPredicate:
     texts = _texts(value)
     if any("\0" in text for text in texts):
         raise Faulty("value", "it is no folder")
     folders = [base.absolute() / text for text in texts]
 
-    async def check(found: Any) -> Judgement:
+    async def check(found: Any) -> Truth:
         word = await asyncio.to_thread(inside, found, folders)
         return word if isinstance(word, str) else word is wanted
 
     return check
 
 
-def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowJudge:
+def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowPredicate:
     try:
         patterns = [HostPattern(text) for text in _texts(value)]
     except Faulty:
@@ -254,7 +254,7 @@ def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowJudge:
     except ValueError as error:
         raise Faulty("value", str(error)) from error
 
-    async def check(found: Any) -> Judgement:
+    async def check(found: Any) -> Truth:
         try:
             host = host_of(found)
             resolved = await addresses.resolve(host)

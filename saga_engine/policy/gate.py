@@ -27,8 +27,8 @@ from saga_engine.policy.rules import (
     VERDICTS,
     Policy,
     PolicyRequest,
+    PolicyVerdict,
     RuleMatcher,
-    Verdict,
     strictest,
 )
 from saga_engine.ports.foreign import IN_THE_LOOP, name_of, runs_foreign_code
@@ -48,7 +48,7 @@ _MESSAGE_CHARS: Final = 2000
 _SUGGESTION: Final = "make another call, or have the rule changed by whoever runs the engine"
 
 
-class _Entry(NamedTuple):
+class _Use(NamedTuple):
     """What a call adds to a tally. ``fresh``: no earlier attempt under this key left one there."""
 
     tally: str
@@ -68,7 +68,7 @@ class Gate:
         self._defaults: dict[str, tuple[AnyTool, Mapping[str, Any]]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: By idempotency key: the tally entries of the call that was last permitted.
-        self._counted: dict[str, Sequence[_Entry]] = {}
+        self._counted: dict[str, Sequence[_Use]] = {}
 
     def concerns(self, tool_name: str) -> bool:
         """Whether the policy could give any verdict but allow to a call of this tool."""
@@ -106,7 +106,7 @@ class Gate:
         rules = self._rules(tool.name)
         if not rules and self.policy.default == "allow" and self.policy.check is None:
             return None
-        return await _Judging(self, tool, params, call).run(rules)
+        return await _Authorization(self, tool, params, call).run(rules)
 
     async def settled(self, tool: AnyTool, call: Call, outcome: Outcome) -> None:  # noqa: ARG002 - a part of the door
         """Remove a call's use of limits, if it certainly did not happen.
@@ -135,9 +135,9 @@ class Gate:
             lock = self._locks[saga_id] = asyncio.Lock()
         return lock
 
-    def counted(self, key: str, entries: Sequence[_Entry]) -> None:
+    def counted(self, key: str, uses: Sequence[_Use]) -> None:
         """Store what a call has in tallies until it is settled."""
-        self._counted[key] = entries
+        self._counted[key] = uses
 
     def defaults(self, tool: AnyTool) -> Mapping[str, Any]:
         """The values that the tool uses for params that a call omits; a default of null is none."""
@@ -148,21 +148,20 @@ class Gate:
 
 
 def _words_of_check(local: Mapping[str, Any]) -> str:
-    judging = local["self"]
-    call = judging._call  # noqa: SLF001 - of this module
+    authorization = local["self"]
+    call = authorization._call  # noqa: SLF001 - of this module
     return (
-        f"the policy's check {name_of(judging._policy.check)} "  # noqa: SLF001
-        f"(tool '{judging._tool.name}', saga {call.saga_id}, step {call.step_id})"  # noqa: SLF001
+        f"the policy's check {name_of(authorization._policy.check)} "  # noqa: SLF001
+        f"(tool '{authorization._tool.name}', saga {call.saga_id}, step {call.step_id})"  # noqa: SLF001
     )
 
 
-class _Judging:
+class _Authorization:
     """The authorization of one call."""
 
     __slots__ = (
         "_asked",
         "_call",
-        "_entries",
         "_expires_s",
         "_gate",
         "_params",
@@ -171,6 +170,7 @@ class _Judging:
         "_shown",
         "_store",
         "_tool",
+        "_uses",
     )
 
     def __init__(self, gate: Gate, tool: AnyTool, params: Mapping[str, Any], call: Call) -> None:
@@ -187,7 +187,7 @@ class _Judging:
         self._expires_s = math.inf
         #: The first question without a known answer.
         self._question: Ask | None = None
-        self._entries: list[_Entry] = []
+        self._uses: list[_Use] = []
 
     async def run(self, rules: Sequence[RuleMatcher]) -> Blocked | Ask | None:
         """Evaluate the rules in order, then the check and the default."""
@@ -249,7 +249,7 @@ class _Judging:
             # The same key with other params: whichever of the two happened, it is counted.
             own = max(own, Decimal(before))
             text = format(own, "f")
-        self._entries.append(_Entry(tally, text, before is None))
+        self._uses.append(_Use(tally, text, before is None))
         if rule.max_calls is not None and len(entries) >= rule.max_calls:
             return f"the saga has made {len(entries)} such calls, and {rule.max_calls} are allowed without this rule"
         if rule.summed is None:
@@ -265,11 +265,11 @@ class _Judging:
 
     async def _write(self) -> None:
         """Count the call before it is made."""
-        if not self._entries:
+        if not self._uses:
             return
         key = self._call.idempotency_key
-        self._gate.counted(key, self._entries)
-        for entry in self._entries:
+        self._gate.counted(key, self._uses)
+        for entry in self._uses:
             await self._store.tally_set(entry.tally, key, entry.text, TALLY_MS, self._call.saga_id)
 
     # --- verdicts ------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class _Judging:
             if word == "allow":
                 defaults = defaults[1:]
             elif word is not None:
-                message = "" if word in VERDICTS else "the policy's check failed, and what is not judged is not called"
+                message = "" if word in VERDICTS else "the policy's check failed, so the call is not made"
                 return self._stop(word if word in VERDICTS else "deny", CHECK, message, "", EXPIRES_S)
         message = "no rule of the policy speaks of this call"
         return self._stop(strictest(defaults), DEFAULT, message, "", EXPIRES_S)
@@ -310,7 +310,9 @@ class _Judging:
             return "failed"
         return word
 
-    def _stop(self, verdict: Verdict, rule: str, message: str, doubt: str, expires_s: float) -> Blocked | Ask | None:
+    def _stop(
+        self, verdict: PolicyVerdict, rule: str, message: str, doubt: str, expires_s: float
+    ) -> Blocked | Ask | None:
         """What prevents the call; None: nothing does, or a later rule may answer the question."""
         if verdict == "allow":
             return None

@@ -20,7 +20,7 @@ from saga_engine.policy.conditions import Clause, Condition, Faulty, Held
 from saga_engine.policy.hosts import Addresses, Resolver, common
 from saga_engine.policy.param_path import Reach
 
-Verdict = Literal["allow", "deny", "ask"]
+PolicyVerdict = Literal["allow", "deny", "ask"]
 
 VERDICTS: Final = ("allow", "deny", "ask")
 DIRECTIONS: Final = ("forward", "compensate")
@@ -53,7 +53,7 @@ class PolicyRequest:
     attempt: int
 
 
-Check = Callable[[PolicyRequest], "Verdict | Awaitable[Verdict | None] | None"]
+Check = Callable[[PolicyRequest], "PolicyVerdict | Awaitable[PolicyVerdict | None] | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Rule:
     """
 
     name: str
-    verdict: Verdict
+    verdict: PolicyVerdict
     tools: Sequence[str] = ()
     direction: Direction | None = None
     when: Sequence[Condition | Mapping[str, Any]] = ()
@@ -97,7 +97,7 @@ class Policy:
     def __init__(
         self,
         rules: Iterable[Rule] = (),
-        default: Verdict = "allow",
+        default: PolicyVerdict = "allow",
         allow_private: Sequence[str] = (),
         check: Check | None = None,
         *,
@@ -115,9 +115,9 @@ class Policy:
             raise _invalid(source, "", "allow_private", str(error), 'write "127.0.0.1" or "10.1.0.0/16"') from error
         if check is not None and not callable(check):
             raise _invalid(source, "", CHECK, "it is no function")
-        self.default: Verdict = default
+        self.default: PolicyVerdict = default
         #: The default of each policy that this one is made of; a rule belongs to one of them, its ``layer``.
-        self.defaults: tuple[Verdict, ...] = (default,)
+        self.defaults: tuple[PolicyVerdict, ...] = (default,)
         self.allow_private = tuple(allow_private)
         self.check = check
         self.rules: tuple[RuleMatcher, ...] = tuple(
@@ -188,7 +188,7 @@ class RuleMatcher:
     def __init__(self, rule: Rule, base: Path, addresses: Addresses, source: str) -> None:
         if not isinstance(rule, Rule):
             raise _invalid(source, "", "rules", f"{rule!r} is no Rule")
-        _judge_plain_fields(rule, source)
+        _check_plain_fields(rule, source)
         self.name = rule.name
         self.layer = 0
         self.verdict = rule.verdict
@@ -240,7 +240,7 @@ class RuleMatcher:
         return Held(True, doubt)
 
 
-def strictest(verdicts: Iterable[Verdict]) -> Verdict:
+def strictest(verdicts: Iterable[PolicyVerdict]) -> PolicyVerdict:
     """The strictest of some verdicts; allow if there are none."""
     found = set(verdicts)
     return "deny" if "deny" in found else "ask" if "ask" in found else "allow"
@@ -270,7 +270,7 @@ def _known(table: Mapping[str, Any], fields: Sequence[str], source: str, rule: s
             raise _invalid(source, rule, str(field), "there is no such field", f"fields: {', '.join(fields)}")
 
 
-def _judge_plain_fields(rule: Rule, source: str) -> None:
+def _check_plain_fields(rule: Rule, source: str) -> None:
     label = rule.name if isinstance(rule.name, str) else ""
 
     def refuse(field: str, problem: str, hint: str | None = None) -> SettingInvalid:

@@ -14,7 +14,7 @@ from saga_engine.core.records import Record
 class Question:
     """An escalation: what an operator is asked, and which answers are legal.
 
-    ``kind`` ``parked`` asks nothing (no options): it reports that a step waits until its tool is available again. For
+    ``kind`` ``deferred`` asks nothing (no options): it reports that a step waits until its tool is available again. For
     ``approval``, ``params`` are those of the exact call, secrets as markers, and an answer counts until ``expires_ms``.
     It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the reminders: 0 is
     the first notification. For ``compensation``, ``steps`` are what a model proposes.

@@ -14,7 +14,7 @@ class Claim(NamedTuple):
     reported its outcome.
     """
 
-    verdict: Literal["new", "ours", "done", "busy"]
+    code: Literal["new", "ours", "done", "busy"]
     owner: str = ""
     result: bytes = b""
     age_ms: int = 0
@@ -53,17 +53,17 @@ class GuardStore(SagaLookup, Protocol):
     It looks up the sagas of its own store.
 
     All methods raise ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``. An ``owner`` is an idempotency
-    key: the same for every attempt of one step in one direction. ``memory`` is a digest of a call's params.
+    key: the same for every attempt of one step in one direction. ``digest`` is the digest of a call's params.
     """
 
-    async def claim(self, tool: str, memory: str, owner: str, ttl_ms: int) -> Claim:
+    async def claim(self, tool: str, digest: str, owner: str, ttl_ms: int) -> Claim:
         """Claim a call before it is made, unless another owner has made (or claimed) it within its time.
 
         A caller that gets another owner's result is recorded as relying on it.
         """
         ...
 
-    async def remember(self, tool: str, memory: str, owner: str, result: bytes, ttl_ms: int) -> None:
+    async def remember(self, tool: str, digest: str, owner: str, result: bytes, ttl_ms: int) -> None:
         """The claimed call happened, with this result; stored for ``ttl_ms`` from now. Only for the claim's owner."""
 
     async def forget(self, tool: str, owner: str) -> Sequence[str]:
@@ -134,9 +134,9 @@ class GuardStore(SagaLookup, Protocol):
         With ``saga_id`` it is kept for as long as the saga, if that is one of this store.
         """
 
-    async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
+    async def keep_good(self, tool: str, digest: str, result: bytes, ttl_ms: int) -> None:
         """Store the last good result of a read."""
 
-    async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
+    async def good(self, tool: str, digest: str) -> tuple[bytes, int] | None:
         """The last good result of a read and its age in ms."""
         ...

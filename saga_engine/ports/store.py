@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     due_ms: int = 0
 
 
-AckVerdict = Literal["ok", "fenced", "conflict", "exists", "missing", "full", "late"]
+AckCode = Literal["ok", "fenced", "conflict", "exists", "missing", "full", "late"]
 
 
 class Ack(NamedTuple):
@@ -65,7 +65,7 @@ class Ack(NamedTuple):
     released only if it has ended.
     """
 
-    verdict: AckVerdict
+    code: AckCode
     messages: int = 0
     digest: str = ""
     released: bool = False

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.ports import SWEEP_START, WorkStore
-from saga_engine.runtime.pending_releases import Debts
+from saga_engine.runtime.pending_releases import PendingReleases
 
 _log = logging.getLogger("saga_engine.audit")
 
@@ -39,13 +39,13 @@ class Audit:
         owner: Callable[[], str],
         drives: Callable[[str], bool],
         covers: Callable[[int], bool],
-        debts: Debts,
+        pending: PendingReleases,
     ) -> None:
         self._work = work
         self._owner = owner
         self._drives = drives
         self._covers = covers
-        self._debts = debts
+        self._pending = pending
         self._at = SWEEP_START
         self._of = ""
         # Sagas of this process that were not driven at the last whole sweep, nor at this one: by epoch.
@@ -92,7 +92,7 @@ class Audit:
             # Seen twice, so that sagas in the middle of a take-over or a release are left alone.
             if self._before.get(saga_id) == epoch:
                 _log.warning("saga %s is ours by the store's word and is not driven here: it is given up", saga_id)
-                self._debts.owe_perhaps(saga_id, _AT_ONCE)
+                self._pending.add_unsure(saga_id, _AT_ONCE)
             else:
                 self._now[saga_id] = epoch
         self._at = swept.at

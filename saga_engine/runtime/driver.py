@@ -92,7 +92,7 @@ class Link:
 class SagaDriver:
     """The only writer of one saga, as long as its epoch is the saga's.
 
-    ``mail``: whether messages may be waiting. ``rest_ms``: if a wait for a timer takes longer, the driver releases the
+    ``messages``: whether any may be waiting. ``rest_ms``: if a wait for a timer takes longer, the driver releases the
     saga, and the queue returns it when the timer fires. None: a caller waits for the saga here.
     """
 
@@ -105,8 +105,8 @@ class SagaDriver:
         "_here",
         "_keep_ms",
         "_link",
-        "_mail",
         "_mask",
+        "_messages",
         "_notes",
         "_observers",
         "_outcomes",
@@ -139,7 +139,7 @@ class SagaDriver:
         keep_ms: int,
         journalled: Callable[[], None] | None = None,
         link: Link | None = None,
-        mail: bool = False,
+        messages: bool = False,
         rest_ms: int | None = None,
     ) -> None:
         self.state = state
@@ -162,7 +162,7 @@ class SagaDriver:
         self._keep_ms = keep_ms
         self._link = link
         self._rest_ms = rest_ms
-        self._mail = mail
+        self._messages = messages
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._wake: asyncio.Future[None] | None = None
@@ -176,7 +176,7 @@ class SagaDriver:
 
     def notify(self) -> None:
         """The saga has messages."""
-        self._mail = True
+        self._messages = True
         self.rouse()
 
     def stop(self) -> None:
@@ -225,7 +225,7 @@ class SagaDriver:
             self._link.on_driver(self.state)
         try:
             while True:
-                consumed = await self._read_mail(records) if self._mail and not self.stopping else 0
+                consumed = await self._read_messages(records) if self._messages and not self.stopping else 0
                 noted = self._take_notes(records) if self._notes else ()
                 if not self.stopping:
                     if self._link is not None:
@@ -253,7 +253,7 @@ class SagaDriver:
                     return
                 self._performer.begun += len(effects)
                 records = []
-                if not effects and self._is_abandoned_session():
+                if not effects and self._is_left_session():
                     due_ms = self._in_store(self.state.binding_deadline or 0)
                     await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
                     return
@@ -261,7 +261,7 @@ class SagaDriver:
                     return
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, without its own task: the hot path of a sequential saga.
-                    settled_at = self._judge(effects[0], await self._perform_here(effects[0]), records)
+                    settled_at = self._interpret(effects[0], await self._perform_here(effects[0]), records)
                 else:
                     await self._perform(effects, records)
                     settled_at = None
@@ -286,26 +286,26 @@ class SagaDriver:
         if now is None or now < state.at:
             now = self._now_ms()
         self._decided_at = now
-        means = self._performer.means
-        while found := decide(state, now, means):
+        capabilities = self._performer.capabilities
+        while found := decide(state, now, capabilities):
             for record in found:
                 evolve(state, record)
             records.extend(found)
 
-    def _is_abandoned_session(self) -> bool:
+    def _is_left_session(self) -> bool:
         """Whether this is an open session without an agent: everything that needs no agent is settled.
 
         Only its deadline may still pass; a worker enforces that.
         """
         state = self.state
         kept = self._link is not None and not self._link.left
-        if not state.open or kept or self._tasks or self._outcomes or self._mail:
+        if not state.open or kept or self._tasks or self._outcomes or self._messages:
             return False
         return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
 
     def _may_sleep(self) -> bool:
         """Whether the saga is parked on a distant timer; it then sleeps until that time."""
-        if self._tasks or self._outcomes or self._mail or self.stopping or self._link is not None:
+        if self._tasks or self._outcomes or self._messages or self.stopping or self._link is not None:
             return False
         if not self.state.only_waits():
             return False
@@ -364,9 +364,9 @@ class SagaDriver:
                 found.append(written)
         return found
 
-    async def _read_mail(self, records: list[r.AnyRecord]) -> int:
+    async def _read_messages(self, records: list[r.AnyRecord]) -> int:
         """Answer the saga's messages; returns how many. They are removed in the same append."""
-        self._mail = False
+        self._messages = False
         waiting = await self._store.messages(self.state.saga_id)
         now = self._now_ms()
         for data in waiting:
@@ -396,7 +396,9 @@ class SagaDriver:
         status = state.status if state.status != self._head_status else None
         asked = self._asked()
         final = state.status in t.SAGA_FINAL
-        resting = state.status == t.ESCALATED and not state.alerts_pending(alerting=self._performer.means.alerting)
+        resting = state.status == t.ESCALATED and not state.alerts_pending(
+            alerting=self._performer.capabilities.alerting
+        )
         due_ms = 0 if final else self._due_ms(resting=resting)
         release = final or due_ms > 0 or (resting and not self._tasks)
         entry = Entry(
@@ -422,11 +424,11 @@ class SagaDriver:
 
     def _committed(self, records: list[r.AnyRecord], ack: Ack) -> None:
         """The records are durable; or they are not, and the reason is raised."""
-        if ack.verdict != "ok":
-            raise self._refusal(ack.verdict, ack.digest)
+        if ack.code != "ok":
+            raise self._refusal(ack.code, ack.digest)
         final = self._head_status in t.SAGA_FINAL
         if ack.messages and not final:
-            self._mail = True
+            self._messages = True
         self._released = ack.released or final  # a message that came in time keeps a saga here that only rests
         if self.journalled is not None:
             self.journalled()
@@ -440,7 +442,7 @@ class SagaDriver:
             return 0
         if resting:
             return self._in_store(queued_again(self.state, self._decided_at))
-        if self._rest_ms is None or self._outcomes or self._mail or not self.state.only_waits():
+        if self._rest_ms is None or self._outcomes or self._messages or not self.state.only_waits():
             return 0
         due_ms = self.state.next_due(self._decided_at)
         return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
@@ -455,15 +457,15 @@ class SagaDriver:
             return None
         return (tuple(state.questions), state.next_overdue())
 
-    def _refusal(self, verdict: str, digest: str) -> Exception:
+    def _refusal(self, code: str, digest: str) -> Exception:
         saga_id = self.state.saga_id
-        if verdict == "fenced":
+        if code == "fenced":
             return LeaseLost(
                 f"saga {saga_id} is no longer ours; nothing was added", hint="see `saga show`", saga_id=saga_id
             )
-        if verdict == "exists":
+        if code == "exists":
             return SagaExists(f"there is a saga {saga_id} already", saga_id=saga_id, digest=digest)
-        if verdict == "missing":
+        if code == "missing":
             return SagaNotFound(f"saga {saga_id} is not in the store any more", saga_id=saga_id)
         return JournalConflict(
             f"the journal of saga {saga_id} does not end where this process left it; nothing was added",
@@ -487,11 +489,11 @@ class SagaDriver:
         for effect, result in outcomes:
             if isinstance(result, LeaseLost):
                 raise result
-            self._judge(effect, result, records)
+            self._interpret(effect, result, records)
 
     def _has_post(self) -> bool:
         """Whether there are messages to read, or a session's request to record."""
-        return self._mail or (self._link is not None and bool(self._link.requests))
+        return self._messages or (self._link is not None and bool(self._link.requests))
 
     def _is_alone(self) -> bool:
         """Whether an effect is the only thing that the saga waits for."""
@@ -552,7 +554,7 @@ class SagaDriver:
         defect = ErrorInfo(error_code="engine_defect", message=f"{type(error).__name__}: {error}"[:500])
         return defect if type(effect) in _ASIDE else Unknown(defect)
 
-    def _judge(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:
+    def _interpret(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:
         """Record the outcome of an effect; returns when."""
         state = self.state
         now = self._now_ms()

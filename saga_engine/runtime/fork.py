@@ -31,7 +31,7 @@ from saga_engine.plan.values import digest
 from saga_engine.ports import Store
 from saga_engine.runtime.journal import compile_journalled, read_records
 
-Handover = Literal["none", "due", "done"]
+Transfer = Literal["none", "due", "done"]
 
 _CLAIMS: Final = "saga.fork"
 #: As long as a finished saga can be viewed, and longer.
@@ -42,7 +42,7 @@ _CLAIM_MS: Final = 366 * 24 * 3600 * 1000
 class Fork:
     """A preview of a fork: its id, the saga ``of`` which it is one, what it reuses and what it runs.
 
-    ``begun``: it exists; what it reuses and what it runs are final, and nothing is claimed any more. ``handover``: the
+    ``begun``: it exists; what it reuses and what it runs are final, and nothing is claimed any more. ``transfer``: the
     forked saga rests and must still transfer the effects (``due``), has transferred them and has not been undone to its
     end (``done``), or has ended (``none``).
     """
@@ -51,7 +51,7 @@ class Fork:
     of: str
     plan: ForkPlan
     submission: Submission
-    handover: Handover
+    transfer: Transfer
     begun: bool = False
 
     @property
@@ -146,12 +146,12 @@ class Forking:
             # The fork's identity is part of its name here: another plan under the same id is another owner.
             owner = f"{fork.saga_id}:{step}:f:{fork.submission.digest}"
             claim = await self._guards.claim(_CLAIMS, digest([fork.of, step]), owner, _CLAIM_MS)
-            if claim.verdict not in ("new", "ours"):
+            if claim.code not in ("new", "ours"):
                 return step, claim.owner.partition(":")[0]
             await self._guards.tally_set(self._tally(), step, fork.saga_id, _CLAIM_MS)
         return None
 
-    async def handed_over(self, fork: Fork) -> bool:
+    async def transferred(self, fork: Fork) -> bool:
         """Whether the other saga has transferred what is reused, as its journal says now."""
         records = await read_records(self._store, fork.of, whole=False)
         given = [record for record in records if isinstance(record, EffectTransferred) and record.to == fork.saga_id]
@@ -187,10 +187,10 @@ class Forking:
             run_from=run_from,
             elsewhere={step for step, owner in owners.items() if owner != name},
         )
-        handover: Handover = "done" if self._handed_to == name else "due"
+        transfer: Transfer = "done" if self._handed_to == name else "due"
         if self._old.status in SAGA_FINAL:
-            handover = "none"
-        return Fork(name, self._old.saga_id, plan, submission, handover)
+            transfer = "none"
+        return Fork(name, self._old.saga_id, plan, submission, transfer)
 
     def _tally(self) -> str:
         return f"fork\n{self._old.saga_id}"

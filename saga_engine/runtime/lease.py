@@ -2,8 +2,8 @@
 
 One lease covers all sagas of a process (as in etcd, where many keys hang on one lease); each saga's epoch is its
 fence. Over several servers it has a share in each partition, which lives and ends by itself. The lease lives on the
-server's clock. Locally it is judged on a clock that goes on while the machine sleeps, from the moment *before* the
-renewal was sent, so this process always believes it ends no later than the server does.
+server's clock. Locally its validity is measured on a clock that goes on while the machine sleeps, from the moment
+*before* the renewal was sent, so this process always believes it ends no later than the server does.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Lease:
         #: Why it may be lost one day, as far as that is known here.
         self.why = ""
         self._ttl_ms = round(ttl_s * 1000)
-        # Often enough that mail is seen within a second and that two renewals may be lost.
+        # Often enough that a message is seen within a second and that two renewals may be lost.
         self._every_s = min(1.0, ttl_s / 3)
         self._on_wake = on_wake
         self._on_lost: list[Callable[[Container[int]], None]] = []

@@ -31,7 +31,7 @@ from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.owner import provably_dead
-from saga_engine.runtime.supervisor import Fleet
+from saga_engine.runtime.supervisor import Supervisor
 
 _log = logging.getLogger("saga_engine")
 
@@ -43,13 +43,13 @@ _REFUSALS = {
     "cancel": CancelRefused,
     "close": CancelRefused,
     "amend": AmendRefused,
-    "hand_over": ForkRefused,
+    "transfer": ForkRefused,
     "decide": DecisionRefused,
 }
 
 
 async def say(
-    store: Store, fleet: Fleet, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool
+    store: Store, supervisor: Supervisor, tools: ToolCatalog, saga_id: str, message: Message, *, wait: bool
 ) -> SagaResult:
     """Post a cancel or an answer; with ``wait``, wait until the saga ends or rests.
 
@@ -59,12 +59,14 @@ async def say(
     records = await read_records(store, saga_id)
     state = state_of(records, tools)
     # Before the store has answered, its time is unknown here; the owner checks whether a question has expired.
-    now_ms = max(fleet.clock.now_ms(), state.at) if fleet.clock.heard else state.at
+    now_ms = max(supervisor.clock.now_ms(), state.at) if supervisor.clock.heard else state.at
     checked = to_post(state, records, await store.messages(saga_id), message, now_ms)
     if not wait:
-        return await (_look(store, saga_id) if checked is None else send(store, fleet, saga_id, checked))
+        return await (_look(store, saga_id) if checked is None else send(store, supervisor, saga_id, checked))
     try:
-        return await (_go_on(store, fleet, saga_id) if checked is None else deliver(store, fleet, saga_id, checked))
+        return await (
+            _go_on(store, supervisor, saga_id) if checked is None else deliver(store, supervisor, saga_id, checked)
+        )
     except (ToolMissing, SecretMissing) as error:
         raise type(error)(
             f"the message is recorded, but the saga cannot go on here: {error.message}",
@@ -73,20 +75,20 @@ async def say(
         ) from error
 
 
-async def send(store: Store, fleet: Fleet, saga_id: str, message: Message) -> SagaResult:
+async def send(store: Store, supervisor: Supervisor, saga_id: str, message: Message) -> SagaResult:
     """Only post a message: the saga's owner acts on it, or else a worker or the next resume."""
     await store.post(saga_id, encode_message(message))
-    fleet.notify(saga_id)
+    supervisor.notify(saga_id)
     return await _look(store, saga_id)
 
 
-async def _go_on(store: Store, fleet: Fleet, saga_id: str) -> SagaResult:
+async def _go_on(store: Store, supervisor: Supervisor, saga_id: str) -> SagaResult:
     """Drive a saga on that has received the message already, unless a live process drives it."""
     head = await store.head(saga_id)
-    if fleet.find(saga_id) is None and head.owner_ttl_ms > 0 and not provably_dead(head.owner):
+    if supervisor.find(saga_id) is None and head.owner_ttl_ms > 0 and not provably_dead(head.owner):
         return await _look(store, saga_id)
     try:
-        return await fleet.resume(saga_id).wait()
+        return await supervisor.resume(saga_id).wait()
     except LeaseHeld:  # a worker was faster
         return await _look(store, saga_id)
 
@@ -95,13 +97,13 @@ async def _look(store: Store, saga_id: str) -> SagaResult:
     return SagaResult(await look(store, saga_id), full=False)
 
 
-async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) -> SagaResult:
+async def deliver(store: Store, supervisor: Supervisor, saga_id: str, message: Message) -> SagaResult:
     """Post a message; if no other live process drives the saga, drive it here until it ends or rests.
 
     Raises ``SagaNotFound``, and the refusal that fits the message if it was not read or not accepted.
     """
-    handle = await post(store, fleet, saga_id, message)
-    present = fleet.find(saga_id)
+    handle = await post(store, supervisor, saga_id, message)
+    present = supervisor.find(saga_id)
     if present is not None:
         present.stay()
     if handle is None:
@@ -111,26 +113,26 @@ async def deliver(store: Store, fleet: Fleet, saga_id: str, message: Message) ->
             outcome = await handle.wait()
             if not outcome.ended and encode_message(message) in await store.messages(saga_id):
                 # It was just being released, at its rest or because a session's agent had gone, and this was not read.
-                outcome = await fleet.resume(saga_id).wait()
+                outcome = await supervisor.resume(saga_id).wait()
         except LeaseHeld:  # a worker was faster, and reads it
             outcome = await _look(store, saga_id)
     await _require_heard(store, message, outcome)
     return outcome
 
 
-async def post(store: Store, fleet: Fleet, saga_id: str, message: Message) -> Handle | None:
+async def post(store: Store, supervisor: Supervisor, saga_id: str, message: Message) -> Handle | None:
     """Post a message and make sure that an owner reads it; None if that is another live process.
 
     Raises ``SagaNotFound``.
     """
     head = await store.post(saga_id, encode_message(message))
-    present = fleet.find(saga_id)
+    present = supervisor.find(saga_id)
     if present is not None:
-        fleet.notify(saga_id)
+        supervisor.notify(saga_id)
         return Handle(saga_id, present.future)
     if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
         return None
-    return fleet.resume(saga_id)
+    return supervisor.resume(saga_id)
 
 
 async def _require_heard(store: Store, message: Message, outcome: SagaResult) -> None:
@@ -150,23 +152,23 @@ async def _require_heard(store: Store, message: Message, outcome: SagaResult) ->
         raise refusal(f"saga {outcome.saga_id} ended ({outcome.status}) before this was read", hint="see `saga show`")
 
 
-async def hand_over(store: Store, fleet: Fleet, forking: Forking, fork: Fork) -> None:
+async def transfer(store: Store, supervisor: Supervisor, forking: Forking, fork: Fork) -> None:
     """Have the forked saga transfer what is reused, and undo the rest. A crash in between loses nothing."""
-    if fork.handover == "done":  # an earlier attempt died here
+    if fork.transfer == "done":  # an earlier attempt died here
         try:
-            await fleet.resume(fork.of).wait()
+            await supervisor.resume(fork.of).wait()
         except LeaseHeld:
             return  # it continues elsewhere; the effects that are reused have been transferred
-    elif fork.handover == "due":
-        message = Message(id=secrets.token_hex(8), kind="hand_over", steps=fork.steps, to=fork.saga_id)
+    elif fork.transfer == "due":
+        message = Message(id=secrets.token_hex(8), kind="transfer", steps=fork.steps, to=fork.saga_id)
         try:
-            await deliver(store, fleet, fork.of, message)
+            await deliver(store, supervisor, fork.of, message)
         except ForkRefused:
             # An earlier attempt, which died, may have been read in its place.
-            if not await forking.handed_over(fork):
+            if not await forking.transferred(fork):
                 raise
             return
-        if not await forking.handed_over(fork):
+        if not await forking.transferred(fork):
             raise LeaseHeld(
                 f"saga {fork.of} is driven by a live process, which has not handed over yet",
                 hint="try the same fork again: it goes on where this one was",
@@ -200,7 +202,7 @@ async def settled(store: Store, saga_id: str) -> SagaResult:
         pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
 
 
-async def resume_all(store: Store, fleet: Fleet) -> dict[str, SagaResult | SagaError]:
+async def resume_all(store: Store, supervisor: Supervisor) -> dict[str, SagaResult | SagaError]:
     """Resume every saga that can continue; an error stands in its saga's place.
 
     The sagas are looked up page by page, and some hundreds are resumed at a time.
@@ -216,7 +218,7 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, SagaResult | SagaE
             results[handle.saga_id] = error
 
     try:
-        async for head in _can_go_on(store, fleet):
+        async for head in _can_go_on(store, supervisor):
             if head.saga_id in begun:
                 continue  # its status has changed meanwhile
             begun.add(head.saga_id)
@@ -224,7 +226,7 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, SagaResult | SagaE
                 done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-            tasks.add(asyncio.create_task(ended(fleet.resume(head.saga_id))))
+            tasks.add(asyncio.create_task(ended(supervisor.resume(head.saga_id))))
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
@@ -236,15 +238,15 @@ async def resume_all(store: Store, fleet: Fleet) -> dict[str, SagaResult | SagaE
     return dict(sorted(results.items()))
 
 
-async def _can_go_on(store: Store, fleet: Fleet) -> AsyncIterator[Head]:
+async def _can_go_on(store: Store, supervisor: Supervisor) -> AsyncIterator[Head]:
     for status in (PENDING, RUNNING, COMPENSATING, ESCALATED):
         at: PagePlace | None = PAGE_START
         while at is not None:
             found, at = await store.page(status, at)
-            if status == ESCALATED and not fleet.clock.heard and any(_due_ms(head) for head in found):
-                await fleet.lease()  # only the store's clock tells what is overdue
+            if status == ESCALATED and not supervisor.clock.heard and any(_due_ms(head) for head in found):
+                await supervisor.lease()  # only the store's clock tells what is overdue
             for head in found:
-                if status != ESCALATED or head.messages or _overdue(head, fleet.clock.now_ms()):
+                if status != ESCALATED or head.messages or _overdue(head, supervisor.clock.now_ms()):
                     yield head
 
 

@@ -24,7 +24,7 @@ _UNKNOWN = -1
 _AGAIN_S = 1.0
 
 
-class Debts:
+class PendingReleases:
     """Pending releases, by saga. ``owner`` returns this process's owner; ``drives`` whether it drives a saga now."""
 
     def __init__(self, store: Store, owner: Callable[[], str], drives: Callable[[str], bool]) -> None:
@@ -32,7 +32,7 @@ class Debts:
         self._part_of = parts_of(store)
         self._owner = owner
         self._drives = drives
-        self._owed: dict[str, tuple[int, int]] = {}
+        self._pending: dict[str, tuple[int, int]] = {}
         self._unsure = False
         self._timer: asyncio.TimerHandle | None = None
         self._settling: asyncio.Task[None] | None = None
@@ -40,35 +40,35 @@ class Debts:
     @property
     def none(self) -> bool:
         """Whether this process owns nothing that it does not drive, as far as it can know."""
-        return not (self._owed or self._unsure)
+        return not (self._pending or self._unsure)
 
-    async def give_up(self, saga_id: str, epoch: int, due_ms: int) -> None:
+    async def release(self, saga_id: str, epoch: int, due_ms: int) -> None:
         """Release a saga that needs a worker at ``due_ms``; the release is pending if the store cannot be told now."""
         try:
             await asyncio.wait_for(self._store.release(saga_id, epoch, due_ms), _PATIENCE_S)
         except (SagaError, TimeoutError) as error:
-            self.owe(saga_id, epoch, due_ms)
+            self.add(saga_id, epoch, due_ms)
             _log.info("saga %s could not be given up yet (%s)", saga_id, error)
 
-    def owe(self, saga_id: str, epoch: int, due_ms: int) -> None:
+    def add(self, saga_id: str, epoch: int, due_ms: int) -> None:
         """Add a pending release of a saga that is ours. The latest epoch of a saga counts."""
-        known = self._owed.get(saga_id)
+        known = self._pending.get(saga_id)
         if known is None or (known[0] != _UNKNOWN and known[0] <= epoch):
-            self._owed[saga_id] = (epoch, due_ms)
+            self._pending[saga_id] = (epoch, due_ms)
         self._settle_soon()
 
-    def owe_perhaps(self, saga_id: str, due_ms: int) -> None:
+    def add_unsure(self, saga_id: str, due_ms: int) -> None:
         """Add a pending release of a saga that may be ours, at an unknown epoch."""
-        self._owed[saga_id] = (_UNKNOWN, due_ms)  # it covers every epoch that was known before
+        self._pending[saga_id] = (_UNKNOWN, due_ms)  # it covers every epoch that was known before
         self._settle_soon()
 
     def unsure(self) -> None:
         """This process may own sagas that it does not know of: when its lease ends, others must search for them."""
         self._unsure = True
 
-    def forgive(self) -> None:
+    def clear(self) -> None:
         """Drop all pending releases: when the lease ended, its sagas lost their owner."""
-        self._owed.clear()
+        self._pending.clear()
 
     async def settle(self) -> None:
         """Do the pending releases. Raises the first error; what failed is still pending.
@@ -77,19 +77,19 @@ class Debts:
         """
         away: set[int] = set()
         errors: list[SagaError] = []
-        for saga_id, debt in list(self._owed.items()):
+        for saga_id, release in list(self._pending.items()):
             part = self._part_of(saga_id)
-            if part in away or (debt[0] == _UNKNOWN and self._drives(saga_id)):
+            if part in away or (release[0] == _UNKNOWN and self._drives(saga_id)):
                 continue  # its driver may still fail before it has learned at which epoch the saga is ours
             try:
-                await self._settle_one(saga_id, *debt)
+                await self._settle_one(saga_id, *release)
             except SagaError as error:
                 errors.append(error)
                 if isinstance(error, StoreUnavailable):
                     away.add(part)
                 continue
-            if self._owed.get(saga_id) == debt:
-                del self._owed[saga_id]
+            if self._pending.get(saga_id) == release:
+                del self._pending[saga_id]
         if errors:
             raise errors[0]
 
@@ -108,7 +108,7 @@ class Debts:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
             self._settling = None
-        if not self._owed:
+        if not self._pending:
             return
         try:
             await asyncio.wait_for(self.settle(), _PATIENCE_S)
@@ -126,7 +126,7 @@ class Debts:
 
     def _settle_now(self) -> None:
         self._timer = None
-        task = asyncio.create_task(self._settle_and_again(), name="saga-debts")
+        task = asyncio.create_task(self._settle_and_again(), name="saga-releases")
         self._settling = None if task.done() else task  # an eager task may have ended already
 
     async def _settle_and_again(self) -> None:
@@ -136,7 +136,7 @@ class Debts:
             _log.info("sagas could not be given up yet (%s)", error)
         finally:
             self._settling = None
-        if self._owed:
+        if self._pending:
             self._settle_soon()
 
     async def _release_if_ours(self, saga_id: str, due_ms: int) -> None:

@@ -21,7 +21,7 @@ from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
 from saga_engine.execution.calls import call_of, lesson_of, misfit, scrub
-from saga_engine.execution.planner_requests import advise, means_of
+from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.questions import abandonable, question_of, tell
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
 from saga_engine.plan.tool_spec import Semantic
@@ -60,7 +60,7 @@ def secret_value(name: str) -> str:
 class Performer:
     """Makes calls, probes and alerts for all sagas of a process."""
 
-    __slots__ = ("_advisor", "_escalation", "_permit", "_tools", "begun", "lease", "means", "remind_ms")
+    __slots__ = ("_advisor", "_escalation", "_permit", "_tools", "begun", "capabilities", "lease", "remind_ms")
 
     def __init__(
         self, tools: Tools, lease: Share, escalation: Escalation, advisor: Advisor | None, semantic: Semantic
@@ -71,7 +71,7 @@ class Performer:
         self.lease = lease
         self._permit = lease.check
         #: What this process can do beside calling tools.
-        self.means = means_of(escalation, advisor, semantic)
+        self.capabilities = capabilities_of(escalation, advisor, semantic)
         self.remind_ms = round(escalation.remind_s * 1000)
         #: How many effects were started: calls, undos, probes, alerts and requests to a model.
         self.begun = 0
@@ -141,11 +141,11 @@ class Performer:
         if self._advisor is None:
             return ErrorInfo("planner_unavailable", "no planner is set up here")
         self.lease.check()
-        return await abandonable(advise(state, effect, self._advisor, self._tools, self.means))
+        return await abandonable(advise(state, effect, self._advisor, self._tools, self.capabilities))
 
     def interpret_advice(self, state: State, effect: AskPlanner, advice: Advice | ErrorInfo, now_ms: int) -> AnyRecord:
         """The record of a model's answer."""
-        return interpret_advice(state, effect, advice, self._tools, self.means, now_ms)
+        return interpret_advice(state, effect, advice, self._tools, self.capabilities, now_ms)
 
 
 def require_secrets(compiled: CompiledPlan) -> None:

@@ -19,7 +19,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.messages import Message
-from saga_engine.core.session_records import MAX_AFTER, add_call, close, roll_back
+from saga_engine.core.session_records import MAX_AFTER, add_call, close, partial_compensation
 from saga_engine.core.state import State
 from saga_engine.errors import (
     CancelRefused,
@@ -273,7 +273,7 @@ class Session:
 
     def _request_rollback(self) -> None:
         chosen = self._rolling
-        self.link.request(lambda state, now: roll_back(state, chosen, now))
+        self.link.request(lambda state, now: partial_compensation(state, chosen, now))
 
     def _latest_of(self, state: State) -> list[int]:
         """The calls that are known to have happened last and that stand, without those before another of these."""

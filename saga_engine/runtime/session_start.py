@@ -21,26 +21,26 @@ from saga_engine.ports import Store
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.messages import deliver
 from saga_engine.runtime.session import Session
-from saga_engine.runtime.supervisor import Fleet
+from saga_engine.runtime.supervisor import Supervisor
 
 #: All sessions start alike: an agent's calls are not known in advance.
 _DIGEST: Final = digest(["saga-session/1"])
 
 
 async def session_handle(
-    store: Store, fleet: Fleet, tools: ToolCatalog, session: Session, body: Mapping[str, Any]
+    store: Store, supervisor: Supervisor, tools: ToolCatalog, session: Session, body: Mapping[str, Any]
 ) -> Handle:
     """The saga of a session: a new one with ``body`` as its plan, or the one that its agent had started or completed.
 
     Raises ``SagaExists`` (the id belongs to a saga with a plan) and ``LeaseHeld``.
     """
     name = session.saga_id
-    session.deliver = partial(deliver, store, fleet, name)
+    session.deliver = partial(deliver, store, supervisor, name)
     try:
         records = await read_records(store, name)
     except SagaNotFound:
-        if fleet.find(name) is not None:  # another agent has just started it, and it is not journalled yet
-            return fleet.resume(name, session.link)
+        if supervisor.find(name) is not None:  # another agent has just started it, and it is not journalled yet
+            return supervisor.resume(name, session.link)
         plan = load_plan(body, session=True)
         submission = Submission(
             saga_id=name,
@@ -50,7 +50,7 @@ async def session_handle(
             seed=secrets.token_hex(8),
             session=True,
         )
-        return fleet.begin(submission, link=session.link)
+        return supervisor.begin(submission, link=session.link)
     if not started_of(records).session:
         raise SagaExists(f"saga {name} has a plan, it is no session", hint="choose another id", saga_id=name)
     session.recall(records)
@@ -61,4 +61,4 @@ async def session_handle(
         ended.set_result(SagaResult(state))
         session.repeat(state)
         return Handle(name, ended)
-    return fleet.resume(name, session.link)
+    return supervisor.resume(name, session.link)

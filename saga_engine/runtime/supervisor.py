@@ -39,7 +39,7 @@ from saga_engine.errors import (
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
-from saga_engine.execution.planner_requests import means_of
+from saga_engine.execution.planner_requests import capabilities_of
 from saga_engine.execution.result import Handle, SagaResult, pass_on
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Creation, Entry, Escalation, Store, Taken, Tools
@@ -47,7 +47,7 @@ from saga_engine.runtime.audit import Audit
 from saga_engine.runtime.driver import AT_ONCE, Link, SagaDriver
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.lease import Lease
-from saga_engine.runtime.pending_releases import Debts
+from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import interrupted, lost
@@ -67,7 +67,7 @@ _WAKE_AGAIN_S = 5.0
 Work = Coroutine[Any, Any, SagaResult | None]
 
 
-class Fleet:
+class Supervisor:
     """All sagas that this process drives.
 
     ``keep_ms``: how long finished sagas are kept. ``room``: how many sagas of a partition may wait for a worker, 0:
@@ -99,7 +99,7 @@ class Fleet:
         self._escalation = escalation
         self._advisor = advisor
         self._semantic = semantic
-        self._means = means_of(escalation, advisor, semantic)
+        self._capabilities = capabilities_of(escalation, advisor, semantic)
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._observers = observers
         self._writer = JournalWriter(store, self.clock)
@@ -110,17 +110,17 @@ class Fleet:
         self._begun_before = 0
         self._opening: asyncio.Task[Lease] | None = None
         self._running: dict[str, Running] = {}
-        self.debts = Debts(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
+        self.pending = PendingReleases(store, lambda: self._writer.owner, lambda saga_id: saga_id in self._running)
         self._audit = Audit(
-            store.work, lambda: self._writer.owner, lambda name: name in self._running, self._covers, self.debts
+            store.work, lambda: self._writer.owner, lambda name: name in self._running, self._covers, self.pending
         )
         self._stopping = asyncio.Event()
         self._take_over = TakeOver(
             store,
             tools,
             clock,
-            self._means,
-            self.debts,
+            self._capabilities,
+            self.pending,
             owner=lambda: self._writer.owner,
             drives=lambda saga_id: saga_id in self._running,
             open_lease=self.lease,
@@ -154,8 +154,8 @@ class Fleet:
         await self._audit.stop()
         await self._writer.close()
         if self._lease is not None:
-            await self.debts.settle_at_the_end()
-            await self._lease.close(clean=self.debts.none)
+            await self.pending.settle_at_the_end()
+            await self._lease.close(clean=self.pending.none)
 
     # --- the ways in ---------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Fleet:
         queue.
         """
         if self.closing:
-            self.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
+            self.pending.add(taken.saga_id, taken.epoch, AT_ONCE)
         self._still_open()
         saga = Running("", queued=True)
         self._rouse(taken.saga_id)
@@ -304,15 +304,15 @@ class Fleet:
             due_ms=AT_ONCE,
         )
         ack = await self._writer.append(entry)
-        if ack.verdict == "ok" and self._observers:
+        if ack.code == "ok" and self._observers:
             await self._observers.tell(started.saga_id, masked_records([started]))
-        if ack.verdict == "full":
+        if ack.code == "full":
             raise QueueFull(
                 "too many sagas wait for a worker already; nothing was journalled",
                 hint="submit it again later, start more workers (`saga worker`), or raise queue_limit",
                 saga_id=started.saga_id,
             )
-        if ack.verdict == "exists":
+        if ack.code == "exists":
             if ack.digest != started.digest:
                 raise other_plan(started.saga_id)
             return SagaResult(state_of(await read_records(self._store, started.saga_id)))
@@ -330,19 +330,19 @@ class Fleet:
         try:
             outcome = await work
         except asyncio.CancelledError:
-            self.debts.owe_perhaps(saga_id, AT_ONCE)
+            self.pending.add_unsure(saga_id, AT_ONCE)
             saga.future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
             if not isinstance(error, SagaError):
-                self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))  # a defect, wherever it occurred
+                self.pending.add_unsure(saga_id, self._take_over.due_after(error))  # a defect, wherever it occurred
             if not saga.future.done():
                 saga.future.set_exception(error)
                 saga.future.exception()  # if it has no waiter, its journal says so: asyncio need not warn
             self._go_on_later(saga_id, saga, error)
         except BaseException:
             # User code wants the process to end, or the loop is torn down: whatever ends a driver releases the saga.
-            self.debts.owe_perhaps(saga_id, AT_ONCE)
+            self.pending.add_unsure(saga_id, AT_ONCE)
             if not saga.future.done():
                 saga.future.set_exception(interrupted(saga_id))
                 saga.future.exception()
@@ -395,15 +395,15 @@ class Fleet:
                 self._absorb(saga, error)
                 if self.closing or saga.queued or take_ups > _MAX_TAKE_UPS:
                     # One from the queue is found there again, unless a late request of ours fenced it off.
-                    self.debts.owe_perhaps(saga_id, AT_ONCE)
+                    self.pending.add_unsure(saga_id, AT_ONCE)
                     raise lost(saga_id) from error
                 _log.warning("saga %s: the lease was lost; taking it up again from its journal", saga_id)
                 driver = None
             except Exception as error:
                 saga.driver = None  # it is not driven any more; a lease lost meanwhile must not hide the error
                 if isinstance(error, JournalConflict):  # the store may have gone back in time, and with it the epoch
-                    self.debts.owe_perhaps(saga_id, self._take_over.due_after(error))
-                await self.debts.give_up(saga_id, driver.state.epoch, self._take_over.due_after(error))
+                    self.pending.add_unsure(saga_id, self._take_over.due_after(error))
+                await self.pending.release(saga_id, driver.state.epoch, self._take_over.due_after(error))
                 raise
             else:
                 if driver.sleeps_until_ms:
@@ -430,7 +430,7 @@ class Fleet:
         due_ms, now_ms = state.next_overdue(), self.clock.now_after(state.saga_id, state.at)
         if due_ms is None or self.closing:
             return
-        if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._means.alerting):
+        if due_ms <= now_ms and not state.overdue(now_ms, alerting=self._capabilities.alerting):
             return  # a reminder, and no hook here to notify
         self._wake_in(state.saga_id, max(due_ms - now_ms, 0) / 1000 + 0.001)
 
@@ -479,7 +479,7 @@ class Fleet:
         seq: int,
         performer: Performer,
         saga: Running,
-        mail: bool = False,
+        messages: bool = False,
         *,
         creation: Creation | None = None,
     ) -> SagaDriver:
@@ -495,7 +495,7 @@ class Fleet:
             keep_ms=self._keep_ms,
             journalled=None if saga.journalled is None else partial(_resolve, saga.journalled),
             link=saga.link,
-            mail=mail,
+            messages=messages,
             rest_ms=_REST_MS if saga.queued else None,
         )
 
@@ -540,7 +540,7 @@ class Fleet:
     async def _open_new_lease(self) -> Lease:
         if self._lease is not None:
             self._lease.lose()  # its time is over, although its renewal has perhaps not noticed yet
-            self.debts.forgive()
+            self.pending.clear()
         lease = Lease(self._store, self.clock, self._lease_s, on_wake=self.notify)
         await lease.open()
         lease.on_lost(self._lost)

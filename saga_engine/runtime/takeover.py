@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import Means, decide
+from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.evolve import evolve
 from saga_engine.core.records import AnyRecord, SagaResumed
 from saga_engine.core.state import State
@@ -22,7 +22,7 @@ from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, SagaDriver, queu
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead
-from saga_engine.runtime.pending_releases import Debts
+from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost
@@ -44,7 +44,7 @@ class TakeOver:
 
     ``owner``: this process's owner. ``drives``: whether it drives a saga. ``open_lease``: its lease.
     ``performer``: makes the calls of a saga.
-    ``driver(state, seq, performer, saga, mail)`` creates a driver. ``on_wait`` is called when a take-over has to wait.
+    ``driver(state, seq, performer, saga, messages)`` creates a driver. ``on_wait`` is called when a take-over waits.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class TakeOver:
         store: Store,
         tools: Tools,
         clock: StoreClock,
-        means: Means,
-        debts: Debts,
+        capabilities: Capabilities,
+        pending: PendingReleases,
         *,
         owner: Callable[[], str],
         drives: Callable[[str], bool],
@@ -66,8 +66,8 @@ class TakeOver:
         self._store = store
         self._tools = tools
         self._clock = clock
-        self._means = means
-        self._debts = debts
+        self._capabilities = capabilities
+        self._pending = pending
         self._owner = owner
         self._drives = drives
         self._open_lease = open_lease
@@ -102,7 +102,7 @@ class TakeOver:
                 performer = await self._performer(saga_id)
                 acquired = await self._acquire(saga_id)
         except StoreUnavailable:
-            self._debts.owe_perhaps(saga_id, AT_ONCE)  # the answer was lost
+            self._pending.add_unsure(saga_id, AT_ONCE)  # the answer was lost
             raise
         try:
             if acquired.seq != len(records):
@@ -113,22 +113,29 @@ class TakeOver:
                 return SagaResult(state)
             return await self._take_up(saga, state, acquired, performer)
         except Exception as error:
-            await self._debts.give_up(saga_id, acquired.epoch, self.due_after(error))
+            await self._pending.release(saga_id, acquired.epoch, self.due_after(error))
             raise
 
     def _rests(self, state: State) -> bool:
         """Whether a saga has nothing to do until an operator answers, or time passes."""
-        alerting = self._means.alerting
+        alerting = self._capabilities.alerting
         if state.status != t.ESCALATED or state.alerts_pending(alerting=alerting):
             return False
         return not state.overdue(self._now_of(state), alerting=alerting)
 
     def _is_idle(self, state: State) -> bool:
         """Whether it is an open session that waits only for its agent; a record of a take-over would only grow it."""
-        if not state.open or state.in_flight or state.asking or state.alerts_pending(alerting=self._means.alerting):
+        if (
+            not state.open
+            or state.in_flight
+            or state.asking
+            or state.alerts_pending(alerting=self._capabilities.alerting)
+        ):
             return False
         now_ms = self._now_of(state)
-        return state.next_due(now_ms) in {None, state.binding_deadline} and not decide(state, now_ms, self._means)
+        return state.next_due(now_ms) in {None, state.binding_deadline} and not decide(
+            state, now_ms, self._capabilities
+        )
 
     async def _leave_idle(self, state: State, epoch: int) -> None:
         due_ms = state.binding_deadline or 0
@@ -180,7 +187,7 @@ class TakeOver:
         except LeaseLost:
             raise
         except Exception as error:
-            await self._debts.give_up(saga_id, epoch, self.due_after(error, records[-1].at if records else None))
+            await self._pending.release(saga_id, epoch, self.due_after(error, records[-1].at if records else None))
             raise
         resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=epoch)
         evolve(state, resumed)

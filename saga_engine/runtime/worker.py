@@ -23,7 +23,7 @@ from saga_engine.ports import Taken, Taking, WorkStore
 from saga_engine.runtime.driver import AT_ONCE
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
-from saga_engine.runtime.supervisor import Fleet
+from saga_engine.runtime.supervisor import Supervisor
 
 _log = logging.getLogger("saga_engine.worker")
 
@@ -73,9 +73,9 @@ class Report(msgspec.Struct, frozen=True):
 class Worker:
     """Drives up to ``concurrency`` sagas of ``partitions`` at a time. ``run`` it once."""
 
-    def __init__(self, work: WorkStore, fleet: Fleet, *, concurrency: int, partitions: Sequence[int]) -> None:
+    def __init__(self, work: WorkStore, supervisor: Supervisor, *, concurrency: int, partitions: Sequence[int]) -> None:
         self._work = work
-        self._fleet = fleet
+        self._supervisor = supervisor
         self._concurrency = concurrency
         self._partitions = list(partitions)
         self._stopping = asyncio.Event()
@@ -104,7 +104,7 @@ class Worker:
         Returns the last report; sagas that are drained later are not counted in it. Raises ``Interrupted`` if the
         coordinator is being closed already.
         """
-        if self._fleet.closing:
+        if self._supervisor.closing:
             self._finished.set()
             raise Interrupted("the coordinator is closing", hint="open another one")
         rounds = asyncio.create_task(self._look_round(), name="saga-worker-rounds")
@@ -180,17 +180,17 @@ class Worker:
             lease.lose(taking.ended)
             if not taking.sagas:
                 return None
-        self._fleet.clock.set(taking.now_ms)
+        self._supervisor.clock.set(taking.now_ms)
         for taken in taking.sagas:
             self._begin(taken, lease.owner)
         return taking
 
     def _begin(self, taken: Taken, owner: str) -> None:
         if self._stopping.is_set():
-            self._fleet.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
+            self._supervisor.pending.add(taken.saga_id, taken.epoch, AT_ONCE)
             return
         try:
-            handle = self._fleet.adopt(taken, owner)
+            handle = self._supervisor.adopt(taken, owner)
         except Interrupted:
             return  # the coordinator is being closed, and releases it
         self._active += 1
@@ -202,8 +202,8 @@ class Worker:
         return [number for number in self._partitions if lease.covers(number)]
 
     async def _lease(self) -> Lease:
-        lease = await self._fleet.lease()
-        self._started_ms = self._started_ms or self._fleet.clock.now_ms()  # only now the store's clock is known
+        lease = await self._supervisor.lease()
+        self._started_ms = self._started_ms or self._supervisor.clock.now_ms()  # only now the store's clock is known
         return lease
 
     async def _give_back(self) -> None:
@@ -211,11 +211,11 @@ class Worker:
         try:
             async with asyncio.timeout(_GIVE_BACK_S):
                 if self._nonce:
-                    self._fleet.debts.unsure()  # the request itself may still be on its way to the store
-                    lease = await self._fleet.lease()
+                    self._supervisor.pending.unsure()  # the request itself may still be on its way to the store
+                    lease = await self._supervisor.lease()
                     for taken in (await self._work.take(lease.owner, self._nonce, 0, self._covered(lease))).sagas:
-                        self._fleet.debts.owe(taken.saga_id, taken.epoch, AT_ONCE)
-                await self._fleet.debts.settle()
+                        self._supervisor.pending.add(taken.saga_id, taken.epoch, AT_ONCE)
+                await self._supervisor.pending.settle()
         except (TimeoutError, SagaError) as error:
             _log.warning("sagas could not be given back yet: %s", error or "the store does not answer")
 
@@ -275,7 +275,7 @@ class Worker:
         """Verify periodically that the store keeps the configured durability; if not, the worker takes no work."""
         self._rounds += 1
         if self._rounds % _ROUNDS_PER_VERIFICATION == 0:
-            await self._fleet.verify_store()
+            await self._supervisor.verify_store()
 
     async def _reclaim(self) -> None:
         """Put the sagas of dead owners back into the queue.
@@ -283,7 +283,7 @@ class Worker:
         If this machine is a clone that was made while it ran, a process that is dead here may live on the other one,
         and renew its lease: its sagas are left to it.
         """
-        lease = await self._fleet.lease()
+        lease = await self._supervisor.lease()
         partitions = self._covered(lease)
         suspects, self._suspects = self._suspects, {}
         for owner, ttl_ms in (await self._work.owners(partitions)).items():
@@ -321,7 +321,7 @@ class Worker:
 
     def _report(self, owner: str) -> Report:
         me = parse(owner)
-        driving, under_way, begun = self._fleet.count()
+        driving, under_way, begun = self._supervisor.count()
         return Report(
             host="" if me is None else me.host,
             pid=0 if me is None else me.pid,

@@ -103,7 +103,7 @@ class JournalWriter:
             self._sending -= 1
         self._clock.set(reply.now_ms)
         for (future, _), ack in zip(batch, reply.acks, strict=True):
-            if not future.done() and ack.verdict != "late":
+            if not future.done() and ack.code != "late":
                 future.set_result(ack)
         for place, late in reply.late.items():
             late.add_done_callback(partial(_pass_on, batch[place][0]))

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlencode
 from redis.asyncio.connection import ConnectionPool
 
 from saga_engine.errors import StoreUrlInvalid
-from saga_engine.stores.connection import RedisWire, connection_options, open_wire
+from saga_engine.stores.connection import RedisConnection, connection_options, open_connection
 from saga_engine.stores.remote import LOOPBACK
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _host(text: str, port: int, hint: str) -> Address:
     return Address(host, int(number) if colon else port)
 
 
-class Recipe:
+class ConnectionConfig:
     """The configuration of connections to any host of one URL. Raises ``StoreUrlInvalid`` for meaningless options."""
 
     def __init__(self, *, tls: bool, user: str, password: str, db: int, options: Mapping[str, str], hint: str) -> None:
@@ -100,10 +100,10 @@ class Recipe:
             self._options |= {"username": user or None, "password": password}
         self._has_password = bool(password)
 
-    async def connect(self, address: Address) -> RedisWire:
+    async def connect(self, address: Address) -> RedisConnection:
         """Open a connection. Raises what redis-py raises."""
         options = self._options | {"host": address.host, "port": address.port}
-        return await open_wire(ConnectionPool(connection_class=self._kind, **options))
+        return await open_connection(ConnectionPool(connection_class=self._kind, **options))
 
     def open_door(self, hosts: Sequence[Address]) -> bool:
         """Whether a host beyond this machine is reached without a password."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from saga_engine.errors import SagaError, StoreUnavailable
-from saga_engine.stores.cluster import ClusterConnector, ClusterLine
-from saga_engine.stores.connection import Line, TooFewError, beside, refusal
+from saga_engine.stores.cluster import ClusterConnector, ClusterPool
+from saga_engine.stores.connection import Pool, TooFewError, beside, refusal
 from saga_engine.stores.durability import SETTINGS, ServerFacts, confirms, demand_kept, verify
 from saga_engine.stores.scripts import Script, script
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from saga_engine.ports import StorePromise
-    from saga_engine.stores.connection import Argument, Check, Connector, Wire
+    from saga_engine.stores.connection import Argument, Check, Connection, Connector
 
 #: Scripts that need not be on a replica's disk before they count: those that read, those that only release, and those
 #: whose loss costs a statistic, a slot of a rate, or one more failure before a breaker opens. All others wait, because
@@ -55,8 +55,8 @@ class Calls:
         self._cluster = isinstance(connector, ClusterConnector)
         self._settling: set[asyncio.Task[None]] = set()
         # A long list or a large value must not delay the journal: appends have their own connections.
-        self.journal = _line(connector, patience_s, self._check, width=2)
-        self.others = _line(connector, patience_s, self._check, width=8)
+        self.journal = _pool(connector, patience_s, self._check, width=2)
+        self.others = _pool(connector, patience_s, self._check, width=8)
         #: Whether each new connection refuses a server whose durability is insufficient.
         self.demanding = False
 
@@ -75,23 +75,23 @@ class Calls:
         name: str,
         keys: Sequence[Argument],
         args: Sequence[Argument],
-        line: Line | ClusterLine | None = None,
+        pool: Pool | ClusterPool | None = None,
     ) -> Any:
         """The reply of one script, whose keys share a hash tag (on one server: any keys).
 
         Raises ``StoreUnavailable`` and ``StoreRefused``.
         """
-        line = line or self.others
+        pool = pool or self.others
         chosen: Script = script(name)
         replicas = 0 if name in _UNCONFIRMED else self._replicas
         if self._cluster:
             keys = _with_absent(keys)
         try:
             try:
-                return await line.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args], replicas=replicas)
+                return await pool.call([b"EVALSHA", chosen.sha, len(keys), *keys, *args], replicas=replicas)
             except NoScriptError:
                 # The server was restarted, or has never seen it; EVAL also loads it.
-                return await line.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
+                return await pool.call([b"EVAL", chosen.body, len(keys), *keys, *args], replicas=replicas)
         except ResponseError as error:
             raise refusal(error, self._url, keys if len(keys) <= _KEYS_NAMED else ()) from error
 
@@ -99,7 +99,7 @@ class Calls:
         self,
         name: str,
         calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]],
-        line: Line | ClusterLine | None = None,
+        pool: Pool | ClusterPool | None = None,
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[Any]:
         """The replies of one script to several (keys, arguments); on a cluster all at once, one round trip per node.
@@ -107,21 +107,21 @@ class Calls:
         ``instead``: for each a plain command of one key, which is called while the slot is being migrated. Raises as
         ``run`` does.
         """
-        line = line or self.others
-        if not isinstance(line, ClusterLine):
-            return [await self.run(name, keys, args, line) for keys, args in calls]
+        pool = pool or self.others
+        if not isinstance(pool, ClusterPool):
+            return [await self.run(name, keys, args, pool) for keys, args in calls]
         chosen = script(name)
         replicas = 0 if name in _UNCONFIRMED else self._replicas
         commands = []
         for keys, args in calls:
             whole = _with_absent(keys)
             commands.append([b"EVALSHA", chosen.sha, len(whole), *whole, *args])
-        replies = await line.call_many(commands, replicas=replicas, instead=instead)
+        replies = await pool.call_many(commands, replicas=replicas, instead=instead)
         unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         for reply in replies:
             if isinstance(reply, ResponseError) and not isinstance(reply, NoScriptError):
                 raise refusal(reply, self._url)
-        taught = await asyncio.gather(*(self.run(name, *calls[place], line) for place in unknown))
+        taught = await asyncio.gather(*(self.run(name, *calls[place], pool) for place in unknown))
         for place, reply in zip(unknown, taught, strict=True):
             replies[place] = reply
         return replies
@@ -130,7 +130,7 @@ class Calls:
         self,
         name: str,
         calls: Sequence[tuple[Sequence[Argument], Sequence[Argument]]],
-        line: ClusterLine,
+        pool: ClusterPool,
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[asyncio.Future[Any]]:
         """The reply of each call of one script on a cluster. It waits for no node longer than ``_GRACE_S``.
@@ -144,8 +144,8 @@ class Calls:
         commands = [[b"EVALSHA", chosen.sha, len(keys), *keys, *args] for keys, args in wholes]
         found: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in calls]
         settling = []
-        for places, task in await line.call_each(commands, replicas=replicas, grace_s=_GRACE_S, instead=instead):
-            settle = self._settle(task, [(found[place], calls[place]) for place in places], name, line)
+        for places, task in await pool.call_each(commands, replicas=replicas, grace_s=_GRACE_S, instead=instead):
+            settle = self._settle(task, [(found[place], calls[place]) for place in places], name, pool)
             if task.done():
                 await settle
             else:
@@ -160,7 +160,7 @@ class Calls:
         task: asyncio.Task[list[Any]],
         waiting: Sequence[tuple[asyncio.Future[Any], tuple[Sequence[Argument], Sequence[Argument]]]],
         name: str,
-        line: ClusterLine,
+        pool: ClusterPool,
     ) -> None:
         """Set the replies of one node on the futures of their callers."""
         try:
@@ -178,7 +178,7 @@ class Calls:
             settled = reply
             if isinstance(reply, NoScriptError):
                 try:
-                    settled = await self.run(name, *call, line)
+                    settled = await self.run(name, *call, pool)
                 except SagaError as error:
                     settled = error
             elif isinstance(reply, ResponseError):
@@ -235,7 +235,7 @@ class Calls:
                 raise refusal(error, self._url) from error
         return verify(self._url, servers, replicas=self._replicas, unconfirmed=unconfirmed)
 
-    async def _check(self, wire: Wire) -> None:
+    async def _check(self, connection: Connection) -> None:
         """Check a newly connected server; raises ``DurabilityInsufficient``.
 
         It may have been restarted with another configuration, or replaced. Its role in its cluster or group of replicas
@@ -243,7 +243,7 @@ class Calls:
         """
         if not self.demanding:
             return
-        *told, info = await wire.call_many([*(["CONFIG", "GET", setting] for setting in SETTINGS), ["INFO"]])
+        *told, info = await connection.call_many([*(["CONFIG", "GET", setting] for setting in SETTINGS), ["INFO"]])
         settings: dict[str, str] | None = {}
         for setting, found in zip(SETTINGS, told, strict=True):
             if isinstance(found, ResponseError):
@@ -279,7 +279,7 @@ class Calls:
         return [ServerFacts(infos.get(name, {}), told, open_door, name) for name, told in settings.items()]
 
     async def _asked(self, args: Sequence[Argument]) -> Sequence[tuple[str, Any]]:
-        if isinstance(self.others, ClusterLine):
+        if isinstance(self.others, ClusterPool):
             return await self.others.on_each(args)
         try:
             return [("", await self.others.call(args))]
@@ -287,10 +287,10 @@ class Calls:
             return [("", error)]
 
 
-def _line(connector: Connector, patience_s: float, check: Check, *, width: int) -> Line | ClusterLine:
+def _pool(connector: Connector, patience_s: float, check: Check, *, width: int) -> Pool | ClusterPool:
     if isinstance(connector, ClusterConnector):
-        return ClusterLine(connector, patience_s=patience_s, width=width, check=check)
-    return Line(connector, patience_s=patience_s, width=width, check=check)
+        return ClusterPool(connector, patience_s=patience_s, width=width, check=check)
+    return Pool(connector, patience_s=patience_s, width=width, check=check)
 
 
 def _with_absent(keys: Sequence[Argument]) -> Sequence[Argument]:

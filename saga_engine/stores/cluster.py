@@ -30,14 +30,23 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import SagaError, StoreRefused, StoreUrlInvalid
-from saga_engine.stores.addresses import CLUSTER_HINT, Address, Recipe, parse
-from saga_engine.stores.connection import Line, NotNowError, Patient, confirmed, is_script, key_of, passing, refusal
+from saga_engine.stores.addresses import CLUSTER_HINT, Address, ConnectionConfig, parse
+from saga_engine.stores.connection import (
+    Pool,
+    RetryingClient,
+    TransientError,
+    confirmed,
+    is_script,
+    key_of,
+    passing,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from saga_engine.ports import StorePromise
-    from saga_engine.stores.connection import Argument, Check, RedisWire, Wire
+    from saga_engine.stores.connection import Argument, Check, Connection, RedisConnection
 
 SLOTS: Final = 16384
 
@@ -77,10 +86,10 @@ class ClusterConnector:
             raise StoreUrlInvalid("a cluster has one database only", hint=CLUSTER_HINT)
         self.url = said.shown
         self._seeds = said.hosts
-        self._recipe = Recipe(
+        self._config = ConnectionConfig(
             tls=said.tls, user=said.user, password=said.password, db=0, options=options, hint=CLUSTER_HINT
         )
-        self.open_door = self._recipe.open_door(said.hosts)
+        self.open_door = self._config.open_door(said.hosts)
         self._owners: list[Address | None] = [None] * SLOTS
         self._known: tuple[Address, ...] = ()
         self._stale = True
@@ -100,13 +109,13 @@ class ClusterConnector:
 
     def node(self, address: Address) -> NodeConnector:
         """A connector to one node."""
-        return NodeConnector(self, self._recipe, address)
+        return NodeConnector(self, self._config, address)
 
-    async def connect(self) -> RedisWire:
+    async def connect(self) -> RedisConnection:
         """A connection to any node that can be reached."""
         for address in (*self._known, *self._seeds):
             try:
-                return await self._recipe.connect(address)
+                return await self._config.connect(address)
             except (RedisConnectionError, OSError) as error:
                 reason = error
         raise RedisConnectionError(f"no node can be reached: {reason}")
@@ -182,15 +191,15 @@ class ClusterConnector:
                 )
             if isinstance(reason, ResponseError | AuthenticationError | AuthorizationError):
                 raise refusal(reason, self.url)
-        raise NotNowError(reasons[0] if reasons else RedisConnectionError("no node answers"))
+        raise TransientError(reasons[0] if reasons else RedisConnectionError("no node answers"))
 
     async def _ask(self, address: Address) -> _Map:
-        wire = await self._recipe.connect(address)
+        connection = await self._config.connect(address)
         try:
             # CLUSTER SLOTS is older than CLUSTER SHARDS, and every server with cluster support still has it.
-            info, slots = await wire.call_many([("CLUSTER", "INFO"), ("CLUSTER", "SLOTS")])
+            info, slots = await connection.call_many([("CLUSTER", "INFO"), ("CLUSTER", "SLOTS")])
         finally:
-            await wire.close()
+            await connection.close()
         for reply in (info, slots):
             if isinstance(reply, ResponseError):
                 raise reply
@@ -231,17 +240,17 @@ class NodeConnector:
     moves = True
     losses = 0
 
-    def __init__(self, cluster: ClusterConnector, recipe: Recipe, address: Address) -> None:
+    def __init__(self, cluster: ClusterConnector, config: ConnectionConfig, address: Address) -> None:
         self.url, self.hint = cluster.url, cluster.hint
-        self._recipe = recipe
+        self._config = config
         self._address = address
 
     async def prepare(self, limit_s: float) -> None:
         """Nothing to do: the cluster's connector has refreshed the map."""
 
-    async def connect(self) -> RedisWire:
+    async def connect(self) -> RedisConnection:
         """Open a connection."""
-        return await self._recipe.connect(self._address)
+        return await self._config.connect(self._address)
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -259,7 +268,7 @@ class NodeConnector:
         return ()
 
 
-class ClusterLine(Patient):
+class ClusterPool(RetryingClient):
     """Calls to the nodes of a cluster, over at most ``width`` connections to each."""
 
     scattered = True
@@ -271,7 +280,7 @@ class ClusterLine(Patient):
         self._check = check
         self._cluster = connector
         self._width = width
-        self._lines: dict[Address, Line] = {}
+        self._pools: dict[Address, Pool] = {}
 
     async def call_many(
         self,
@@ -289,15 +298,15 @@ class ClusterLine(Patient):
         """
         try:
             replies = await self._all_at_once(commands, replicas)
-        except NotNowError as not_now:
-            replies = [not_now] * len(commands)
+        except TransientError as transient:
+            replies = [transient] * len(commands)
         for reply in replies:
             if isinstance(reply, SagaError):
                 raise reply
         again: list[int] = []
         calls: list[Awaitable[Any]] = []
         for place, reply in enumerate(replies):
-            if isinstance(reply, NotNowError) or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas)):
+            if isinstance(reply, TransientError) or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas)):
                 moving = instead is not None and isinstance(reply, ResponseError) and _on_its_way(reply)
                 again.append(place)
                 calls.append(self.call((instead if moving and instead else commands)[place], replicas=replicas))
@@ -312,7 +321,7 @@ class ClusterLine(Patient):
         replies: list[Any] = [None] * len(commands)
         shares, away = self._shares(commands)
         for place, error in away.items():
-            replies[place] = NotNowError(error)
+            replies[place] = TransientError(error)
 
         async def one(address: Address, places: Sequence[int]) -> None:
             found = await self._at(address, [commands[place] for place in places], replicas)
@@ -340,7 +349,7 @@ class ClusterLine(Patient):
         try:
             await self._cluster.prepare(self._patience_s)
             shares, away = self._shares(commands)
-        except NotNowError:
+        except TransientError:
             shares, away = {}, dict.fromkeys(range(len(commands)), RedisConnectionError("no map of the cluster"))
         calls: list[tuple[Sequence[int], asyncio.Task[list[Any]]]] = []
         for address, places in (*shares.items(), *((None, [place]) for place in away)):
@@ -372,7 +381,7 @@ class ClusterLine(Patient):
             place
             for place, reply in enumerate(replies)
             if address is None
-            or isinstance(reply, NotNowError)
+            or isinstance(reply, TransientError)
             or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas))
         ]
         moving = [place for place in again if isinstance(replies[place], ResponseError) and _on_its_way(replies[place])]
@@ -403,19 +412,21 @@ class ClusterLine(Patient):
         """The replies of one node to commands that are sent together, once."""
         limit_s = self._attempt_s
 
-        async def talk(wire: Wire) -> list[Any]:
-            return await (confirmed(wire, commands, replicas, limit_s) if replicas else wire.call_many(commands))
+        async def talk(connection: Connection) -> list[Any]:
+            return await (
+                confirmed(connection, commands, replicas, limit_s) if replicas else connection.call_many(commands)
+            )
 
         try:
-            return await self._line(address).once(talk, limit_s)
+            return await self._pool(address).once(talk, limit_s)
         except StoreRefused as refused:
             return [refused] * len(commands)
-        except NotNowError as not_now:
+        except TransientError as transient:
             await self._lost(address)
-            return [not_now] * len(commands)
+            return [transient] * len(commands)
         except ResponseError as error:
             # They were applied, but not confirmed.
-            return [NotNowError(error)] * len(commands)
+            return [TransientError(error)] * len(commands)
 
     async def on_each(self, args: Sequence[Argument]) -> list[tuple[str, Any]]:
         """Every primary's address and its reply to a command without a key; an error of one is a reply."""
@@ -424,7 +435,7 @@ class ClusterLine(Patient):
 
     async def _on(self, address: Address, args: Sequence[Argument]) -> Any:
         try:
-            return await self._line(address).call(args)
+            return await self._pool(address).call(args)
         except ResponseError as error:
             return error
 
@@ -434,7 +445,7 @@ class ClusterLine(Patient):
         try:
             address = self._owner(args)
         except RedisConnectionError as error:
-            raise NotNowError(error) from error
+            raise TransientError(error) from error
         asking = False
         for _ in range(_HOPS):
             try:
@@ -444,32 +455,34 @@ class ClusterLine(Patient):
                 self._cluster.moved(moved.slot_id, address)
             except AskError as ask:
                 if is_script(args):
-                    raise NotNowError(ask) from ask
+                    raise TransientError(ask) from ask
                 address, asking = self._redirected(ask, address), True
             except ResponseError as error:
                 if _elsewhere(error, replicas):
                     self._cluster.suspect()
-                    raise NotNowError(error) from error
+                    raise TransientError(error) from error
                 raise
-            except NotNowError:
+            except TransientError:
                 await self._lost(address)
                 raise
-        raise NotNowError(RedisConnectionError("the nodes of the cluster point at each other"))
+        raise TransientError(RedisConnectionError("the nodes of the cluster point at each other"))
 
     async def _once(
         self, address: Address, args: Sequence[Argument], replicas: int, limit_s: float, *, asking: bool
     ) -> Any:
-        line = self._line(address)
+        pool = self._pool(address)
         if not (replicas or asking):
-            return await line.once(lambda wire: wire.call(args), limit_s)
+            return await pool.once(lambda connection: connection.call(args), limit_s)
 
-        async def talk(wire: Wire) -> Any:
+        async def talk(connection: Connection) -> Any:
             prefix: list[Sequence[Argument]] = [("ASKING",)] if asking else []
             commands = [*prefix, args]
-            replies = await (confirmed(wire, commands, replicas, limit_s) if replicas else wire.call_many(commands))
+            replies = await (
+                confirmed(connection, commands, replicas, limit_s) if replicas else connection.call_many(commands)
+            )
             return replies[-1]
 
-        reply = await line.once(talk, limit_s)
+        reply = await pool.once(talk, limit_s)
         if isinstance(reply, ResponseError):
             raise reply
         return reply
@@ -482,18 +495,18 @@ class ClusterLine(Patient):
         # Without a host it is the one that was asked.
         return Address(redirection.host or asked.host, redirection.port)
 
-    def _line(self, address: Address) -> Line:
-        line = self._lines.get(address)
-        if line is None:
+    def _pool(self, address: Address) -> Pool:
+        pool = self._pools.get(address)
+        if pool is None:
             node = self._cluster.node(address)
-            line = Line(node, patience_s=self._patience_s, width=self._width, check=self._check)
-            self._lines[address] = line
-        return line
+            pool = Pool(node, patience_s=self._patience_s, width=self._width, check=self._check)
+            self._pools[address] = pool
+        return pool
 
     async def _lost(self, address: Address) -> None:
         """Record that a node does not answer: another may have its slots, and its other connections are useless."""
         self._cluster.suspect()
-        await self._line(address).close()
+        await self._pool(address).close()
 
     async def _drop_idle(self) -> None:
         # Connections to nodes that answer are kept: a call to a dead one must not cost all others their connections.
@@ -501,8 +514,8 @@ class ClusterLine(Patient):
 
     async def close(self) -> None:
         """Close the idle connections."""
-        for line in self._lines.values():
-            await line.close()
+        for pool in self._pools.values():
+            await pool.close()
 
 
 def _on_its_way(error: ResponseError) -> bool:

@@ -1,6 +1,6 @@
 """Calls to one server: few connections, bounded attempts, and retries.
 
-redis-py repeats writes by itself by default; here that is off, and ``Line`` repeats instead. It may, because every
+redis-py repeats writes by itself by default; here that is off, and ``Pool`` repeats instead. It may, because every
 script of the store recognises its own work: a repeat of a call that was applied and whose answer was lost gets the
 answer of the first call.
 
@@ -100,7 +100,7 @@ def pack(args: Sequence[Argument]) -> bytes:
     return packed
 
 
-class Wire(Protocol):
+class Connection(Protocol):
     """One connection."""
 
     async def call(self, args: Sequence[Argument]) -> Any:
@@ -115,7 +115,7 @@ class Wire(Protocol):
 
 
 #: Checks a new connection before anything else is sent on it; raises the reason why it cannot be used.
-Check = Callable[[Wire], Awaitable[None]]
+Check = Callable[[Connection], Awaitable[None]]
 
 
 class Connector(Protocol):
@@ -131,7 +131,7 @@ class Connector(Protocol):
     async def prepare(self, limit_s: float) -> None:
         """Repair what can be repaired before a connection is tried, within ``limit_s``. Raises ``StoreUnavailable``."""
 
-    async def connect(self) -> Wire:
+    async def connect(self) -> Connection:
         """Open a connection."""
         ...
 
@@ -151,7 +151,7 @@ class Connector(Protocol):
         ...
 
 
-class RedisWire:
+class RedisConnection:
     """A connection of redis-py, without the layers above it.
 
     hiredis encodes a group commit ten times faster than redis-py's own packer, and without the client and its pool a
@@ -184,7 +184,7 @@ class RedisWire:
         await self._connection.disconnect(nowait=True)
 
 
-async def open_wire(pool: ConnectionPool) -> RedisWire:
+async def open_connection(pool: ConnectionPool) -> RedisConnection:
     """Connect as ``pool`` is configured. The pool is only the configuration: its own bookkeeping is not used."""
     connection: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]
     try:
@@ -192,11 +192,11 @@ async def open_wire(pool: ConnectionPool) -> RedisWire:
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
-    return RedisWire(connection)
+    return RedisConnection(connection)
 
 
 def connection_options() -> Mapping[str, Any]:
-    """The options of every connection. ``Line`` has the time-outs: one for a whole attempt costs one timer."""
+    """The options of every connection. ``Pool`` has the time-outs: one for a whole attempt costs one timer."""
     return {
         "retry": Retry(NoBackoff(), 0),
         "retry_on_timeout": False,
@@ -206,7 +206,7 @@ def connection_options() -> Mapping[str, Any]:
     }
 
 
-class NotNowError(Exception):
+class TransientError(Exception):
     """An attempt failed or has an unknown outcome; the next one may succeed."""
 
     def __init__(self, reason: Exception) -> None:
@@ -218,7 +218,7 @@ class TooFewError(ResponseError):
     """The write is on the primary, but not yet on enough replicas."""
 
 
-class Patient(ABC):
+class RetryingClient(ABC):
     """Repeats calls for at most ``patience_s`` seconds in total."""
 
     #: Whether keys with different tags may be on different servers.
@@ -239,8 +239,8 @@ class Patient(ABC):
         started_s = asyncio.get_running_loop().time()
         try:
             return await self._attempt(args, self._patience_s, replicas)
-        except NotNowError as not_now:
-            return await self._again(args, replicas, not_now.reason, started_s + self._patience_s)
+        except TransientError as transient:
+            return await self._again(args, replicas, transient.reason, started_s + self._patience_s)
 
     async def _again(self, args: Sequence[Argument], replicas: int, reason: Exception, deadline_s: float) -> Any:
         loop = asyncio.get_running_loop()
@@ -255,9 +255,9 @@ class Patient(ABC):
             pause_s = min(max(2 * pause_s, _PAUSE_BASE_S), _PAUSE_CEILING_S) * random.uniform(0.5, 1.0)
             try:
                 return await self._attempt(args, left_s, replicas)
-            except NotNowError as not_now:
-                if str(not_now.reason):  # a time-out has no text, and the reason before it says more
-                    reason = not_now.reason
+            except TransientError as transient:
+                if str(transient.reason):  # a time-out has no text, and the reason before it says more
+                    reason = transient.reason
 
     def _unavailable(self, reason: Exception) -> StoreUnavailable:
         url, hint = self._connector.url, self._connector.hint
@@ -271,7 +271,7 @@ class Patient(ABC):
 
     @abstractmethod
     async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
-        """One attempt. Raises ``NotNowError`` if another may succeed."""
+        """One attempt. Raises ``TransientError`` if another may succeed."""
 
     @abstractmethod
     async def _drop_idle(self) -> None:
@@ -282,61 +282,61 @@ class Patient(ABC):
         await self._drop_idle()
 
 
-class Line(Patient):
+class Pool(RetryingClient):
     """Calls to one server over at most ``width`` connections."""
 
     def __init__(self, connector: Connector, *, patience_s: float, width: int, check: Check | None = None) -> None:
         super().__init__(connector, patience_s=patience_s)
         self._check = check
         self._slots = asyncio.Semaphore(width)
-        self._idle: list[Wire] = []
+        self._idle: list[Connection] = []
         self._losses = 0
 
     async def _attempt(self, args: Sequence[Argument], left_s: float, replicas: int) -> Any:
         limit_s = min(self._attempt_s, left_s)
         if self._losses != self._connector.losses:
-            # Another line found the server unusable: these connections may lead to a former primary.
+            # Another pool found the server unusable: these connections may lead to a former primary.
             self._losses = self._connector.losses
             await self._drop_idle()
         try:
             if not self._idle:
                 await self._connector.prepare(left_s)
             if not replicas:
-                return await self.once(lambda wire: wire.call(args), limit_s)
-            (reply,) = await self.once(lambda wire: confirmed(wire, [args], replicas, limit_s), limit_s)
+                return await self.once(lambda connection: connection.call(args), limit_s)
+            (reply,) = await self.once(lambda connection: confirmed(connection, [args], replicas, limit_s), limit_s)
         except ResponseError as error:
             if passing(error, moves=self._connector.moves, replicas=replicas):
-                raise NotNowError(error) from error
+                raise TransientError(error) from error
             raise
         if isinstance(reply, ResponseError):
             if passing(reply, moves=self._connector.moves, replicas=replicas):
-                raise NotNowError(reply)
+                raise TransientError(reply)
             raise reply
         return reply
 
-    async def once(self, talk: Callable[[Wire], Awaitable[_T]], limit_s: float) -> _T:
+    async def once(self, talk: Callable[[Connection], Awaitable[_T]], limit_s: float) -> _T:
         """The result of ``talk``, over one connection, tried once.
 
-        Raises ``NotNowError`` for a connection that cannot be made, breaks or takes longer than ``limit_s``,
+        Raises ``TransientError`` for a connection that cannot be made, breaks or takes longer than ``limit_s``,
         ``StoreRefused`` if the server refuses the connection, and the server's own ``ResponseError``.
         """
         task = asyncio.current_task()
         try:
             async with asyncio.timeout(limit_s), self._slots:
-                wire = self._idle.pop() if self._idle else await self._connect()
+                connection = self._idle.pop() if self._idle else await self._connect()
                 asked = 0 if task is None else task.cancelling()
                 try:
-                    reply = await talk(wire)
+                    reply = await talk(connection)
                     if task is not None and task.cancelling() > asked:
                         raise asyncio.CancelledError  # the client has swallowed it
                 except ResponseError:
-                    self._idle.append(wire)
+                    self._idle.append(connection)
                     raise
                 except BaseException:
                     # Its answer may still arrive: no other call may read it.
-                    await wire.close()
+                    await connection.close()
                     raise
-                self._idle.append(wire)
+                self._idle.append(connection)
                 return reply
         except (AuthenticationError, AuthorizationError, AuthenticationWrongNumberOfArgsError) as error:
             raise refusal(error, self._connector.url) from error
@@ -344,24 +344,26 @@ class Line(Patient):
             raise
         except (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError) as error:
             # TimeoutError, which asyncio.timeout raises, is an OSError.
-            raise NotNowError(error) from error
+            raise TransientError(error) from error
 
-    async def _connect(self) -> Wire:
-        wire = await self._connector.connect()
+    async def _connect(self) -> Connection:
+        connection = await self._connector.connect()
         if self._check is not None:
             try:
-                await self._check(wire)
+                await self._check(connection)
             except BaseException:
-                await wire.close()
+                await connection.close()
                 raise
-        return wire
+        return connection
 
     async def _drop_idle(self) -> None:
         while self._idle:
             await self._idle.pop().close()
 
 
-async def confirmed(wire: Wire, commands: Sequence[Sequence[Argument]], replicas: int, limit_s: float) -> list[Any]:
+async def confirmed(
+    connection: Connection, commands: Sequence[Sequence[Argument]], replicas: int, limit_s: float
+) -> list[Any]:
     """The replies of commands once ``replicas`` replicas (and the server) have them on disk.
 
     Raises ``TooFewError`` if that is not so in time (``limit_s`` is the attempt's); the commands were applied
@@ -374,7 +376,7 @@ async def confirmed(wire: Wire, commands: Sequence[Sequence[Argument]], replicas
     # A plain command is a write of its own, and of a migrating slot only its key may have arrived.
     marks = [("SET", beside(key, b"mark"), "1", "PX", _MARK_MS)] if key is not None and is_script(commands[0]) else []
     asked: list[Sequence[Argument]] = [("WAIT", replicas, received_ms), ("WAITAOF", 1, replicas, confirmed_ms)]
-    *replies, _, acked = await wire.call_many([*commands, *marks, *asked])
+    *replies, _, acked = await connection.call_many([*commands, *marks, *asked])
     marked = replies.pop() if marks else None
     if all(isinstance(reply, ResponseError) for reply in replies):
         return replies

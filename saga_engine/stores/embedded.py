@@ -42,7 +42,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import StoreUnavailable, StoreUrlInvalid
 from saga_engine.stores.aof import REPAIR_HINT, cuts, last_words, missing_manifest
-from saga_engine.stores.connection import RedisWire, connection_options, open_wire, pack
+from saga_engine.stores.connection import RedisConnection, connection_options, open_connection, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ class EmbeddedConnector:
         if self._socket is None:
             self._socket = await asyncio.to_thread(self._server.ensure, limit_s)
 
-    async def connect(self) -> RedisWire:
+    async def connect(self) -> RedisConnection:
         """Open a connection; a server that has gone is restarted before the next attempt."""
         if self._socket is None:
             raise RedisConnectionError("the server has gone")
@@ -116,7 +116,7 @@ class EmbeddedConnector:
             **connection_options(),
         )
         try:
-            return await open_wire(pool)
+            return await open_connection(pool)
         except (RedisConnectionError, OSError):
             self._socket = None
             raise

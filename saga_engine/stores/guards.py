@@ -3,7 +3,7 @@
 One script for each kind of guard, with its laws at its top. All keys of a tool, of a resource, of a rate and of a tally
 carry a hash tag of their own, so everything that a script changes together is in one slot::
 
-    saga:{t:<tool>}:memory:<digest>  hash    a claimed or made call: owner nonce done_ms result
+    saga:{t:<tool>}:dedupe:<digest>  hash    a claimed or made call: owner nonce done_ms result
     saga:{t:<tool>}:owner:<owner>    hash    its calls (m:<digest>) and who relies on their result (by:<owner>)
     saga:{t:<tool>}:breaker          hash    failures opens_at trial_until trial, and a field for each failure
     saga:{t:<tool>}:stats            hash    numbers by name
@@ -80,45 +80,45 @@ class RedisGuards:
         self._driven = driven
         self._saga_keys = saga_keys
 
-    # --- the memory of calls ---
+    # --- de-duplication ---
 
-    async def claim(self, tool: str, memory: str, owner: str, ttl_ms: int) -> Claim:
+    async def claim(self, tool: str, digest: str, owner: str, ttl_ms: int) -> Claim:
         """Claim a call before it is made, unless it has been made (or claimed) by another owner within its time.
 
         ``new`` and ``ours`` are written for ``ttl_ms`` from now. An owner that gets another one's result relies on it
         until ``unrely``, even after the result itself has expired.
         """
-        keys = self._memory_keys(tool, owner, memory)
-        verdict, *rest = await self._run("guard_memory", keys, ["claim", owner, memory, _ms(ttl_ms), _nonce()])
-        if verdict == b"done":
+        keys = self._call_keys(tool, owner, digest)
+        code, *rest = await self._run("guard_dedupe", keys, ["claim", owner, digest, _ms(ttl_ms), _nonce()])
+        if code == b"done":
             holder, result, age_ms = rest
             return Claim("done", _text(holder), result, age_ms)
-        if verdict == b"busy":
+        if code == b"busy":
             return Claim("busy", _text(rest[0]))
-        return Claim("ours" if verdict == b"ours" else "new")
+        return Claim("ours" if code == b"ours" else "new")
 
-    async def remember(self, tool: str, memory: str, owner: str, result: bytes, ttl_ms: int) -> None:
+    async def remember(self, tool: str, digest: str, owner: str, result: bytes, ttl_ms: int) -> None:
         """The claimed call happened, with this result; kept for ``ttl_ms`` from now.
 
         Written if the claim is still the owner's, or has expired and has no owner. A call that ``owner`` never claimed,
         or has since forgotten, is not written.
         """
-        keys = self._memory_keys(tool, owner, memory)
-        await self._run("guard_memory", keys, ["remember", owner, memory, _ms(ttl_ms), result])
+        keys = self._call_keys(tool, owner, digest)
+        await self._run("guard_dedupe", keys, ["remember", owner, digest, _ms(ttl_ms), result])
 
     async def forget(self, tool: str, owner: str) -> Sequence[str]:
         """Drop the calls of ``owner``, unless others rely on the result: these are returned, sorted."""
-        relying = await self._run("guard_memory", self._memory_keys(tool, owner), ["forget", owner])
+        relying = await self._run("guard_dedupe", self._call_keys(tool, owner), ["forget", owner])
         return sorted(map(_text, relying))
 
     async def recollect(self, tool: str, owner: str) -> bytes | None:
         """The result of the call that ``owner`` made; None if it is unknown or has expired."""
-        result: bytes | None = await self._run("guard_memory", self._memory_keys(tool, owner), ["recollect", owner])
+        result: bytes | None = await self._run("guard_dedupe", self._call_keys(tool, owner), ["recollect", owner])
         return result
 
     async def unrely(self, tool: str, owner: str, relying: str) -> None:
         """Record that ``relying`` no longer relies on the result of ``owner``."""
-        await self._run("guard_memory", self._memory_keys(tool, owner), ["unrely", owner, relying])
+        await self._run("guard_dedupe", self._call_keys(tool, owner), ["unrely", owner, relying])
 
     async def saga_status(self, saga_id: str) -> str | None:
         """The status of a saga in this store; None if it does not exist."""
@@ -222,13 +222,13 @@ class RedisGuards:
         args: list[Argument] = ["drop", _ms(ttl_ms), owner] if entry is None else ["set", _ms(ttl_ms), owner, entry]
         await self._run("guard_tally", [self._tally_key(name)], args)
 
-    async def keep_good(self, tool: str, memory: str, result: bytes, ttl_ms: int) -> None:
+    async def keep_good(self, tool: str, digest: str, result: bytes, ttl_ms: int) -> None:
         """Keep the last good result of a read for ``ttl_ms`` from now."""
-        await self._run("guard_good", [self._tool_key(tool, f"good:{memory}")], ["keep", _ms(ttl_ms), result])
+        await self._run("guard_good", [self._tool_key(tool, f"good:{digest}")], ["keep", _ms(ttl_ms), result])
 
-    async def good(self, tool: str, memory: str) -> tuple[bytes, int] | None:
+    async def good(self, tool: str, digest: str) -> tuple[bytes, int] | None:
         """The last good result of a read and its age in ms."""
-        found = await self._run("guard_good", [self._tool_key(tool, f"good:{memory}")], ["look"])
+        found = await self._run("guard_good", [self._tool_key(tool, f"good:{digest}")], ["look"])
         return (found[0], found[1]) if found else None
 
     # --- keys ---
@@ -236,9 +236,9 @@ class RedisGuards:
     def _tool_key(self, tool: str, rest: str) -> str:
         return f"{self._namespace}:{{t:{tool}}}:{rest}"
 
-    def _memory_keys(self, tool: str, owner: str, memory: str | None = None) -> Sequence[str]:
+    def _call_keys(self, tool: str, owner: str, digest: str | None = None) -> Sequence[str]:
         record = self._tool_key(tool, f"owner:{owner}")
-        return [record] if memory is None else [record, self._tool_key(tool, f"memory:{memory}")]
+        return [record] if digest is None else [record, self._tool_key(tool, f"dedupe:{digest}")]
 
     def _queue_keys(self, resource: str) -> Sequence[str]:
         tag = f"{self._namespace}:{{r:{_hash(resource)}}}"

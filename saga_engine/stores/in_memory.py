@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SHARED: Final[dict[str, fakeredis.FakeServer]] = {}
 
 
-class MemoryWire:
+class MemoryConnection:
     """A connection to the fake server."""
 
     def __init__(self, client: fakeredis.FakeAsyncRedis) -> None:
@@ -54,9 +54,9 @@ class MemoryConnector:
     async def prepare(self, limit_s: float) -> None:
         """It is always available."""
 
-    async def connect(self) -> MemoryWire:
+    async def connect(self) -> MemoryConnection:
         """Open a connection."""
-        return MemoryWire(fakeredis.FakeAsyncRedis(server=self._server))
+        return MemoryConnection(fakeredis.FakeAsyncRedis(server=self._server))
 
     async def close(self) -> None:
         """The data stays for the life of the process if it has a name."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import StoreRefused
 from saga_engine.ports import Renewal, Renewals
-from saga_engine.stores.cluster import ClusterLine
+from saga_engine.stores.cluster import ClusterPool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,22 +43,22 @@ class RedisLeases:
 
     async def renew(self, owner: str, ttl_ms: int) -> Renewal:
         """See ``ports.Store.renew``. The time is as in ``open``."""
-        keys, sessions = self._renewing(owner, ttl_ms, self._tags)
-        return _merged(await self._mender.spread("renew", keys, [ttl_ms], sessions))
+        keys, leases = self._renewing(owner, ttl_ms, self._tags)
+        return _merged(await self._mender.spread("renew", keys, [ttl_ms], leases))
 
     async def renew_apart(self, owner: str, ttl_ms: int, partitions: Sequence[int]) -> Renewals:
         """See ``ports.Apart.renew_apart``."""
-        line = self._calls.others
-        assert isinstance(line, ClusterLine)
-        keys, sessions = self._renewing(owner, ttl_ms, [self._tags[number] for number in partitions])
-        replies = await self._calls.run_each("renew", [(group, [ttl_ms]) for group in keys], line, sessions)
+        pool = self._calls.others
+        assert isinstance(pool, ClusterPool)
+        keys, leases = self._renewing(owner, ttl_ms, [self._tags[number] for number in partitions])
+        replies = await self._calls.run_each("renew", [(group, [ttl_ms]) for group in keys], pool, leases)
         found: dict[int, Renewal] = {}
         late: dict[int, asyncio.Future[Renewal]] = {}
-        for number, reply, group, session in zip(partitions, replies, keys, sessions, strict=True):
+        for number, reply, group, lease in zip(partitions, replies, keys, leases, strict=True):
             if reply.done() and not reply.exception():
                 found[number] = _merged([reply.result()])
             else:
-                again = partial(self._mender.spread, "renew", [group], [ttl_ms], [session])
+                again = partial(self._mender.spread, "renew", [group], [ttl_ms], [lease])
                 late[number] = asyncio.ensure_future(_later(reply, again))
         return Renewals(found, late)
 
@@ -79,7 +79,7 @@ class RedisLeases:
         A lease must not end because its slot is slow to migrate; a later renewal finds the messages.
         """
         keys = [(f"{tag}lease:{owner}", f"{tag}wake:{owner}") for tag in tags]
-        return keys, [(b"PEXPIRE", session, ttl_ms) for session, _ in keys]
+        return keys, [(b"PEXPIRE", lease, ttl_ms) for lease, _ in keys]
 
 
 def _merged(found: Sequence[Any]) -> Renewal:

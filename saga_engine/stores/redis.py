@@ -4,7 +4,8 @@ One class serves every server; a remote, an embedded and a fake one differ only 
 saga carry the hash tag of its partition, so everything that a script changes together is in one slot::
 
     saga:{p07}:journal:<id>     list    the records
-    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary; mail values tally idle
+    saga:{p07}:head:<id>        hash    status epoch owner digest created_ms changed_ms summary messages values tally
+                                        idle
     saga:{p07}:values:<id>      hash    large values by digest
     saga:{p07}:messages:<id>    list    messages waiting
     saga:{p07}:tally:<id>       hash    counts of the policy (see ``guards``)
@@ -42,7 +43,7 @@ from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, LeaseL
 from saga_engine.ports import (
     PAGE_START,
     Ack,
-    AckVerdict,
+    AckCode,
     Acquired,
     AppendReply,
     Entry,
@@ -56,7 +57,7 @@ from saga_engine.ports import (
 from saga_engine.settings import replicas_of
 from saga_engine.stores.append_entries import damaged_head, head_of, options
 from saga_engine.stores.client import Calls
-from saga_engine.stores.cluster import ClusterLine
+from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
 from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
@@ -90,7 +91,7 @@ _Places = list[int]
 _OK: Final = Ack("ok")
 _RELEASED: Final = 4
 _FULL: Final = 5
-_VERDICTS: Final[Sequence[AckVerdict]] = ("ok", "fenced", "conflict", "missing")
+_CODES: Final[Sequence[AckCode]] = ("ok", "fenced", "conflict", "missing")
 
 
 class RedisStore:
@@ -293,7 +294,7 @@ class RedisStore:
         return self._append_apart if self._calls.scattered else None
 
     async def _append_apart(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
-        assert isinstance(self._appends, ClusterLine)
+        assert isinstance(self._appends, ClusterPool)
         shares: dict[int, _Places] = {}
         for place, entry in enumerate(entries):
             shares.setdefault(crc32(entry.saga_id.encode()) % len(self._tags), []).append(place)
@@ -480,7 +481,7 @@ class RedisStore:
         }
         return [by_place[place] for place in range(len(piece))]
 
-    # --- mail ---
+    # --- messages ---
 
     async def post(self, saga_id: str, message: bytes) -> Head:
         """Post a message to a saga and wake its owner. The same bytes never wait twice."""
@@ -575,9 +576,9 @@ def _ack(code: int | bytes | list[bytes]) -> Ack:
         return Ack("late")
     if isinstance(code, bytes):
         return Ack("exists", 0, str(code, "utf-8"))
-    verdict = code % 8
-    if verdict == _RELEASED:
+    kind = code % 8
+    if kind == _RELEASED:
         return Ack("ok", code // 8, released=True)
-    if verdict == _FULL:
+    if kind == _FULL:
         return Ack("full")
-    return Ack(_VERDICTS[verdict], code // 8)
+    return Ack(_CODES[kind], code // 8)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from redis.asyncio.connection import ConnectionPool
 
 from saga_engine.errors import StoreUrlInvalid
-from saga_engine.stores.connection import RedisWire, connection_options, open_wire
+from saga_engine.stores.connection import RedisConnection, connection_options, open_connection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,9 +65,9 @@ class RemoteConnector:
     async def prepare(self, limit_s: float) -> None:
         """Nothing to do: a remote server cannot be repaired from here."""
 
-    async def connect(self) -> RedisWire:
+    async def connect(self) -> RedisConnection:
         """Open a connection."""
-        return await open_wire(self._pool)
+        return await open_connection(self._pool)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from saga_engine.stores.client import Calls
-    from saga_engine.stores.cluster import ClusterLine
-    from saga_engine.stores.connection import Argument, Line
+    from saga_engine.stores.cluster import ClusterPool
+    from saga_engine.stores.connection import Argument, Pool
 
 _T = TypeVar("_T")
 _log = logging.getLogger("saga_engine.stores")
@@ -41,10 +41,10 @@ class Mender:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(
-        self, name: str, keys: Sequence[Argument], args: Sequence[Argument], line: Line | ClusterLine | None = None
+        self, name: str, keys: Sequence[Argument], args: Sequence[Argument], pool: Pool | ClusterPool | None = None
     ) -> Any:
         """See ``Calls.run``."""
-        return await self._mended(keys, lambda: self._calls.run(name, keys, args, line))
+        return await self._mended(keys, lambda: self._calls.run(name, keys, args, pool))
 
     async def spread(
         self,

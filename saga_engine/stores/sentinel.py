@@ -11,13 +11,13 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import StoreUrlInvalid
-from saga_engine.stores.addresses import SENTINEL_HINT, Address, Recipe, parse
+from saga_engine.stores.addresses import SENTINEL_HINT, Address, ConnectionConfig, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from saga_engine.ports import StorePromise
-    from saga_engine.stores.connection import RedisWire
+    from saga_engine.stores.connection import RedisConnection
 
 _SENTINEL_PORT: Final = 26379
 #: How long a Sentinel may take to answer before the others decide without it.
@@ -47,27 +47,29 @@ class SentinelConnector:
         user, password = options.get("sentinel_username", ""), options.get("sentinel_password", "")
         if user and not password:
             raise StoreUrlInvalid("sentinel_username needs a sentinel_password", hint=SENTINEL_HINT)
-        self._server = Recipe(
+        self._server = ConnectionConfig(
             tls=said.tls, user=said.user, password=said.password, db=db, options=shared, hint=SENTINEL_HINT
         )
-        self._asking = Recipe(tls=said.tls, user=user, password=password, db=0, options=shared, hint=SENTINEL_HINT)
+        self._asking = ConnectionConfig(
+            tls=said.tls, user=user, password=password, db=0, options=shared, hint=SENTINEL_HINT
+        )
         self.open_door = self._server.open_door(said.hosts)
 
     async def prepare(self, limit_s: float) -> None:
         """Nothing to do: remote servers cannot be repaired from here."""
 
-    async def connect(self) -> RedisWire:
+    async def connect(self) -> RedisConnection:
         """Open a connection to the primary. Raises a connection error while there is none."""
-        wire = await self._server.connect(await self._primary())
+        connection = await self._server.connect(await self._primary())
         try:
-            role = await wire.call(["ROLE"])
+            role = await connection.call(["ROLE"])
         except BaseException:
-            await wire.close()
+            await connection.close()
             raise
         if role[0] != b"master":
-            await wire.close()
+            await connection.close()
             raise RedisConnectionError("the server that the Sentinels name is no primary (yet)")
-        return wire
+        return connection
 
     async def _primary(self) -> Address:
         answers = await asyncio.gather(*(self._ask(sentinel) for sentinel in self._sentinels))
@@ -85,11 +87,11 @@ class SentinelConnector:
         """The answer of one Sentinel: an address, None for an unknown name, or the reason for no answer."""
         try:
             async with asyncio.timeout(_ANSWER_S):
-                wire = await self._asking.connect(sentinel)
+                connection = await self._asking.connect(sentinel)
                 try:
-                    found = await wire.call(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name])
+                    found = await connection.call(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name])
                 finally:
-                    await wire.close()
+                    await connection.close()
         except ResponseError as error:
             return error
         except (RedisError, OSError) as error:

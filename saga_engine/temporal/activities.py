@@ -17,7 +17,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from saga_engine.analysis.trace import declared
-from saga_engine.core.decide import Means
+from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import AskPlanner, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.fold import state_of
 from saga_engine.core.interpret import Advice
@@ -51,7 +51,7 @@ class WorkerClock(Protocol):
         """Set the clock to ``now_ms`` (Unix ms)."""
 
 
-class Hands:
+class Activities:
     """The activities of one worker.
 
     ``ask`` asks a model for steps (None: this worker has no planner). ``most_bytes`` is the largest output that
@@ -65,20 +65,20 @@ class Hands:
         clock: WorkerClock,
         escalation: Escalation,
         ask: Asking | None,
-        means: Means,
+        capabilities: Capabilities,
         most_bytes: int | None,
     ) -> None:
         self._tools = tools
         self._clock = clock
         self._escalation = escalation
         self._ask = ask
-        self._means = means
+        self._capabilities = capabilities
         self._most_bytes = most_bytes
         self._said: set[tuple[str, str, str]] = set()
 
     def all(self) -> list[Callable[..., Any]]:
         """All activities, for a worker."""
-        return [self.call, self.learn, self.alert, self.ask, self.means]
+        return [self.call, self.learn, self.alert, self.ask, self.capabilities]
 
     @activity.defn(name=payloads.CALL)
     async def call(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -182,14 +182,14 @@ class Hands:
             advice = await self._ask(state, AskPlanner(state.plan.by_key[body["step"]], body["purpose"]))
         return payloads.advice_body(advice, _declared_for(advice, self._tools))
 
-    @activity.defn(name=payloads.MEANS)
-    async def means(self) -> dict[str, Any]:
+    @activity.defn(name=payloads.CAPABILITIES)
+    async def capabilities(self) -> dict[str, Any]:
         """The capabilities of this worker beside calls."""
-        means = self._means
+        capabilities = self._capabilities
         return {
-            "alerting": means.alerting,
-            "planner": means.planner,
-            "semantic": means.semantic,
+            "alerting": capabilities.alerting,
+            "planner": capabilities.planner,
+            "semantic": capabilities.semantic,
             "remind_ms": round(self._escalation.remind_s * 1000),
         }
 

@@ -173,7 +173,7 @@ async def perform_question(body: dict[str, Any], lease_s: float) -> dict[str, An
 async def the_means() -> dict[str, Any]:
     """The workers' capabilities beside calls. The activity changes nothing, so Temporal may repeat it."""
     said: dict[str, Any] = await workflow.execute_activity(
-        payloads.MEANS, result_type=dict[str, Any], start_to_close_timeout=timedelta(seconds=10)
+        payloads.CAPABILITIES, result_type=dict[str, Any], start_to_close_timeout=timedelta(seconds=10)
     )
     return said
 

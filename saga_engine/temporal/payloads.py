@@ -28,7 +28,7 @@ WORKFLOW: Final = "Saga"
 CALL: Final = "saga_call"
 ALERT: Final = "saga_alert"
 ASK: Final = "saga_ask"
-MEANS: Final = "saga_means"
+CAPABILITIES: Final = "saga_capabilities"
 LEARN: Final = "saga_learn"
 #: The heartbeat details of a call while a guard keeps it waiting: nothing has been called.
 WAITS: Final = "waits"

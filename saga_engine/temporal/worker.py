@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, Worker
 
-from saga_engine.temporal.activities import Hands
+from saga_engine.temporal.activities import Activities
 
 #: How long a stopped worker waits for calls in flight, in seconds; a call that takes longer is in doubt then.
 DRAIN_S: Final = 900.0
@@ -24,7 +24,7 @@ async def work(
     client: Client,
     task_queue: str,
     flow: type,
-    hands: Hands,
+    activities: Activities,
     *,
     concurrency: int,
     cached: int,
@@ -42,7 +42,7 @@ async def work(
             client,
             task_queue=task_queue,
             workflows=[flow],
-            activities=hands.all(),
+            activities=activities.all(),
             workflow_task_executor=players,
             # As many as there are threads: a turn that waited for one would count as a deadlock.
             max_concurrent_workflow_tasks=_PLAYERS,

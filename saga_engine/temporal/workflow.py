@@ -24,7 +24,7 @@ from temporalio.exceptions import ApplicationError
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import decode, encode, inflate
-from saga_engine.core.decide import Means, decide, effects_of
+from saga_engine.core.decide import Capabilities, decide, effects_of
 from saga_engine.core.effects import (
     FORWARD,
     Alert,
@@ -83,7 +83,7 @@ class SagaFlow:
         self._lessons: list[Lesson] = []
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._means: Means | None = None
+        self._capabilities: Capabilities | None = None
         self._remind_ms = 0
         #: The calls that no worker could begin yet, and why.
         self._waits: dict[Place, ErrorInfo] = {}
@@ -116,12 +116,12 @@ class SagaFlow:
         self._roused = False
         outcomes, self._outcomes = self._outcomes, []
         for effect, result in outcomes:
-            self._judge(effect, result)
+            self._interpret(effect, result)
         while self._lessons:
             await self._teach(self._lessons[0])
             self._lessons.pop(0)
         state = self._here()
-        if self._means is None and (
+        if self._capabilities is None and (
             state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
         ):
             await self._learn_means()
@@ -144,10 +144,10 @@ class SagaFlow:
         state = self._here()
         now = self._decided_at = self._now_ms()
         # The capabilities of operators and planners are queried once they matter; until then nothing depends on them.
-        means = self._means or Means(alerting=True, planner=True)
-        while found := decide(state, now, means):
+        capabilities = self._capabilities or Capabilities(alerting=True, planner=True)
+        while found := decide(state, now, capabilities):
             self._record(found)
-            if self._means is None and (state.alerts or state.to_escalate or state.to_replan is not None):
+            if self._capabilities is None and (state.alerts or state.to_escalate or state.to_replan is not None):
                 self._roused = True  # it matters now: ask first, then continue
                 return
 
@@ -175,15 +175,15 @@ class SagaFlow:
                 self._lessons.append(lesson)
         self._fresh.extend(records)
 
-    def _judge(self, effect: AnyEffect, result: Result) -> None:
+    def _interpret(self, effect: AnyEffect, result: Result) -> None:
         state, now, dice = self._here(), self._now_ms(), workflow.random().random()
         record: r.AnyRecord
         if type(effect) is Alert:
             record = interpret_alert(state, effect.question, result, now, dice, self._remind_ms)  # type: ignore[arg-type]
         elif type(effect) is AskPlanner:
-            catalog, means = self._catalog, self._means or Means()
+            catalog, capabilities = self._catalog, self._capabilities or Capabilities()
             assert catalog is not None
-            record = interpret_advice(state, effect, result, catalog, means, now)  # type: ignore[arg-type]
+            record = interpret_advice(state, effect, result, catalog, capabilities, now)  # type: ignore[arg-type]
         else:
             record = interpret(state, effect, result, now, dice)  # type: ignore[arg-type]
         self._record([record])
@@ -280,7 +280,7 @@ class SagaFlow:
         asked = asyncio.create_task(the_means())
         await workflow.wait_condition(asked.done)
         said = asked.result()
-        self._means = Means(bool(said["alerting"]), bool(said["planner"]), said["semantic"])
+        self._capabilities = Capabilities(bool(said["alerting"]), bool(said["planner"]), said["semantic"])
         self._remind_ms = int(said["remind_ms"])
 
     # --- begin, continuation in another run, and end ---------------------------------------------------------------
@@ -441,7 +441,7 @@ class SagaFlow:
     def _resting(self) -> bool:
         """Whether nothing happens before an operator answers."""
         state = self._here()
-        alerting = self._means is not None and self._means.alerting
+        alerting = self._capabilities is not None and self._capabilities.alerting
         return state.status == t.ESCALATED and not (
             self._tasks or self._roused or state.alerts_pending(alerting=alerting)
         )

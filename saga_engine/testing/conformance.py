@@ -83,7 +83,7 @@ class _Journal:
         assert await one(store, "A", entry) == Ack("ok", released=True)
         head = await store.head("s1")
         assert (head.epoch, head.owner, head.owner_ttl_ms, head.status) == (0, "", 0, "PENDING")
-        assert (await one(store, "A", Entry("s1", 1, 0, [b"r1"]))).verdict == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, 0, [b"r1"]))).code == "fenced"
         assert await journal(store) == [b"r0"]
 
     async def test_creation_asked_again_is_ok(self, store: Store) -> None:
@@ -102,10 +102,10 @@ class _Journal:
         assert await journal(store) == [b"r0"]
         assert (await store.head("s1")).digest == "d"
 
-    async def test_creation_by_an_ended_session(self, store: Store) -> None:
+    async def test_creation_by_an_ended_lease(self, store: Store) -> None:
         """Nobody can create a saga under a lease that has ended."""
         entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
-        assert (await one(store, "nobody", entry)).verdict == "fenced"
+        assert (await one(store, "nobody", entry)).code == "fenced"
         with pytest.raises(SagaNotFound):
             await store.head("s1")
 
@@ -122,7 +122,7 @@ class _Journal:
         """An append that does not continue at ``seq`` changes nothing: too early, too late, other records."""
         await begin(store, records=[b"r0", b"r1"])
         for seq, records in ((1, [b"x"]), (3, [b"x"]), (0, [b"r0"]), (1, [b"r1", b"x"])):
-            assert (await one(store, "A", Entry("s1", seq, 1, records, "COMPENSATING"))).verdict == "conflict"
+            assert (await one(store, "A", Entry("s1", seq, 1, records, "COMPENSATING"))).code == "conflict"
         assert await journal(store) == [b"r0", b"r1"]
         assert (await store.head("s1")).status == "RUNNING"
 
@@ -170,8 +170,8 @@ class _Journal:
                 Entry("s2", 0, 0, [b"x"], "RUNNING", creation=Creation("e", owned=True)),
             ],
         )
-        verdicts = [ack.verdict for ack in reply.acks]
-        assert verdicts == ["ok", "missing", "conflict", "ok", "fenced", "exists"]
+        codes = [ack.code for ack in reply.acks]
+        assert codes == ["ok", "missing", "conflict", "ok", "fenced", "exists"]
         assert reply.acks[5].digest == "d"
         assert [len(await journal(store, saga_id)) for saga_id in ("s1", "s2", "s3", "s4")] == [2, 1, 1, 1]
 
@@ -246,43 +246,43 @@ class _Leases:
         taken = await store.acquire("s1", "B", dead_owner="A")
         assert isinstance(taken, Acquired)
         assert (taken.epoch, taken.seq) == (2, 1)
-        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).code == "fenced"
         assert (await one(store, "B", Entry("s1", 1, 2, [b"r1"]))) == Ack("ok")
-        assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"]))).verdict == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"]))).code == "fenced"
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_the_right_epoch_of_another_owner_is_fenced(self, store: Store) -> None:
         """The epoch alone is not enough: it belongs to one owner."""
         await begin(store)
         await store.open_lease("B", LONG_MS)
-        assert (await one(store, "B", Entry("s1", 1, 1, [b"x"]))).verdict == "fenced"
+        assert (await one(store, "B", Entry("s1", 1, 1, [b"x"]))).code == "fenced"
         assert await journal(store) == [b"r0"]
 
-    async def test_a_session_that_was_closed_is_fenced(self, store: Store) -> None:
+    async def test_a_lease_that_was_closed_is_fenced(self, store: Store) -> None:
         """Without its lease an owner cannot write, although nobody has taken over."""
         await begin(store)
         await store.close_lease("A")
         await store.close_lease("A")
-        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).code == "fenced"
         assert await journal(store) == [b"r0"]
 
-    async def test_a_session_that_expired_is_fenced(self, store: Store) -> None:
+    async def test_a_lease_that_expired_is_fenced(self, store: Store) -> None:
         """A lease ends by itself on the server's clock: the epoch is unchanged, but nothing is written."""
         await begin(store)
         await store.open_lease("A", 20)
         await until_ended(store)
-        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).code == "fenced"
         assert (await store.head("s1")).epoch == 1
         assert (await store.renew("A", LONG_MS)).alive is False
         assert (await store.head("s1")).owner_ttl_ms == 0
 
-    async def test_already_there_outlives_the_session(self, store: Store) -> None:
+    async def test_already_there_outlives_the_lease(self, store: Store) -> None:
         """An acknowledged append is acknowledged again, even after the lease."""
         await begin(store)
         entry = Entry("s1", 1, 1, [b"r1"])
         await one(store, "A", entry)
         await store.close_lease("A")
-        assert (await one(store, "A", entry)).verdict == "ok"
+        assert (await one(store, "A", entry)).code == "ok"
         assert await journal(store) == [b"r0", b"r1"]
 
     async def test_renew_extends(self, store: Store) -> None:
@@ -321,10 +321,10 @@ class _Leases:
         assert isinstance(first, Acquired)
         assert isinstance(second, Acquired)
         assert second.epoch > first.epoch > 1
-        assert (await one(store, "A", Entry("s1", 1, first.epoch, [b"x"]))).verdict == "fenced"
-        assert (await one(store, "A", Entry("s1", 1, second.epoch, [b"r1"]))).verdict == "ok"
+        assert (await one(store, "A", Entry("s1", 1, first.epoch, [b"x"]))).code == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, second.epoch, [b"r1"]))).code == "ok"
 
-    async def test_acquire_without_a_session(self, store: Store) -> None:
+    async def test_acquire_without_a_lease(self, store: Store) -> None:
         """A lease that has ended cannot take anything."""
         await begin(store)
         await store.close_lease("A")
@@ -353,7 +353,7 @@ class _Leases:
         await store.release("s1", 1)
         await store.release("s1", 1)
         await store.release("none", 1)
-        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
+        assert (await one(store, "A", Entry("s1", 1, 1, [b"late"]))).code == "fenced"
         await store.open_lease("B", LONG_MS)
         assert isinstance(await store.acquire("s1", "B"), Acquired)
         await store.release("s1", 1)
@@ -387,7 +387,7 @@ class _Mail:
             assert (await store.post("s1", b"m")).messages == 1
         assert list(await store.messages("s1")) == [b"m"]
 
-    async def test_mail_for_nobody_waits(self, store: Store) -> None:
+    async def test_messages_for_nobody_wait(self, store: Store) -> None:
         """A saga without an owner keeps its messages for its next owner; a released one wakes nobody."""
         await begin(store)
         assert (await one(store, "A", Entry("s1", 1, 1, [b"r1"], release=True))).released
@@ -398,7 +398,7 @@ class _Mail:
         assert isinstance(taken, Acquired)
         assert list(taken.messages) == [b"m1", b"m2"]
 
-    async def test_an_inbox_is_bounded(self, store: Store) -> None:
+    async def test_messages_are_bounded(self, store: Store) -> None:
         """Beyond the limit posts are refused; the waiting messages are not lost, and do not wait twice."""
         await begin(store)
         posted = 0
@@ -415,17 +415,17 @@ class _Mail:
         assert 100 <= posted < 5000
         assert (await store.post("s1", b"0")).messages == posted
 
-    async def test_a_saga_with_mail_is_not_given_up(self, store: Store) -> None:
+    async def test_a_saga_with_messages_is_not_given_up(self, store: Store) -> None:
         """Its owner reads the messages first: a release that races with one does not happen."""
         await begin(store)
         await store.post("s1", b"m1")
         ack = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))
-        assert (ack.verdict, ack.messages, ack.released) == ("ok", 1, False)
+        assert (ack.code, ack.messages, ack.released) == ("ok", 1, False)
         assert list((await store.renew("A", LONG_MS)).wakes) == ["s1"]
         again = await one(store, "A", Entry("s1", 1, 1, [b"r1"], "ESCALATED", release=True))
-        assert (again.verdict, again.released) == ("ok", False)
+        assert (again.code, again.released) == ("ok", False)
         ack = await one(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1, release=True))
-        assert (ack.verdict, ack.messages, ack.released) == ("ok", 0, True)
+        assert (ack.code, ack.messages, ack.released) == ("ok", 0, True)
 
     async def test_a_repeated_release_says_that_it_happened(self, store: Store) -> None:
         """The answer to a release was lost and a message came since: the saga has no owner, and the repeat says so."""
@@ -434,7 +434,7 @@ class _Mail:
         assert (await one(store, "A", entry)).released
         await store.post("s1", b"late")
         ack = await one(store, "A", entry)
-        assert (ack.verdict, ack.messages, ack.released) == ("ok", 1, True)
+        assert (ack.code, ack.messages, ack.released) == ("ok", 1, True)
 
     async def test_a_saga_may_end_in_the_append_that_creates_it(self, store: Store) -> None:
         """It is released at once, and a repeat of the creation says so."""
@@ -442,10 +442,10 @@ class _Mail:
         entry = Entry("s1", 0, 0, [b"r0"], "COMPENSATED", release=True, creation=Creation("d", owned=True))
         for _ in range(2):
             ack = await one(store, "A", entry)
-            assert (ack.verdict, ack.released) == ("ok", True)
+            assert (ack.code, ack.released) == ("ok", True)
         assert (await store.head("s1")).owner == ""
 
-    async def test_an_ended_saga_is_given_up_whatever_its_mail(self, store: Store) -> None:
+    async def test_an_ended_saga_is_given_up_whatever_its_messages(self, store: Store) -> None:
         """Messages for a saga that has ended are irrelevant."""
         await begin(store)
         await store.post("s1", b"m1")
@@ -524,7 +524,7 @@ class _Lists:
         await begin(store, "s2")
         await store.post("s1", b"m")
         final = Entry("s1", 1, 1, [b"end"], "COMPLETED", b"{}", release=True, keep_ms=30, values={"v": b"1"})
-        assert (await one(store, "A", final)).verdict == "ok"
+        assert (await one(store, "A", final)).code == "ok"
         async with asyncio.timeout(30):
             while await self._there(store, "s1"):  # noqa: ASYNC110 -- it is the server's clock that decides
                 await asyncio.sleep(0.005)

@@ -44,7 +44,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
         pytest.fail(f"waited in vain for: {what}")
 
 
-class _Memory:
+class _Deduplication:
     """Claims, results, and the owners that rely on them."""
 
     async def test_the_first_claim_is_new_and_then_ours(self, guards: GuardStore) -> None:
@@ -88,7 +88,7 @@ class _Memory:
         await guards.claim("pay", "d", "A", SHORT_MS)
 
         async def free() -> bool:
-            return (await guards.claim("pay", "d", "B", LONG_MS)).verdict == "new"
+            return (await guards.claim("pay", "d", "B", LONG_MS)).code == "new"
 
         await until(free, "the claim to expire")
         await guards.remember("pay", "d", "A", b"A's", LONG_MS)
@@ -115,7 +115,7 @@ class _Memory:
         await guards.remember("pay", "d", "A", b"1", SHORT_MS)
 
         async def free() -> bool:
-            return (await guards.claim("pay", "d", "B", LONG_MS)).verdict == "new"
+            return (await guards.claim("pay", "d", "B", LONG_MS)).code == "new"
 
         await until(free, "the result to expire")
         await guards.remember("pay", "d", "B", b"B's", LONG_MS)
@@ -184,7 +184,7 @@ class _Memory:
         await guards.remember("pay", "d", "A", b"1", LONG_MS)
         assert list(await guards.forget("pay", "A")) == []
 
-    async def test_reliance_outlives_the_memory(self, guards: GuardStore) -> None:
+    async def test_reliance_outlives_the_result(self, guards: GuardStore) -> None:
         """An expired result was given out nevertheless: its maker still learns who has it."""
         await guards.claim("pay", "d", "A", LONG_MS)
         await guards.remember("pay", "d", "A", b"1", LONG_MS)
@@ -212,7 +212,7 @@ class _Memory:
     async def test_one_of_many_gets_the_claim(self, guards: GuardStore) -> None:
         """Of several concurrent claims exactly one is new."""
         claims = await asyncio.gather(*(guards.claim("pay", "d", f"o{number}", LONG_MS) for number in range(50)))
-        assert sorted(claim.verdict for claim in claims) == ["busy"] * 49 + ["new"]
+        assert sorted(claim.code for claim in claims) == ["busy"] * 49 + ["new"]
 
     async def test_the_status_of_a_saga(self, store: Store, guards: GuardStore) -> None:
         """It is the head's; a saga that does not exist has none."""
@@ -539,7 +539,7 @@ class _Numbers:
         await until(gone, "the result to expire")
 
 
-class GuardConformance(_Memory, _Resources, _Rates, _Breakers, _Numbers):
+class GuardConformance(_Deduplication, _Resources, _Rates, _Breakers, _Numbers):
     """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio

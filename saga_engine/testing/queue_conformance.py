@@ -30,7 +30,7 @@ async def queue(store: Store, *saga_ids: str, due_ms: int = 1, room: int = 0) ->
     entries = [
         Entry(saga_id, 0, 0, [b"r0"], "PENDING", b"{}", creation=creation, due_ms=due_ms) for saga_id in saga_ids
     ]
-    return [ack.verdict for ack in (await store.append("nobody", entries)).acks]
+    return [ack.code for ack in (await store.append("nobody", entries)).acks]
 
 
 async def own(store: Store, *saga_ids: str, owner: str = "A") -> None:
@@ -38,7 +38,7 @@ async def own(store: Store, *saga_ids: str, owner: str = "A") -> None:
     await store.open_lease(owner, LONG_MS)
     creation = Creation("d", owned=True)
     entries = [Entry(saga_id, 0, 0, [b"r0"], "RUNNING", b"{}", creation=creation) for saga_id in saga_ids]
-    assert {ack.verdict for ack in (await store.append(owner, entries)).acks} == {"ok"}
+    assert {ack.code for ack in (await store.append(owner, entries)).acks} == {"ok"}
 
 
 async def ask(
@@ -83,8 +83,8 @@ class _Taking:
         await store.release("s1", 1, 1)
         (taken,) = (await ask(store)).sagas
         assert taken.epoch == 2
-        assert (await append(store, "A", Entry("s1", 1, 1, [b"late"]))).verdict == "fenced"
-        assert (await append(store, "W", Entry("s1", 1, 2, [b"r1"]))).verdict == "ok"
+        assert (await append(store, "A", Entry("s1", 1, 1, [b"late"]))).code == "fenced"
+        assert (await append(store, "W", Entry("s1", 1, 2, [b"r1"]))).code == "ok"
 
     async def test_asked_again_with_the_nonce_the_answer_is_the_same(self, store: Store) -> None:
         """After a lost answer we own no saga without knowing it; another request gets none of them."""
@@ -203,12 +203,12 @@ class _Waiting:
         assert await append(store, "A", entry) == Ack("fenced")
         assert await names(store, "V") == set()
 
-    async def test_with_mail_it_is_not_given_up(self, store: Store) -> None:
+    async def test_with_messages_it_is_not_given_up(self, store: Store) -> None:
         """Its owner reads the messages first: it is not in the queue."""
         await own(store, "s1")
         await store.post("s1", b"m")
         ack = await append(store, "A", Entry("s1", 1, 1, [b"r1"], release=True, due_ms=1))
-        assert (ack.verdict, ack.messages, ack.released) == ("ok", 1, False)
+        assert (ack.code, ack.messages, ack.released) == ("ok", 1, False)
         assert await names(store) == set()
         ack = await append(store, "A", Entry("s1", 2, 1, [b"r2"], consumed=1, release=True, due_ms=1))
         assert ack.released
@@ -243,7 +243,7 @@ class _Waiting:
 class _Posting:
     """Messages for a saga that waits for a worker."""
 
-    async def test_mail_for_nobody_brings_a_worker_soon(self, store: Store) -> None:
+    async def test_a_message_for_nobody_brings_a_worker_soon(self, store: Store) -> None:
         """The poster takes the saga over; if it dies, a worker comes. A saga that is due sooner stays so."""
         await own(store, "rests", "waits", "due")
         now_ms = await store.open_lease("A", LONG_MS)
@@ -257,13 +257,13 @@ class _Posting:
         assert taking.next_due_ms is not None
         assert taking.now_ms <= taking.next_due_ms <= taking.now_ms + SOON_MS
 
-    async def test_mail_for_an_owner_is_the_owners(self, store: Store) -> None:
+    async def test_a_message_for_an_owner_is_the_owners(self, store: Store) -> None:
         """The owner is woken; no worker is."""
         await own(store, "s1")
         await store.post("s1", b"m")
         assert (await ask(store)).next_due_ms is None
 
-    async def test_mail_for_what_has_ended_wakes_nobody(self, store: Store) -> None:
+    async def test_a_message_for_what_has_ended_wakes_nobody(self, store: Store) -> None:
         """They are irrelevant."""
         await own(store, "s1")
         await append(store, "A", Entry("s1", 1, 1, [b"end"], "WAIVED", release=True))
@@ -271,7 +271,7 @@ class _Posting:
         assert (await ask(store)).next_due_ms is None
 
     @pytest.mark.parametrize("later_ms", [0, LONG_MS])
-    async def test_mail_that_the_owner_did_not_read_brings_a_worker(self, store: Store, later_ms: int) -> None:
+    async def test_a_message_that_the_owner_did_not_read_brings_a_worker(self, store: Store, later_ms: int) -> None:
         """It came between the last read and the release, and its sender relies on the owner: a worker must read it."""
         await own(store, "s1")
         now_ms = await store.open_lease("A", LONG_MS)
@@ -391,7 +391,7 @@ class _Sweeping:
         await store.release("later", 1, LONG_MS)
         rest = Entry("rests", 1, 1, [b"r"], "ESCALATED", b"{}", release=True)
         over = Entry("over", 1, 1, [b"r"], "COMPLETED", b"{}", release=True)
-        assert {ack.verdict for ack in (await store.append("A", [rest, over])).acks} == {"ok"}
+        assert {ack.code for ack in (await store.append("A", [rest, over])).acks} == {"ok"}
         await queue(store, "queued")
         assert (await swept(store))[0] == 0
         acquired = await store.acquire("idle", "A")

@@ -155,7 +155,7 @@ class Caller:
             return self._returned(ended.value)
         except asyncio.CancelledError:
             return cancelled_by_itself()
-        except BaseException as error:  # noqa: BLE001 - whatever ends a tool is judged
+        except BaseException as error:  # noqa: BLE001 - whatever ends a tool is interpreted
             return self._broken(error)
         left_s = timeout_s - (monotonic() - began_s)
         return await self._await(_go_on(running, context, waits_for), max(left_s, 0.0), timeout_s)

@@ -95,7 +95,7 @@ _KNOWN: dict[tuple[str, str], _Word] = {
     for package, names in packages.items()
     for name in names.split()
 }
-_JUDGED_PACKAGES = frozenset(package for package, _ in _KNOWN)
+_KNOWN_PACKAGES = frozenset(package for package, _ in _KNOWN)
 
 #: Classes of packages outside the table, by the words that libraries use for the same failures.
 _DOUBTFUL_NAME = re.compile(
@@ -348,7 +348,7 @@ def _known(name: tuple[str, str]) -> _Word | None:
     if word is not None:
         return word
     package, cls = name
-    return "unknown" if package not in _JUDGED_PACKAGES and _DOUBTFUL_NAME.search(cls) else None
+    return "unknown" if package not in _KNOWN_PACKAGES and _DOUBTFUL_NAME.search(cls) else None
 
 
 def _status_verdict(code: int, *, write: bool, bare: bool) -> tuple[_Word, bool | None]:

@@ -433,7 +433,7 @@ def _returned_schema(hint: Any) -> dict[str, Any] | None:
 
     try:
         schema = TypeAdapter(_readable(hint)).json_schema(mode="serialization")
-    except Exception:  # noqa: BLE001 - an annotation that is no JSON type is legal here: the output is judged when it comes
+    except Exception:  # noqa: BLE001 - an annotation that is no JSON type is legal here: the output is checked when it comes
         return None
     return schema or None
 

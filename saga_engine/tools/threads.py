@@ -126,7 +126,7 @@ def _serve(jobs: SimpleQueue[_Job]) -> None:
 def _run(job: _Job) -> Ended:
     try:
         return Ended(job.context.run(job.work), None)
-    except BaseException as error:  # noqa: BLE001 - whatever ends a tool is judged by the caller, in the event loop
+    except BaseException as error:  # noqa: BLE001 - whatever ends a tool is interpreted by the caller, in the event loop
         return Ended(None, error)
 
 

@@ -112,7 +112,7 @@ def test_an_invalid_plan_exits_7_with_all_problems(cli, book):
 
 
 def test_check_without_tools_says_that_only_the_structure_is_checked(cli, book):
-    """Without tools, `check` judges the structure alone and says so on stderr."""
+    """Without tools, `check` checks the structure alone and says so on stderr."""
     cli.plan("plan.json", book("a"), {"tool": "nobody-has-it", "rollback": {"tool": "nor-this", "params": {}}})
 
     ran = cli("check", "plan.json")

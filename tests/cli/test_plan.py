@@ -99,7 +99,7 @@ async def test_a_goal_that_cannot_be_served_is_1(cli):
 async def test_a_prepared_plan_stands_in(cli):
     """--intent, or the goal itself, picks the plan of saga.toml when the model cannot be asked; stderr tells it."""
     cli.plan("room.json", {"tool": "book", "params": {"item": "x"}}, goal="Book a room")
-    (cli.folder / "saga.toml").write_text('[planner.fallback_plans]\nroom = "room.json"\n')
+    (cli.folder / "saga.toml").write_text('[planner.prepared_plans]\nroom = "room.json"\n')
     for args, script in ((("anything", "--intent", "room"), (refuse(401),)), (("Book a room",), (refuse(401),))):
         ran = await ask(cli, *args, script=script)
         assert ran.code == 0, ran.err

@@ -140,7 +140,7 @@ def test_what_is_not_routine_has_its_line():
     records = [
         r.StepIntended(at=1000, step="0"),
         r.FallbackChosen(at=1005, step="0", fallback=1, error=error, unavailable=True),
-        r.StepDeferred(at=1010, step="0", error=error, delay_ms=60_000, notice="0:parked"),
+        r.StepDeferred(at=1010, step="0", error=error, delay_ms=60_000, notice="0:deferred"),
         r.StepIntended(at=61_010, step="0", attempt=2),
         r.StepSucceeded(at=61_020, step="0", via="cache", age_ms=90_000),
         r.StepEscalated(at=61_030, step="1", question="1:f:1", kind="approval", options=["approve"], rule="boss"),
@@ -182,7 +182,7 @@ def test_what_is_not_routine_has_its_line():
     ]
 
 
-def test_added_steps_count_and_remedies_do_not():
+def test_added_steps_count_and_proposed_ones_do_not():
     """The total grows by added steps and shrinks by those that will not run; what makes up for a step is none of them."""
     progress = progress_of(3)
     told(progress, [*forward(0), r.StepsAdded(at=5, steps=[{"step_id": 8}, {"step_id": 9}], dropped=["2"])])

@@ -9,7 +9,7 @@ from saga_engine.analysis.trace import Export
 from saga_engine.analysis.trace_file import Trace, read
 from saga_engine.analysis.trace_signature import TraceKey
 from saga_engine.core import records as r
-from saga_engine.core.decide import Means, decide, effects_of
+from saga_engine.core.decide import Capabilities, decide, effects_of
 from saga_engine.core.effects import AskPlanner, CallTool, Done, Outcome, Probe
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
@@ -65,7 +65,7 @@ class Recording:
         self.records: list[r.AnyRecord] = [started]
         self.state: State = begin(started, compiled, Growth(started, self.catalog, loaded))
         self._script = {place: list(outcomes) for place, outcomes in (script or {}).items()}
-        self._means = Means(alerting=alerting)
+        self._capabilities = Capabilities(alerting=alerting)
         self._output = output
         self.in_flight: list[Any] = []
 
@@ -76,7 +76,7 @@ class Recording:
 
     def decide(self) -> None:
         """Decide until there is no more to decide now."""
-        while found := decide(self.state, self.now, self._means):
+        while found := decide(self.state, self.now, self._capabilities):
             for record in found:
                 self.settle(record)
                 effect = effects_of(self.state, record)

@@ -124,7 +124,7 @@ class SessionSimulation(Simulation):
         if luck < 0.95 and not unsettled and state.steps:
             since = self.dice.randrange(len(state.steps))
             chosen = [step.key for step in state.plan.steps[since:]]
-            return session_records.roll_back(state, chosen, max(self.now, state.at))
+            return session_records.partial_compensation(state, chosen, max(self.now, state.at))
         return None
 
     def _wish_call(self, state: State) -> r.CallAdded | None:

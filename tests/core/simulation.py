@@ -10,11 +10,10 @@ import contextlib
 import random
 from typing import Any
 
-from saga_engine.core import codec
+from saga_engine.core import codec, interpret
 from saga_engine.core import decide as deciding
 from saga_engine.core import evolve as evolving
 from saga_engine.core import fold as folding
-from saga_engine.core import interpret as judging
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import (
@@ -67,7 +66,9 @@ class Simulation:
         self.begun: set[tuple[Any, ...]] = set()
         self.started = self._first()
         self.growth = Growth(self.started, self.catalog)
-        self.means = deciding.Means(planner=dice.random() < 0.7, semantic=dice.choice(["approve", "auto", "never"]))
+        self.capabilities = deciding.Capabilities(
+            planner=dice.random() < 0.7, semantic=dice.choice(["approve", "auto", "never"])
+        )
         self.spare = iter(range(SPARE))
         self.allowed_compensations: set[str] = set()
         self.cycles = 0
@@ -173,7 +174,7 @@ class Simulation:
                 evolving.evolve(state, record)
                 pending.append(record)
             self._agent(state, pending)
-            while found := deciding.decide(state, max(self.now, state.at), self.means):
+            while found := deciding.decide(state, max(self.now, state.at), self.capabilities):
                 self._bump()
                 for record in found:
                     evolving.evolve(state, record)
@@ -253,11 +254,11 @@ class Simulation:
         if waits and self.dice.random() < 0.2:
             error = ErrorInfo("interrupted", "the engine was closed; nothing was called", retryable=True)
             turned_away = NotDone(error, retryable=True, counted=False)
-            return self._judged(state, judging.interpret(state, effect, turned_away, now, 0.5))
+            return self._noted(state, interpret.interpret(state, effect, turned_away, now, 0.5))
         if waits:
             self.begun.add(place_of(effect))
-            return self._judged(state, r.StepBegun(at=now, step=key, direction=effect.direction))
-        return self._judged(state, r.StepQueued(at=now, step=key, direction=effect.direction))
+            return self._noted(state, r.StepBegun(at=now, step=key, direction=effect.direction))
+        return self._noted(state, r.StepQueued(at=now, step=key, direction=effect.direction))
 
     # --- the outside ---------------------------------------------------------------------------------------------
 
@@ -265,7 +266,7 @@ class Simulation:
         if isinstance(effect, Alert):
             self._maybe_crash()
             failed = ErrorInfo("down", "no line") if self.dice.random() < 0.2 else None
-            return self._judged(state, judging.interpret_alert(state, effect.question, failed, self._tick(state), 0.5))
+            return self._noted(state, interpret.interpret_alert(state, effect.question, failed, self._tick(state), 0.5))
         if place_of(effect) not in self.intended:
             raise Violation("an effect without its intent")
         if isinstance(effect, AskPlanner):
@@ -288,9 +289,9 @@ class Simulation:
                 compiled.key, effect.direction, spec, state.key(effect.step, effect.direction)
             )
         self._maybe_crash()
-        return self._judged(state, judging.interpret(state, effect, outcome, self._tick(state), self.dice.random()))
+        return self._noted(state, interpret.interpret(state, effect, outcome, self._tick(state), self.dice.random()))
 
-    def _judged(self, state: State, record: r.AnyRecord) -> r.AnyRecord:
+    def _noted(self, state: State, record: r.AnyRecord) -> r.AnyRecord:
         evolving.evolve(state, record)
         return record
 
@@ -308,13 +309,13 @@ class Simulation:
         self._maybe_crash()
         luck = self.dice.random()
         number = next(self.spare, None)
-        advice: judging.Advice | ErrorInfo
+        advice: interpret.Advice | ErrorInfo
         if luck < 0.2 or number is None:
             advice = ErrorInfo("model_unreachable", "no answer")
         elif luck < 0.35:
-            advice = judging.Advice([{"step_id": "made-up", "tool": "nope"}], WRITTEN)
+            advice = interpret.Advice([{"step_id": "made-up", "tool": "nope"}], WRITTEN)
         elif effect.purpose == "replan":
-            advice = judging.Advice(self._new_steps(number), WRITTEN)
+            advice = interpret.Advice(self._new_steps(number), WRITTEN)
         else:
             tool = f"fix_x{number}"
             steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": number}}]
@@ -322,13 +323,15 @@ class Simulation:
                 steps.append({"step_id": f"y{number}", "tool": f"fix_y{number}", "params": {"n": number}})
                 if self.dice.random() < 0.6:  # side by side
                     steps[1]["depends_on"] = []
-            advice = judging.Advice(steps, WRITTEN)
+            advice = interpret.Advice(steps, WRITTEN)
             specs = [self.catalog.spec(str(step["tool"])) for step in steps]
-            if all(spec is not None and (spec.semantic or self.means.semantic) == "auto" for spec in specs):
+            if all(spec is not None and (spec.semantic or self.capabilities.semantic) == "auto" for spec in specs):
                 self.allowed_compensations |= {str(step["step_id"]) for step in steps}
         self._maybe_crash()
         now = self._tick(state)
-        return self._judged(state, judging.interpret_advice(state, effect, advice, self.catalog, self.means, now))
+        return self._noted(
+            state, interpret.interpret_advice(state, effect, advice, self.catalog, self.capabilities, now)
+        )
 
     def _new_steps(self, number: int) -> list[dict[str, Any]]:
         steps: list[dict[str, Any]] = [{"step_id": f"x{number}", "tool": f"do_x{number}", "params": {"n": number}}]
@@ -461,16 +464,16 @@ class Simulation:
                     raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
                 known |= {step["step_id"] for step in record.steps}
 
-    def _check_key(self, state: State, parked: r.StepDeferred) -> None:
+    def _check_key(self, state: State, deferred: r.StepDeferred) -> None:
         """A call in doubt waits only for a repeat that still arrives while its key is remembered."""
-        index = state.plan.by_key[parked.step]
+        index = state.plan.by_key[deferred.step]
         spec = state.acting(index).spec
         assert spec is not None
         made = [record for record in self.journalled() if isinstance(record, r.StepIntended)]
-        first = min(record.at for record in made if record.step == parked.step and record.direction == FORWARD)
-        arrives_ms = parked.at + parked.delay_ms + round(spec.timeout_s * 1000) - first
+        first = min(record.at for record in made if record.step == deferred.step and record.direction == FORWARD)
+        arrives_ms = deferred.at + deferred.delay_ms + round(spec.timeout_s * 1000) - first
         if not spec.keyed or (spec.key_ttl_s is not None and arrives_ms > spec.key_ttl_s * 1000):
-            raise Violation(f"{parked.step} waits in doubt for a repeat that nobody would recognise")
+            raise Violation(f"{deferred.step} waits in doubt for a repeat that nobody would recognise")
 
     def _check_doubts(self) -> None:
         """What an undo is to settle is not asked of a person."""

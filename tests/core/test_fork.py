@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from saga_engine.analysis import fork
 from saga_engine.analysis.fingerprint import folded
 from saga_engine.core import records as r
-from saga_engine.core.decide import Means, decide, effects_of
+from saga_engine.core.decide import Capabilities, decide, effects_of
 from saga_engine.core.effects import COMPENSATE, FORWARD, CallTool, Done, ErrorInfo, NotDone
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
@@ -34,7 +34,7 @@ from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from tests.core.simulation import Catalog
 
-QUIET = Means(alerting=False)
+QUIET = Capabilities(alerting=False)
 ONCE = RetryPolicy(max_attempts=1)
 REFUSED = NotDone(ErrorInfo("full", "no rooms", retryable=False), retryable=False, definite=True)
 TOOLS = ("book", "hire", "look", "alt")
@@ -427,7 +427,7 @@ def test_every_effect_has_one_owner(case: Case, fork_fails: bool, died_after: in
     before = set(old.world.standing)
     if rests:
         old.fates = dict.fromkeys(old.fates, "done")
-        old.add(answer(old.state, Message(id="h", kind="hand_over", steps=sources, to="new"), old.now))
+        old.add(answer(old.state, Message(id="h", kind="transfer", steps=sources, to="new"), old.now))
         old.play(died_after)
         again = _choose(old, new, case.run_from, case.elsewhere)
         assert [record.source for record in again.taken] == [record.source for record in case.chosen.taken]

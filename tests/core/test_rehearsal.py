@@ -150,7 +150,7 @@ def test_a_fallback_stands_in() -> None:
     assert found(rehearsal, 2, "unavailable").status == t.COMPLETED
 
 
-def test_a_parked_step_comes_to_rest() -> None:
+def test_a_deferred_step_comes_to_rest() -> None:
     """A tool that is away for a while and a step that waits for it: the rehearsal ends, also without a deadline."""
     step = {"tool": "safe", "kind": "pivot", "fallback": [{"queue_s": 60}]}
     rehearsal = rehearse(compiled(step))
@@ -195,7 +195,7 @@ def test_a_key_that_expires_is_not_relied_on() -> None:
     ["", ".id", ".list[2].id", "['odd name'][-1]", "..id", ".rows[*].id", ".a[0:1]", ".big[999999999999999]", ".a.b.c"],
 )
 def test_bindings_resolve(tail: str) -> None:
-    """Whatever a plan binds to is made up, with and without an output schema; made-up values are not judged."""
+    """Whatever a plan binds to is made up, with and without an output schema; made-up values are not checked."""
     free = declare("free", undo="undo")
     closed_undo = declare("undo", closed(["ref"], ref={"type": "integer"}, id={"type": "integer"}))
     tools = Declared(free, closed_undo, declare("use", closed(["x"], x={"type": "integer"}), undo="undo"))

@@ -447,7 +447,7 @@ def test_a_signature_covers_its_whole_line() -> None:
 
 
 def test_a_signature_is_asked_for_with_its_key() -> None:
-    """The key's owner verifies; without the key it is seen and not judged; an unsigned trace is none of that key's."""
+    """The key's owner verifies; without the key it is seen and not verified; an unsigned trace is none of that key's."""
     last = bodies(SIGNED)[-1]
     whole = (len(SIGNED), (("trip", "COMPENSATED", True),), last["hash"], None)
     assert verify(SIGNED, KEY) == (*whole, True, True)

@@ -25,13 +25,13 @@ class Policy:
 
     def __init__(self, verdict=None, names=("act",), error=None):
         self.verdict, self.names, self.error = verdict, names, error
-        self.judged, self.settled_with = [], []
+        self.authorized, self.settled_with = [], []
 
     def concerns(self, name):
         return name in self.names
 
     async def authorize(self, it, params, call):
-        self.judged.append((it.name, dict(params), call.direction))
+        self.authorized.append((it.name, dict(params), call.direction))
         if self.error is not None:
             raise self.error
         return self.verdict
@@ -55,7 +55,7 @@ async def test_a_tool_without_guards_is_called_as_it_is(watched):
 
 
 async def test_the_order_of_the_guards(watched):
-    """Policy, memory, resource, breaker, bulkhead, rate, call; then what was taken is given back."""
+    """Policy, de-duplication, resource, breaker, bulkhead, rate, call; then what was taken is given back."""
 
     @tool(**EVERYTHING)
     async def act():
@@ -67,7 +67,7 @@ async def test_the_order_of_the_guards(watched):
     await tools.close()
     shown = [verb for verb in watched.verbs() if verb != "count"]
     assert shown == ["claim", "take", "breakers", "reserve", "the call", "remember", "give"]
-    assert (len(gate.judged), gate.settled_with) == (1, [Done(None)])
+    assert (len(gate.authorized), gate.settled_with) == (1, [Done(None)])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_probes_pass_no_guard(watched):
     for _ in range(2):
         assert await tools.probe("act", {}, step(direction="probe")) == Done(7)
     assert not watched.asked
-    assert not gate.judged
+    assert not gate.authorized
     await tools.close()
 
 

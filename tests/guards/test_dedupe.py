@@ -1,4 +1,4 @@
-"""The engine's memory of calls: intent first, one result for identical calls, and nobody undoes what others rely on."""
+"""De-duplication: intent first, one result for identical calls, and nobody undoes what others rely on."""
 
 import asyncio
 import json
@@ -194,7 +194,7 @@ async def test_what_a_later_guard_keeps_back_frees_the_claim(store):
     await tools.close()
 
 
-async def test_a_failing_memory_takes_no_result_away(watched, caplog):
+async def test_a_failing_store_takes_no_result_away(watched, caplog):
     """Law: a call that happened is done, whether or not it could be remembered; without a claim nothing is called."""
     desk = Desk()
     tools = guard(watched, *desk.tools)
@@ -211,7 +211,7 @@ async def test_a_failing_memory_takes_no_result_away(watched, caplog):
     await tools.close()
 
 
-async def test_secrets_are_neither_part_of_the_memory_nor_of_a_result(watched):
+async def test_secrets_are_neither_part_of_the_digest_nor_of_a_result(watched):
     """Law: identical calls are compared by the names of their secrets, and an echo is remembered as a marker."""
     desk = Desk()
     tools = guard(watched, *desk.tools)
@@ -229,7 +229,7 @@ async def test_secrets_are_neither_part_of_the_memory_nor_of_a_result(watched):
 # --- probes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_probe_looks_into_the_memory_first(store):
+async def test_a_probe_looks_for_a_deduplicated_result_first(store):
     """Law: what is remembered needs no probe; what is not is asked of the tool, and the answer is remembered."""
     desk = Desk(probe=True)
     tools = guard(store, *desk.tools)
@@ -246,7 +246,7 @@ async def test_a_probe_looks_into_the_memory_first(store):
 
 
 async def test_a_probe_that_denies_frees_the_call(store):
-    """'It did not happen' drops the claim; without a memory and a probe nobody can tell."""
+    """'It did not happen' drops the claim; without de-duplication and a probe nobody can tell."""
     desk = Desk(probe=True)
     tools = guard(store, *desk.tools)
     desk.how = "unknown"
@@ -264,7 +264,7 @@ async def test_a_probe_that_denies_frees_the_call(store):
     await other.close()
 
 
-async def test_a_probe_does_without_a_memory_that_is_away(watched, caplog):
+async def test_a_probe_does_without_a_store_that_is_away(watched, caplog):
     """The tool's own probe is asked when the store cannot be."""
     desk = Desk(probe=True)
     desk.happened = 1
@@ -304,7 +304,7 @@ async def saga(store, saga_id, status):
     await store.open_lease("me", 600_000)
     over = status not in ("RUNNING", "COMPENSATING")
     entry = Entry(saga_id, 0, 0, [b"r"], status, b"{}", over, creation=Creation("d", owned=True))
-    assert (await store.append("me", [entry])).acks[0].verdict == "ok"
+    assert (await store.append("me", [entry])).acks[0].code == "ok"
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "COMPLETED", "COMPENSATING", "ESCALATED"])
@@ -345,7 +345,7 @@ async def test_sagas_that_are_over_or_gone_rely_on_nothing(whole_store, status):
     ("status", "served"),
     [("COMPENSATED", True), ("ESCALATED", False), ("COMPLETED", False), ("WAIVED", False), (None, False)],
 )
-async def test_what_an_undone_saga_left_in_the_memory_stands_in_nobodys_way(whole_store, status, served, how):
+async def test_what_an_undone_saga_claimed_stands_in_nobodys_way(whole_store, status, served, how):
     """Law: a person said that its call did not happen, or undid it by hand, so the next identical call is made.
 
     Any other saga may have left its effect in the world.

@@ -72,7 +72,7 @@ def test_a_compensation_shows_the_exact_steps() -> None:
 
 def test_a_notice_asks_nothing() -> None:
     """No answers are offered where there are none."""
-    text = body(a_question(kind="parked", options=()))
+    text = body(a_question(kind="deferred", options=()))
     assert "Answer" not in text
     assert "no answer is needed" in text
 

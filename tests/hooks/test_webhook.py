@@ -108,7 +108,7 @@ async def test_a_notice_says_that_it_asks_nothing() -> None:
     """What has no answers is of another type."""
     async with MisbehavingServer() as server:
         server.script(PATH, done())
-        await WebhookHook(server.url + PATH, SECRET)(a_question(kind="parked", options=(), asked_ms=None))
+        await WebhookHook(server.url + PATH, SECRET)(a_question(kind="deferred", options=(), asked_ms=None))
     body = server.received[0].json
     assert body["type"] == "saga.notice"
     assert "timestamp" not in body

@@ -230,7 +230,7 @@ async def test_an_address_that_is_not_public_is_refused() -> None:
 
 
 async def test_a_name_that_leads_to_the_loopback_is_refused() -> None:
-    """Addresses are judged, not names."""
+    """Addresses are checked, not names."""
     async with MisbehavingServer() as server:
         text = order_tool(server).replace("127.0.0.1", "localhost")
         result = await declared(text, allow_private=()).call("order", {"item": "chair"}, a_call())

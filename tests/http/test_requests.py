@@ -158,7 +158,7 @@ def test_a_param_stays_in_its_piece_of_the_path(value: str) -> None:
     assert not set(made) & set("/?#;:@&=+$,\\ ")
 
 
-async def test_a_path_piece_made_of_two_params_is_judged_as_a_whole() -> None:
+async def test_a_path_piece_made_of_two_params_is_checked_as_a_whole() -> None:
     """Two harmless dots make a harmful piece."""
     text = '[http.order]\nurl = "{url}/o/{a}{b}/x"\nparams = { a = "string", b = "string" }'
     await refusal(text, {"a": ".", "b": "."})

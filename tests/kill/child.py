@@ -147,7 +147,9 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
         told["before"] = await coordinator.history(saga_id)
     except SagaNotFound:
         told["before"] = None
-    told["mail"] = [decode_message(data).question.split(":")[:2] for data in await coordinator.store.messages(saga_id)]
+    told["messages"] = [
+        decode_message(data).question.split(":")[:2] for data in await coordinator.store.messages(saga_id)
+    ]
     results = await coordinator.resume_all()
     told["resumed"] = _body(results.get(saga_id)) if results else None
     told["others"] = sorted(set(results) - {saga_id})

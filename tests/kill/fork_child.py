@@ -90,7 +90,7 @@ def _begin_without_handing_over() -> None:
     async def nothing(*_: Any) -> None:
         return None
 
-    coordinating.hand_over = nothing  # type: ignore[assignment]
+    coordinating.transfer = nothing  # type: ignore[assignment]
 
 
 def _forget_to_whom() -> None:
@@ -107,7 +107,7 @@ def _hear_only_the_last() -> None:
     async def never(_self: Forking, _fork: Fork) -> bool:
         return False
 
-    Forking.handed_over = never  # type: ignore[method-assign]
+    Forking.transferred = never  # type: ignore[method-assign]
 
 
 def _claim_nothing() -> None:

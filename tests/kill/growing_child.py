@@ -224,7 +224,7 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     except SagaNotFound:
         told["others"] = sorted(await coordinator.resume_all())
         return told
-    told["mail"] = await _mail(coordinator, saga_id)
+    told["messages"] = await _messages(coordinator, saga_id)
     told["remembered"] = await _remembered(saga_id)
     told["asked_before"] = noted(World.folder, "asked")
     results = await coordinator.resume_all()
@@ -239,13 +239,13 @@ async def _resume_all(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     return told
 
 
-async def _mail(coordinator: Coordinator, saga_id: str) -> list[list[str]]:
+async def _messages(coordinator: Coordinator, saga_id: str) -> list[list[str]]:
     messages = [decode_message(data) for data in await coordinator.store.messages(saga_id)]
     return [[message.kind, message.step, message.question] for message in messages]
 
 
 async def _remembered(saga_id: str) -> list[str]:
-    """The steps whose call the engine remembers, asked of the memory itself."""
+    """The steps whose call is deduplicated, asked of the store itself."""
     guards = World.store.guard_store()
     keys = {line.key: line.step_id for line in World.ledger.lines(saga_id, what="sent") if line.tool == "buy"}
     return [step_id for key, step_id in keys.items() if await guards.recollect("buy", key) is not None]

@@ -8,20 +8,20 @@ from typing import Any
 from saga_engine.core import evolve
 from saga_engine.core import records as r
 from saga_engine.core.state import State
-from saga_engine.guards.dedupe import Memories
+from saga_engine.guards.dedupe import KeptResults
 from saga_engine.policy.gate import Gate
 from saga_engine.ports import Claim
 from saga_engine.runtime.performer import Performer
 from saga_engine.stores.guards import RedisGuards
 
 
-def do_not_look_into_the_memory() -> None:
+def do_not_look_for_a_kept_result() -> None:
     """A result that never reached the journal is not found."""
 
     async def recollect(*_: Any) -> None:
         return None
 
-    Memories.recollect = recollect  # type: ignore[method-assign, assignment]
+    KeptResults.recollect = recollect  # type: ignore[method-assign, assignment]
 
 
 def claim_nothing() -> None:
@@ -87,7 +87,7 @@ def forget_what_the_model_answered() -> None:
 MUTANTS: dict[str, Callable[[], None]] = {
     mutant.__name__.replace("_", " "): mutant
     for mutant in (
-        do_not_look_into_the_memory,
+        do_not_look_for_a_kept_result,
         claim_nothing,
         undo_the_tool_that_was_not_used,
         take_who_is_being_told_for_told,

@@ -66,7 +66,7 @@ def breaches(
 def _asked_rightly(variant: str, told: dict[str, Any]) -> Iterator[str]:
     """Nobody is asked what can be found out; what cannot be found out is always asked, and nothing else."""
     body = told["resumed"]
-    answered = {(step, "forward" if way == "f" else "compensate") for step, way in told["mail"]}
+    answered = {(step, "forward" if way == "f" else "compensate") for step, way in told["messages"]}
     doubted = in_doubt(told["before"]) - answered if variant == "bare" else set()
     if questions(body) != doubted:
         yield f"in doubt were {sorted(doubted)}, asked is about {sorted(questions(body))}"

@@ -246,9 +246,9 @@ def breaches(scenario: Scenario, told: Told, place: Place, kills: int) -> list[s
 
 
 def _asked_rightly(scenario: Scenario, told: Told, steps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What is in doubt, and neither a key nor the engine's memory can settle, is asked about; nothing else is."""
+    """What is in doubt, and neither a key nor de-duplication can settle, is asked about; nothing else is."""
     bare = BARE[scenario.variant]
-    answered = {(step, "forward" if ":f:" in question else "compensate") for _, step, question in told["mail"]}
+    answered = {(step, "forward" if ":f:" in question else "compensate") for _, step, question in told["messages"]}
     doubted = {at for at, fallback in in_doubt(told["before"]).items() if tool_of(steps, at, fallback) in bare}
     doubted -= {(step, "forward") for step in told["remembered"]}
     asked = {
@@ -276,7 +276,7 @@ def _repeats(scenario: Scenario, told: Told, lines: Sequence[Line], kills: int) 
     sent = Counter((line.step_id, line.direction, line.tool) for line in lines if line.what == "sent")
     for (step, direction, tool), count in sent.items():
         if tool == "later":
-            continue  # it is parked, and called anew
+            continue  # it is deferred, and called anew
         allowed = 1 + (again[step, direction] if tool in BARE[scenario.variant] else kills)
         if count > allowed:
             yield f"step {step} ({direction}) was sent to {tool} {count} times, {allowed} are allowed"

@@ -102,8 +102,8 @@ class Contest:
         allowed = name == self.owner and epoch == self.epoch and self.sessions[name].alive and seq == self.length
         entry = Entry(self.saga_id, seq, epoch, [record])
         (ack,) = (await self.store.append(self._name(name), [entry])).acks
-        if (ack.verdict == "ok") != allowed and not await self._there_already(seq, record):
-            return f"{record!r} was acknowledged with {ack.verdict}, allowed: {allowed}"
+        if (ack.code == "ok") != allowed and not await self._there_already(seq, record):
+            return f"{record!r} was acknowledged with {ack.code}, allowed: {allowed}"
         if allowed:
             self.length += 1
         found = len(await self.store.read(self.saga_id))

@@ -158,7 +158,7 @@ def amended(variant: str) -> Scenario:
 
 def judged(stage: Stage, place: Place, told: Told, kills: int) -> list[str]:
     """Steps that were posted are added, once; without them the saga completes as it was planned."""
-    posted = any(kind == "amend" for kind, *_ in told["mail"]) or _additions(told["before"])
+    posted = any(kind == "amend" for kind, *_ in told["messages"]) or _additions(told["before"])
     scenario = stage.scenario if posted else replace(stage.scenario, end="COMPLETED")
     found = breaches(scenario, told, place, kills + (scenario.lead is not None))
     if _additions(told["history"]) != bool(posted):

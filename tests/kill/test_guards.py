@@ -1,4 +1,4 @@
-"""The kill matrix over what stands before a call: memory, fallbacks, approvals, resources; and over alerts."""
+"""The kill matrix over what stands before a call: de-duplication, fallbacks, approvals, resources; and over alerts."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_killed_again_anywhere(processes: Processes, new_place: NewPlace, embedd
     clean(killed_twice(Stage(processes, new_place, embedded.url, SCENARIOS[name]), every=True), [])
 
 
-# --- the engine's memory -------------------------------------------------------------------------------------------
+# --- de-duplication -------------------------------------------------------------------------------------------------
 
 
 #: Around the call that is remembered: what becomes of it when its process dies there.
@@ -213,7 +213,7 @@ def test_what_is_remembered_needs_no_person(
 
 
 @pytest.mark.parametrize("fault", ["append:1:after", "guard_recollect:1:before", "guard_recollect:1:after"])
-def test_a_look_into_the_memory_that_was_cut_off_is_made_again(
+def test_a_look_for_a_kept_result_that_was_cut_off_is_made_again(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, fault: str
 ) -> None:
     """Whoever resumed died while looking: that was no answer, and the next one still needs no person."""
@@ -278,7 +278,7 @@ def test_an_answer_that_nobody_reads_yet(processes: Processes, new_place: NewPla
         assert not place.ledger.lines(what="sent")[1:], "the call waits for its approval"
         assert stage.run("decide", place, fault, answer=[2, "approve"], by="ada").killed, fault
         told = stage.run("resume-all", place).told
-        assert told["mail"] == [["decide", "2", "2:f:1"]], fault
+        assert told["messages"] == [["decide", "2", "2:f:1"]], fault
         assert told["resumed"]["status"] == "COMPLETED", fault
         assert not stage.judge(place, told, 1), fault
 
@@ -315,7 +315,7 @@ def test_two_people_answer_at_once(
     refused = told[loser].get("error", {}).get("code") == "decision-refused"
     later = [record["code"] for record in after["history"] if record["k"] == "MessageRefused"]
     # Whoever was not refused was told that the saga still runs, never how it ended, and the refusal is journalled.
-    assert refused or later == ["decision-refused"] or len(after["mail"]) == 1, told[loser]
+    assert refused or later == ["decision-refused"] or len(after["messages"]) == 1, told[loser]
     assert refused or told[loser]["final"]["status"] not in SAGA_FINAL, told[loser]
 
 
@@ -420,7 +420,7 @@ def test_one_at_a_time_whoever_dies(
 @pytest.mark.parametrize(
     ("mutant", "name", "fault"),
     [
-        ("do not look into the memory", "remembered", "guard_remember:1:after"),
+        ("do not look for a kept result", "remembered", "guard_remember:1:after"),
         ("undo the tool that was not used", "fallback, keyed", "append:6:before"),
         ("take who is being told for told", "told", "alert:1:before"),
         ("ask nobody", "asked, bare", "append:2:before"),
@@ -435,7 +435,7 @@ def test_the_matrix_catches(
     assert killed_at(stage, [fault])[fault], f"nothing noticed the mutant '{mutant}'"
 
 
-def test_the_matrix_catches_a_memory_that_claims_nothing(
+def test_the_matrix_catches_a_de_duplication_that_claims_nothing(
     processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder
 ) -> None:
     """Then a second saga makes a call that has been made."""

@@ -24,7 +24,7 @@ ASKS = {"steps": [step(1, "lose", depends_on=[]), step(2, "wait", depends_on=[])
 
 
 async def until_told(place: Place) -> None:
-    """Until the owner has heard of its mail: the answer to a renewal brings the news. The second one is to be sure."""
+    """Until the owner has heard of its messages: the answer to a renewal brings the news. The second one is to be sure."""
     async with opened(place.url) as store:
         left_ms = [(await store.head(place.saga_id)).owner_ttl_ms]
 

@@ -297,7 +297,7 @@ async def test_two_workers_race_for_two_hundred_sagas(new_team: Callable[[str], 
     assert sum(one["report"]["ended"].get("COMPLETED", 0) for one in told) == 200
 
 
-# --- lost answers, outages, timers, mail -----------------------------------------------------------------------------
+# --- lost answers, outages, timers, messages --------------------------------------------------------------------------
 
 
 async def test_a_lost_answer_is_asked_for_again(new_team: Callable[[str], Team], server_url: str) -> None:

@@ -81,7 +81,7 @@ def test_a_fault_of_form_hides_no_other_problem_of_what_is_added() -> None:
 
 
 def test_a_second_addition_builds_on_the_first() -> None:
-    """Only the last addition is judged; the earlier ones were accepted, whatever the tools are now."""
+    """Only the last addition is checked; the earlier ones were accepted, whatever the tools are now."""
     first = Addition([{"step_id": "x", "tool": "gone"}])
     made = grow(first, Addition([{"step_id": "y", "tool": "any"}]))
     assert made.steps[3].deps == (2,)
@@ -109,7 +109,7 @@ def test_a_model_may_use_only_what_it_was_given() -> None:
     assert ("limit-steps", "$.steps") in found
 
 
-def test_remedies_wait_only_for_each_other_and_are_never_undone() -> None:
+def test_compensating_steps_wait_only_for_each_other_and_are_never_undone() -> None:
     """Steps that make up for one that stands run on the way back, where nothing forward is waited for."""
     steps = [
         {"step_id": "sorry", "tool": "tweet", "params": {"text": "{$output.step_a.id}"}},

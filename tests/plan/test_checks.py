@@ -219,7 +219,7 @@ def test_what_is_right_passes(steps: list[dict[str, Any]]) -> None:
     assert codes(steps) == []
 
 
-def test_the_input_is_judged_as_the_value_it_is() -> None:
+def test_the_input_is_checked_as_the_value_it_is() -> None:
     """A param bound to the plan's input is checked with the value that stands there, also when it is given later."""
     steps = [{"tool": "search", "params": {"limit": "$input.n"}}]
     assert codes(steps, input={"n": 3}) == []
@@ -281,7 +281,7 @@ FUSSY = Catalog(
         ({"either": "$output.step_1.n"}, []),
     ],
 )
-def test_bound_values_are_judged_by_their_types_alone(params: dict[str, Any], expected: list[str]) -> None:
+def test_bound_values_are_checked_by_their_types_alone(params: dict[str, Any], expected: list[str]) -> None:
     """Through references and optional values, a bound place is neither refused for its text nor passed with a wrong type."""
     assert codes([{"tool": "src"}, {"tool": "guests", "params": params}], FUSSY) == expected
 

@@ -128,7 +128,7 @@ def test_a_missing_tool_leaves_an_accepted_plan_standing() -> None:
     assert plan.tool_digests == {}
 
 
-def test_without_a_catalog_the_structure_alone_is_judged() -> None:
+def test_without_a_catalog_the_structure_alone_is_checked() -> None:
     """A saga can be shown where its tools are not loaded; a wrong structure is refused all the same."""
     plan = build([{"tool": "unknown"}, {"tool": "tweet", "kind": "pivot"}, {"tool": "search"}], None)
     assert [step.spec for step in plan.steps] == [None] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from saga_engine import settings
 from saga_engine.errors import SettingInvalid
-from saga_engine.planner.fallbacks import choose_fallback
+from saga_engine.planner.prepared_plans import choose_prepared
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 
 
@@ -72,8 +72,8 @@ def test_every_variable_is_read() -> None:
         ({"base_url": "http://host:99999/v1"}, {}, "base_url"),
         ({}, {"SAGA_MODEL_BASE_URL": "ftp://host/v1"}, "base_url"),
         ({"secrets": "A"}, {}, "secrets"),
-        ({"fallback_plans": {"a": 1}}, {}, "fallback_plans"),
-        ({"fallback_plans": "a.json"}, {}, "fallback_plans"),
+        ({"prepared_plans": {"a": 1}}, {}, "prepared_plans"),
+        ({"prepared_plans": "a.json"}, {}, "prepared_plans"),
         ({}, {"SAGA_MODEL_ROUNDS": "many"}, "SAGA_MODEL_ROUNDS"),
         ({}, {"SAGA_MODEL_MAX_TOKENS": "1e5"}, "SAGA_MODEL_MAX_TOKENS"),
         ({}, {"SAGA_MODEL_OUTPUT": "xml"}, "output"),
@@ -89,22 +89,22 @@ def test_what_has_no_meaning_is_refused(table: dict[str, Any], environ: dict[str
 def test_the_table_of_the_file(tmp_path: Path) -> None:
     """``[planner]`` in saga.toml, with paths that count from its folder."""
     (tmp_path / "saga.toml").write_text(
-        '[planner]\nmodel = "ollama:qwen3"\n[planner.fallback_plans]\ntrip = "plans/trip.json"'
+        '[planner]\nmodel = "ollama:qwen3"\n[planner.prepared_plans]\ntrip = "plans/trip.json"'
     )
     found = settings.load({}, cwd=tmp_path, environ={})
     made = planner_settings(found.planner, base=found.file_base, environ={})
     assert made.model == "ollama:qwen3"
-    assert made.fallback_plans == {"trip": tmp_path / "plans" / "trip.json"}
+    assert made.prepared_plans == {"trip": tmp_path / "plans" / "trip.json"}
 
 
 def test_which_prepared_plan(tmp_path: Path) -> None:
     """The intent that is named; else an intent or a plan's own goal that is exactly this goal; else none."""
     (tmp_path / "trip.json").write_text('{"goal": "Go to Rome.", "steps": [{"step_id": 1, "tool": "t"}]}')
     (tmp_path / "bad.json").write_text("{")
-    made = PlannerSettings(fallback_plans={"bad": tmp_path / "bad.json", "trip": tmp_path / "trip.json"})
+    made = PlannerSettings(prepared_plans={"bad": tmp_path / "bad.json", "trip": tmp_path / "trip.json"})
 
     def intent(goal: str, named: str | None = None) -> str | None:
-        chosen = choose_fallback(made, goal, named)
+        chosen = choose_prepared(made, goal, named)
         return None if chosen is None else chosen.intent
 
     assert [intent("anything", "bad"), intent(" trip "), intent("Go to Rome."), intent("Go to Rome")] == [

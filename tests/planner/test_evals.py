@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.eval_planner import CRITERIA, Case, evaluate, judge, load_cases, summary
+from benchmarks.eval_planner import CRITERIA, Case, evaluate, load_cases, review, summary
 from saga_engine.plan.checks import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.planner.settings import PlannerSettings
@@ -49,11 +49,11 @@ def test_a_goal_is_well_formed(case: Case) -> None:
         assert param in spec.input_schema["properties"]
     assert named <= set(case.tools.names())
     if case.impossible:
-        assert judge(case, None, refused=True) == dict.fromkeys(CRITERIA, True)
+        assert review(case, None, refused=True) == dict.fromkeys(CRITERIA, True)
         return
     plan = load_plan({**(case.ideal or {}), "goal": case.goal, "input": dict(case.input)})
     assert check_plan(plan, case.tools) == []
-    assert judge(case, plan) == dict.fromkeys(CRITERIA, True)
+    assert review(case, plan) == dict.fromkeys(CRITERIA, True)
 
 
 def spoilt(case: Case, change: Any) -> dict[str, bool]:
@@ -61,7 +61,7 @@ def spoilt(case: Case, change: Any) -> dict[str, bool]:
     change(body["steps"])
     plan = load_plan({**body, "input": dict(case.input)})
     assert check_plan(plan, case.tools) == []
-    return judge(case, plan)
+    return review(case, plan)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_refusal_is_right_only_where_it_is() -> None:
     """To refuse what can be done is wrong, and so is a plan for what cannot."""
     possible, impossible = BY_ID["travel-01"], BY_ID["travel-05"]
     plan = load_plan(dict(possible.ideal or {}))
-    assert not any(judge(possible, None, refused=True).values())
-    assert not any(judge(impossible, plan).values())
-    assert not any(judge(impossible, None).values())
+    assert not any(review(possible, None, refused=True).values())
+    assert not any(review(impossible, plan).values())
+    assert not any(review(impossible, None).values())
 
 
 async def test_a_score_tells_what_came_and_what_it_used() -> None:

@@ -19,7 +19,7 @@ from saga_engine.errors import (
     PlannerUnavailable,
     ValueNotJson,
 )
-from saga_engine.planner.fallbacks import FallbackPlan
+from saga_engine.planner.prepared_plans import PreparedPlan
 from saga_engine.planner.proposing import PlannedPlan, make_plan
 from saga_engine.ports import Allowance, PlannerAnswer, PlannerUsage, PlanRequest
 from tests.planner.scenes import BAD, FLIGHT, GOAL, GOOD, HOTEL, MAIL, SHOP, Scripted, specs, step
@@ -282,7 +282,7 @@ async def test_a_time_out_of_the_planners_own_is_not_ours() -> None:
         await plan(Scripted(TimeoutError("a defect")))
 
 
-# --- fallback plans ------------------------------------------------------------------------------------------------
+# --- prepared plans ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("planner", [None, Scripted(PlannerUnavailable("no key")), Scripted(ModelUnreachable("503"))])
@@ -292,21 +292,21 @@ async def test_a_prepared_plan_stands_in_for_a_model_that_cannot_be_asked(
     """No model, no key, no answer: the plan for the intent is used, and the notes say why."""
     path = tmp_path / "trip.json"
     path.write_text(json.dumps({"steps": [step(1, "hotels.book", {"hotel": "$input.hotel"})]}))
-    planned = await plan(planner, fallback=FallbackPlan("trip", path), input={"hotel": "Roma"})
-    assert (planned.source, planned.rounds, planned.plan.goal) == ("fallback", 0, GOAL)
+    planned = await plan(planner, prepared=PreparedPlan("trip", path), input={"hotel": "Roma"})
+    assert (planned.source, planned.rounds, planned.plan.goal) == ("prepared", 0, GOAL)
     assert dict(planned.plan.input) == {"hotel": "Roma"}
     assert "trip" in planned.notes[0]
     assert "no model was used" in planned.notes[0]
 
 
 async def test_a_prepared_plan_is_checked_too() -> None:
-    """It is judged like any plan, by all tools that there are; and a bad answer of a model is no reason to use it."""
+    """It is checked like any plan, by all tools that there are; and a bad answer of a model is no reason to use it."""
     with pytest.raises(PlanInvalid, match="nosuch"):
-        await plan(None, fallback=FallbackPlan("x", {"steps": [step(1, "nosuch")]}))
+        await plan(None, prepared=PreparedPlan("x", {"steps": [step(1, "nosuch")]}))
     with pytest.raises(PlannerFailed):
-        await plan(Scripted(BAD), rounds=1, fallback=FallbackPlan("x", GOOD))
+        await plan(Scripted(BAD), rounds=1, prepared=PreparedPlan("x", GOOD))
     with pytest.raises(GoalImpossible):
-        await plan(Scripted({"impossible": "no"}), fallback=FallbackPlan("x", GOOD))
+        await plan(Scripted({"impossible": "no"}), prepared=PreparedPlan("x", GOOD))
 
 
 async def test_without_a_model_the_error_says_what_to_set() -> None:

@@ -52,7 +52,7 @@ def test_a_rollback_that_says_nothing_is_the_registered_one(rollback: Any) -> No
 
 
 def test_a_rollback_that_means_something_stays() -> None:
-    """A model may undo in another way than registered; the checks judge that."""
+    """A model may undo in another way than registered; the checks find that."""
     own = {"tool": "mail.send", "params": {"to": "a", "text": "b"}}
     made, notes = mended({**FLIGHT, "rollback": own})
     assert made["steps"][0]["rollback"] == own
@@ -85,7 +85,7 @@ def test_wrappings_and_nulls_are_taken_off() -> None:
     "odd", [{"steps": 3}, {"steps": [1, None, "x"]}, {}, {"steps": [{"tool": 1, "rollback": []}]}, {"plan": [1]}]
 )
 def test_what_is_no_plan_passes_through(odd: dict[str, Any]) -> None:
-    """Mending never fails: the form is judged afterwards."""
+    """Mending never fails: the form is checked afterwards."""
     mend_form(odd, SHOP, [])
 
 

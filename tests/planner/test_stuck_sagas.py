@@ -429,7 +429,7 @@ async def test_a_plan_alone_runs_nothing(world: Path) -> None:
 async def test_a_prepared_plan_is_run_where_no_model_can_be_asked(tmp_path: Path, world: Path) -> None:
     """Requirement of the intents: the plan for the goal stands in, and running it again finds the same saga."""
     (tmp_path / "rome.json").write_text(json.dumps({**TRIP, "goal": "A trip to Rome", "task_id": "once"}))
-    chosen = planner_settings({"fallback_plans": {"rome": "rome.json"}}, base=tmp_path, environ={})
+    chosen = planner_settings({"prepared_plans": {"rome": "rome.json"}}, base=tmp_path, environ={})
     async with Coordinator.open("memory://", TOOLS, planner=chosen) as engine:
         first = await engine.plan_and_run("rome", saga_id="r")
         assert first.completed

@@ -92,13 +92,13 @@ async def test_floats_are_the_numbers_that_json_prints():
     assert await both("amount", ">", 0.1, params={"amount": "0.10000000000000001"}) == "yes"
 
 
-async def test_a_missing_amount_is_nothing_to_judge():
+async def test_a_missing_amount_is_nothing_to_check():
     """A param that is not there holds no comparison, on neither side."""
     assert await both("amount", ">", 1000, params={"other": 5}) == "no"
     assert await both("amount", "!=", 1000, params={}) == "no"
 
 
-async def test_the_default_of_the_tool_is_judged():
+async def test_the_default_of_the_tool_is_checked():
     """Leaving a param out is no way around a rule: the value that the tool takes instead counts; a null is none."""
     over = policy_of(("amount", ">", 1000))
     assert await says(over, {}, made=pay_default) == "deny"
@@ -147,7 +147,7 @@ def test_equal_is_strict(one, other, same):
 
 
 async def test_equality_where_one_value_is_expected():
-    """A list or an object in the place of one value cannot be judged: a tool may take either."""
+    """A list or an object in the place of one value cannot be checked: a tool may take either."""
     assert await both("to", "==", "mallory", params={"to": ["mallory"]}) == "doubt"
     assert await both("to", "in", ["mallory"], params={"to": {"name": "mallory"}}) == "doubt"
     assert await both("to", "not-in", ["alice"], params={"to": ["alice"]}) == "doubt"

@@ -51,7 +51,7 @@ async def test_all_conditions_have_to_hold():
 
 
 async def test_the_network_is_asked_only_about_calls_that_all_else_speaks_of():
-    """A condition that can be judged without waiting is judged first, wherever it stands."""
+    """A condition that can be checked without waiting is checked first, wherever it stands."""
     asked = []
 
     async def noting(host, port):
@@ -93,13 +93,13 @@ CHOSEN = {"direction": "compensate", "backward": True, "chosen": True}
         ([], "allow", "allow"),
     ],
 )
-async def test_a_backward_call_that_the_author_chose_is_judged_in_both_directions(rules, default, expected):
+async def test_a_backward_call_that_the_author_chose_is_authorized_in_both_directions(rules, default, expected):
     """The stricter verdict counts; that all undos are allowed does not allow whatever a plan calls an undo."""
     assert await says(Policy(rules, default), {"amount": 5}, **CHOSEN) == expected
 
 
 async def test_rules_for_forward_calls_leave_the_registered_undo_alone():
-    """An undo that the plan's author did not choose is judged backward only."""
+    """An undo that the plan's author did not choose is authorized backward only."""
     policy = Policy([rule(direction="forward")])
     assert await says(policy, {}, direction="compensate", backward=True) == "allow"
 
@@ -177,7 +177,7 @@ def test_what_a_policy_concerns(store):
 
 
 async def test_a_denial_says_which_rule_and_why(store):
-    """The record names the rule, the call, what could not be judged, and the rule's own message."""
+    """The record names the rule, the call, what could not be checked, and the rule's own message."""
     policy = Policy([rule("large payments", when=when(("amount", ">", 10)), message="ask the treasurer")])
     verdict = await Gate(policy, store).authorize(pay, {"amount": "1e9"}, a_key_call())
     assert isinstance(verdict, Blocked)
@@ -201,7 +201,7 @@ async def test_a_question_says_what_is_asked(store):
 
 
 @pytest.mark.parametrize("verdict", ["deny", "ask"])
-async def test_secrets_are_judged_but_not_shown(store, verdict):
+async def test_secrets_are_checked_but_not_shown(store, verdict):
     """The real value decides; what is recorded has its marker, and no reason that could repeat it."""
     secret, params = "https://hunter2.invalid", {"token": "https://hunter2.invalid", "amount": 5}
     masked = {"token": "$secret.TOKEN", "amount": 5}
@@ -329,7 +329,7 @@ async def test_a_check_that_gives_no_verdict_denies(word_of):
 
 
 async def test_a_check_that_fails_denies(store, caplog):
-    """What is not judged is not called, and the failure's text, which may hold a secret, stays out of records."""
+    """What is not authorized is not called, and the failure's text, which may hold a secret, stays out of records."""
 
     def fails(request):
         raise ValueError(f"cannot read {request.params['token']}")
@@ -347,7 +347,7 @@ async def test_a_check_that_fails_denies(store, caplog):
 
 
 async def made(gate, step, params=None, outcome=None, saga="saga", **changes):
-    """Judge a call and, if it passes, tell what came of it."""
+    """Authorize a call and, if it passes, tell what came of it."""
     call = a_key_call(str(step), saga, **changes)
     verdict = await gate.authorize(pay, params or {}, call)
     if verdict is None:
@@ -484,7 +484,7 @@ async def test_parallel_steps_do_not_share_the_last_room(store):
     assert words.count("allow") == 3
 
 
-async def test_a_cancelled_judgement_leaves_no_lock(store):
+async def test_a_cancelled_authorization_leaves_no_lock(store):
     """A saga that is cancelled while it waits does not keep its other steps waiting."""
     gate = Gate(Policy([rule(max_calls=3)]), store)
     lock = gate.lock("saga")
@@ -587,7 +587,7 @@ async def test_a_limit_against_a_model(calls):
 
 
 async def test_undos_probes_and_plain_functions(store):
-    """Whatever a registry holds can be judged."""
+    """Whatever a registry holds can be checked."""
 
     async def plain_function(amount: int = 50) -> dict:
         return {}

@@ -271,7 +271,7 @@ def test_allowed_addresses_are_addresses(text):
         Addresses([text])
 
 
-async def test_resolving_judges_every_address():
+async def test_resolving_checks_every_address():
     """One refused address refuses the host: nobody knows which one would be called."""
     addresses = Addresses((), resolver=names)
     assert await addresses.resolve("api.example.com", 443) == [PUBLIC, PUBLIC_6]
@@ -335,7 +335,7 @@ async def test_hosts_in_params(host, expected):
 
 
 async def test_a_host_that_leads_inside_is_denied_by_any_rule_about_hosts():
-    """The address is judged before the name: no glob has to fit for a denial."""
+    """The address is checked before the name: no glob has to fit for a denial."""
     denies = policy_of(("url", "host", "never.example"))
     assert await says(denies, {"url": "http://metadata.example/latest"}) == "deny"
     assert await says(denies, {"url": "http://example.com/latest"}) == "allow"

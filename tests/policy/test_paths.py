@@ -165,7 +165,7 @@ def test_another_name_of_the_same_folder(disk, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root sees everything")
-def test_what_cannot_be_seen_is_not_judged(disk):
+def test_what_cannot_be_seen_is_not_checked(disk):
     """A folder that this process must not look into could hold a link to anywhere."""
     (disk / "data/deep").chmod(0)
     try:

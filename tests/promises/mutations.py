@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tests.promises.breaking import Mutation
 from tests.promises.mutations_of_calls import OF_CALLS
-from tests.promises.mutations_of_fleets import OF_FLEETS
 from tests.promises.mutations_of_stores import OF_STORES
+from tests.promises.mutations_of_supervisors import OF_SUPERVISORS
 from tests.promises.mutations_of_workers import OF_WORKERS
 
-MUTATIONS: list[Mutation] = [*OF_STORES, *OF_CALLS, *OF_FLEETS, *OF_WORKERS]
+MUTATIONS: list[Mutation] = [*OF_STORES, *OF_CALLS, *OF_SUPERVISORS, *OF_WORKERS]

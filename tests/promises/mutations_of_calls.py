@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.promises.breaking import Mutation
 
-_JUDGE = "saga_engine/core/interpret.py"
+_INTERPRET = "saga_engine/core/interpret.py"
 _DECIDE = "saga_engine/core/decide.py"
 _UNWINDING = "saga_engine/core/evolve/compensation.py"
 _SETTLING = "saga_engine/core/evolve/calls.py"
@@ -43,7 +43,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_pitfalls.py::test_14_a_time_out_is_not_stored_as_failed",
         "unknown is taken for failed",
-        _JUDGE,
+        _INTERPRET,
         _UNKNOWN_IS_FAILED,
         quick=True,
     ),
@@ -108,7 +108,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_pitfalls.py::test_20_the_last_step_times_out_and_its_effect_is_not_forgotten",
         "unknown is taken for failed",
-        _JUDGE,
+        _INTERPRET,
         _UNKNOWN_IS_FAILED,
         quick=True,
     ),
@@ -176,7 +176,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_pitfalls.py::test_24_an_error_that_a_retry_mends_starts_no_rollback",
         "nothing is tried again",
-        _JUDGE,
+        _INTERPRET,
         (("if again and budget and", "if False and budget and"),),
         quick=True,
     ),
@@ -206,8 +206,8 @@ OF_CALLS = [
         _CHAIN,
         (
             (
-                "        if full or tool.dedupe_ttl_s is not None:\n            inner = Memory(tool, inner, self._memories, counts, self._waiting).call\n        if self._gate is not None and self._gate.concerns(name):\n            inner = _Policed(tool, inner, self._gate).call\n",
-                "        if self._gate is not None and self._gate.concerns(name):\n            inner = _Policed(tool, inner, self._gate).call\n        if full or tool.dedupe_ttl_s is not None:\n            inner = Memory(tool, inner, self._memories, counts, self._waiting).call\n",
+                "        if full or tool.dedupe_ttl_s is not None:\n            inner = Deduplication(tool, inner, self._kept, counts, self._waiting).call\n        if self._gate is not None and self._gate.concerns(name):\n            inner = _Policed(tool, inner, self._gate).call\n",
+                "        if self._gate is not None and self._gate.concerns(name):\n            inner = _Policed(tool, inner, self._gate).call\n        if full or tool.dedupe_ttl_s is not None:\n            inner = Deduplication(tool, inner, self._kept, counts, self._waiting).call\n",
             ),
         ),
     ),
@@ -353,7 +353,7 @@ OF_CALLS = [
     ),
     Mutation(
         "tests/policy/test_gate.py::test_parallel_steps_do_not_share_the_last_room",
-        "parallel steps are judged side by side",
+        "parallel steps are checked side by side",
         _GATE,
         (
             (

@@ -127,7 +127,7 @@ OF_STORES = [
         quick=True,
     ),
     Mutation(
-        "saga_engine/testing/conformance.py::test_a_session_that_expired_is_fenced",
+        "saga_engine/testing/conformance.py::test_a_lease_that_expired_is_fenced",
         "the session of the owner is not looked at",
         _APPEND,
         (_SESSION,),
@@ -223,12 +223,12 @@ OF_STORES = [
     ),
     Mutation(
         "tests/stores/test_keys.py::test_live_sagas_never_expire_and_finished_ones_do",
-        "a live saga gets a time to live with its mail",
+        "a live saga gets a time to live with its messages",
         "saga_engine/stores/lua/post.lua",
         (
             (
-                "  if ttl > 0 then\n    redis.call('PEXPIRE', inbox, ttl)",
-                "  if true then\n    redis.call('PEXPIRE', inbox, 86400000)",
+                "  if ttl > 0 then\n    redis.call('PEXPIRE', messages, ttl)",
+                "  if true then\n    redis.call('PEXPIRE', messages, 86400000)",
             ),
         ),
     ),

@@ -15,7 +15,7 @@ from tests.servers import DebianRedis, until
 pytestmark = pytest.mark.debian_redis
 LONG_MS = 600_000
 
-#: Drives a saga, has mail for it, and is killed in the middle of a step.
+#: Drives a saga, has a message for it, and is killed in the middle of a step.
 KILLED = """
 import asyncio, os, signal, sys
 from saga_engine import Coordinator, tool
@@ -86,7 +86,7 @@ def left(raw):
 
 
 async def test_the_next_process_clears_it_away(server, raw):
-    """It drives another saga and is no worker: owner and mail of the dead one go, and its saga waits in the queue."""
+    """It drives another saga and is no worker: owner and messages of the dead one go, and its saga waits in the queue."""
     assert left(raw)
     async with Coordinator.open(server.url, TOOLS) as coordinator:
         assert (await coordinator.run(PLAN, saga_id="s2")).completed
@@ -106,7 +106,7 @@ async def test_resume_all_clears_it_away(server, raw):
 
 
 async def test_who_lives_is_left_alone(server, raw):
-    """An owner whose session lives keeps its mail and its sagas."""
+    """An owner whose lease lives keeps its messages and its sagas."""
     store = open_store(server.url)
     await store.open()
     await store.open_lease("A", LONG_MS)

@@ -4,7 +4,7 @@ import asyncio
 
 from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.core import records as r
-from saga_engine.core.decide import Means, decide
+from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
@@ -111,7 +111,7 @@ def crashed(state, times: int, make) -> list:
         for record in make():
             evolve(state, record)
         evolve(state, r.SagaResumed(at=9, owner="o", epoch=epoch))
-        found.append([type(record).__name__ for record in decide(state, 9, Means(alerting=True, planner=True))])
+        found.append([type(record).__name__ for record in decide(state, 9, Capabilities(alerting=True, planner=True))])
     return found
 
 
@@ -124,7 +124,7 @@ def test_an_alert_that_ends_its_owners_is_given_up_after_three() -> None:
     evolve(state, r.StepEscalated(at=1, step="1", question="q", kind="in-doubt", options=options))
     found = crashed(state, 3, lambda: [r.AlertIntended(at=2, question="q")])
     assert found == [["AlertIntended"], ["AlertIntended"], ["AlertFailed"]]
-    (failed,) = decide(state, 9, Means(alerting=True))
+    (failed,) = decide(state, 9, Capabilities(alerting=True))
     assert failed.error.error_code == "takeovers_without_progress"
     evolve(state, failed)
     assert "q" in state.questions

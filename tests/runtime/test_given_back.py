@@ -160,7 +160,7 @@ async def test_a_journal_that_went_back_under_its_owner_is_given_up() -> None:
         Coordinator.open("memory://went-back", TOOLS) as other,
     ):
         await coordinator.run(plan("take"))  # it has a lease now
-        owner = (await coordinator._fleet.lease()).owner
+        owner = (await coordinator._supervisor.lease()).owner
         await other.submit(plan("take"), saga_id="s1", detach=True)
         await coordinator.store.acquire("s1", owner)  # as a restored backup would say it
 
@@ -185,8 +185,8 @@ async def test_a_saga_that_is_driven_is_never_given_up_by_the_audit() -> None:
     async with Coordinator.open("memory://", [wait, give_back]) as coordinator:
         handle = await coordinator.submit(plan("wait"), saga_id="s1")
         for _ in range(4):
-            await coordinator._fleet._audit.look()
-        await coordinator._fleet.debts.settle()
+            await coordinator._supervisor._audit.look()
+        await coordinator._supervisor.pending.settle()
         assert (await coordinator.store.head("s1")).owner
         gate.set()
         assert (await handle.wait()).completed
@@ -207,7 +207,7 @@ async def test_an_idle_session_is_left_to_its_agent() -> None:
         await eventually(is_free, "the session to be given up")
         before = (await coordinator.store.head("s1")).length
         for _ in range(3):
-            await coordinator._fleet._audit.look()
+            await coordinator._supervisor._audit.look()
         assert (await coordinator.overview()).queued == 0
         assert (await coordinator.store.head("s1")).length == before
 

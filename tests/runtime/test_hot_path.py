@@ -164,7 +164,7 @@ async def test_a_commit_is_bounded(counting) -> None:
     await counting.open()
     writer = JournalWriter(counting, StoreClock())
     acks = await asyncio.gather(*(writer.append(Entry(f"s{number}", 0, 1, [b"x"])) for number in range(2000)))
-    assert {ack.verdict for ack in acks} == {"missing"}
+    assert {ack.code for ack in acks} == {"missing"}
     assert 256 <= max(counting.commits) <= 512  # while no other is under way, half of that
     assert sum(counting.commits) == 2000
 
@@ -251,7 +251,7 @@ async def test_a_tool_that_waits_has_an_alarm_and_others_have_none(counting, mon
 
 
 async def test_a_call_that_guards_do_not_keep_goes_the_short_way(counting) -> None:
-    """And one that a rule matches, or whose tool rests, is judged in full: the short way lets nothing slip through."""
+    """And one that a rule matches, or whose tool rests, is authorized in full: the short way lets nothing slip through."""
     rules = {"rules": [{"name": "no nines", "when": [{"param": "n", "op": "==", "value": 9}], "verdict": "deny"}]}
     made: list[int] = []
 
@@ -294,7 +294,7 @@ def test_a_glance_says_what_the_long_look_would(monkeypatch) -> None:
             seen[state.backward] += 1
             monkeypatch.setattr(deciding, "_is_quiet", lambda _: False)
             for now in (state.at, state.at + 10**10):
-                assert not decide(state, now, deciding.Means(planner=True))
+                assert not decide(state, now, deciding.Capabilities(planner=True))
             monkeypatch.setattr(deciding, "_is_quiet", checked)
         return quiet
 
@@ -315,7 +315,7 @@ class Catalog:
 
 
 def work_per_step(length: int, *, wide: bool) -> float:
-    """Python calls that decide, evolve and judge make for each step of a saga that fails at its end and is undone."""
+    """Python calls that decide, evolve and interpret make for each step of a saga that fails at its end and is undone."""
     steps = [
         {"step_id": number, "tool": "t", "rollback": {"tool": "u", "params": {"ref": f"$output.step_{number}.ref"}}}
         for number in range(length)

@@ -90,7 +90,7 @@ async def test_a_worker_gives_an_idle_session_back_without_a_record(deadline_s) 
         await asyncio.gather(working, return_exceptions=True)
 
 
-async def test_mail_and_a_deadline_move_an_idle_session() -> None:
+async def test_messages_and_a_deadline_move_an_idle_session() -> None:
     """What can be done without its agent is done: a cancel, and the end of its time."""
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         await leave_open(coordinator)

@@ -70,8 +70,8 @@ async def test_a_submission_that_the_store_never_got_begins_nothing_later(monkey
         with pytest.raises(StoreUnavailable):
             await coordinator.run(plan(1), saga_id="s1")
         monkeypatch.setattr(coordinator.store, "append", append)
-        woken = coordinator._fleet._alarms
-        await eventually(lambda: not woken and coordinator._fleet.find("s1") is None, "the one try to end")
+        woken = coordinator._supervisor._alarms
+        await eventually(lambda: not woken and coordinator._supervisor.find("s1") is None, "the one try to end")
         assert await coordinator.list() == []
     assert MADE == []
 
@@ -90,7 +90,7 @@ async def test_a_session_is_left_to_its_agent_after_an_outage(monkeypatch) -> No
                 monkeypatch.setattr(coordinator.store, "append", failing)
                 await session.call(make, number=2)
         monkeypatch.setattr(coordinator.store, "append", append)
-        assert "s1" not in coordinator._fleet._alarms
+        assert "s1" not in coordinator._supervisor._alarms
         async with coordinator.session("s1") as session:
             await session.call(make, number=1)
     assert MADE == [1]

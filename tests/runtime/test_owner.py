@@ -69,7 +69,7 @@ def test_a_zombie_is_dead() -> None:
     child.communicate()
 
 
-#: Becomes another user in a mount namespace whose /proc hides the processes of others, and judges two owners.
+#: Becomes another user in a mount namespace whose /proc hides the processes of others, and compares two owners.
 HIDDEN = """
 mount -t proc -o hidepid=2 proc /proc || exit 77
 setpriv --reuid=65534 --regid=65534 --clear-groups "$0" -c '' || exit 77

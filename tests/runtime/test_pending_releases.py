@@ -80,16 +80,16 @@ async def test_a_sleeper_that_another_taking_replaced_is_not_forgotten() -> None
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
-        fleet = coordinator._fleet
-        fleet._rouse("s1")
-        before = fleet._running["s1"]
+        supervisor = coordinator._supervisor
+        supervisor._rouse("s1")
+        before = supervisor._running["s1"]
         heir = Running("", queued=True)
 
         async def after():
             await asyncio.wait([before.task])
-            return await fleet._drive("s1", heir, None, ())
+            return await supervisor._drive("s1", heir, None, ())
 
-        fleet._take_on("s1", heir, after())
+        supervisor._take_on("s1", heir, after())
         await eventually(lambda: heir.alarm is not None, "the heir to fall asleep")
         await coordinator.cancel("s1")
         assert (await handle.wait()).status == "COMPENSATED"

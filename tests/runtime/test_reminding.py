@@ -19,18 +19,18 @@ async def test_a_store_that_is_away_when_a_reminder_is_due_does_not_end_the_remi
     store = FaultyStore(open_store("memory://"), faults)
     async with Coordinator.open(store, [look]) as coordinator:
         await coordinator.run({"steps": [{"step_id": 1, "tool": "look"}]}, saga_id="s1")
-        fleet = coordinator._fleet
+        supervisor = coordinator._supervisor
         nothing = asyncio.get_running_loop().call_later(3600, print)
         store.faults = Faults("read:1:before:raise")
-        fleet._alarms["s1"] = nothing
-        fleet._wake("s1")
-        await eventually(lambda: "s1" in fleet._alarms, "another alarm")
+        supervisor._alarms["s1"] = nothing
+        supervisor._wake("s1")
+        await eventually(lambda: "s1" in supervisor._alarms, "another alarm")
 
-        fleet._alarms["s1"].cancel()
+        supervisor._alarms["s1"].cancel()
         store.faults = faults
-        fleet._wake("s1")
-        await fleet.find("s1").task
+        supervisor._wake("s1")
+        await supervisor.find("s1").task
         await asyncio.sleep(0)
-        assert "s1" not in fleet._alarms
+        assert "s1" not in supervisor._alarms
         nothing.cancel()
     await store.close()

@@ -21,7 +21,7 @@ async def test_a_saga_that_waits_for_a_timer_has_no_task() -> None:
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
-        saga = coordinator._fleet.find("s1")
+        saga = coordinator._supervisor.find("s1")
         assert saga.task is None
         assert (await coordinator.store.head("s1")).owner_ttl_ms > 0
         await coordinator.cancel("s1")
@@ -30,7 +30,7 @@ async def test_a_saga_that_waits_for_a_timer_has_no_task() -> None:
 
 
 async def test_news_from_another_process_wakes_it() -> None:
-    """The owner sleeps, and hears of its mail with the next renewal of its lease."""
+    """The owner sleeps, and hears of its messages with the next renewal of its lease."""
     async with (
         Coordinator.open("memory://asleep", TOOLS) as coordinator,
         Coordinator.open("memory://asleep", TOOLS) as other,
@@ -98,9 +98,9 @@ async def test_a_lease_that_is_lost_while_it_wakes_loses_nobody() -> None:
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
-        lease = coordinator._fleet._lease
+        lease = coordinator._supervisor._lease
         await coordinator.store.close_lease(lease.owner)
-        coordinator._fleet._rouse("s1")
+        coordinator._supervisor._rouse("s1")
         lease.lose()
         await coordinator.cancel("s1")
         assert (await handle.wait()).status == "COMPENSATED"
@@ -113,7 +113,7 @@ async def test_a_call_whose_intent_is_durable_is_made_although_the_coordinator_c
     def stop_here(_saga_id: str, record: Record) -> None:
         if isinstance(record, StepIntended):
             intended.set()
-            coordinator._fleet.stop()
+            coordinator._supervisor.stop()
 
     made = []
 

@@ -34,5 +34,5 @@ async def test_unforeseen_errors_do_not_stop_the_writer() -> None:
     store.gate.set()
     async with asyncio.timeout(10):
         found = await asyncio.gather(*futures, return_exceptions=True)
-        assert (await writer.append(Entry("s9", 0, 1, [b"x"]))).verdict == "ok"
+        assert (await writer.append(Entry("s9", 0, 1, [b"x"]))).code == "ok"
     assert [type(one) for one in found] == [RuntimeError, RuntimeError, Ack]

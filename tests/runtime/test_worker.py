@@ -402,7 +402,7 @@ async def test_a_saga_whose_tool_is_missing_is_left_for_another_worker(store) ->
     assert LOG == ["book book0"] * 2
 
 
-# --- mail ------------------------------------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------------------------------
 
 
 async def test_an_answer_is_heard_by_the_worker_that_drives(store) -> None:
@@ -419,7 +419,7 @@ async def test_an_answer_is_heard_by_the_worker_that_drives(store) -> None:
 
 
 async def until_told(store: Any, saga_id: str) -> None:
-    """Until the owner has heard of its mail: the answer to a renewal brings the news. The second one is to be sure."""
+    """Until the owner has heard of its messages: the answer to a renewal brings the news. The second one is to be sure."""
     left_ms = [(await store.head(saga_id)).owner_ttl_ms]
 
     async def renewed_twice() -> bool:

@@ -14,8 +14,8 @@ from saga_engine import Coordinator, tool
 from saga_engine.errors import DurabilityInsufficient, StoreRefused, StoreUnavailable
 from saga_engine.ports import Ack, Acquired, Creation, Entry
 from saga_engine.stores import open_store
-from saga_engine.stores.cluster import ClusterConnector, ClusterLine, slot_of
-from saga_engine.stores.connection import NotNowError
+from saga_engine.stores.cluster import ClusterConnector, ClusterPool, slot_of
+from saga_engine.stores.connection import TransientError
 from saga_engine.testing.conformance import StoreConformance
 from saga_engine.testing.guard_conformance import GuardConformance
 from tests.servers import GIVE_UP_S, until
@@ -366,7 +366,7 @@ async def test_sagas_of_other_nodes_do_not_wait(patient_cluster):
     try:
         reply = await store.append_apart("A", [Entry(name, 1, 1, [b"r1"]) for name in names])
         assert set(reply.late) == lost
-        assert [ack.verdict for ack in reply.acks] == ["late" if n in lost else "ok" for n in range(50)]
+        assert [ack.code for ack in reply.acks] == ["late" if n in lost else "ok" for n in range(50)]
         hasty = await opened_as(store, patient_cluster.url, patience_s=0.5)
         others = [name for n, name in enumerate(names) if n not in lost]
         one = names[min(lost)]
@@ -491,17 +491,17 @@ async def test_a_cluster_that_is_down(frail):
 async def test_a_refusal_leaves_no_call_half_made():
     """One node refuses us while another was not there: that is told at once, and nothing is begun and dropped."""
 
-    class Half(ClusterLine):
+    class Half(ClusterPool):
         async def _all_at_once(self, commands, replicas):
-            return [NotNowError(ConnectionError("away")), StoreRefused("no", hint=None)]
+            return [TransientError(ConnectionError("away")), StoreRefused("no", hint=None)]
 
         async def call(self, args, *, replicas=0):
             raise AssertionError
 
-    line = Half(ClusterConnector("redis+cluster", "h", {}), patience_s=1.0, width=1)
+    pool = Half(ClusterConnector("redis+cluster", "h", {}), patience_s=1.0, width=1)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         with pytest.raises(StoreRefused):
-            await line.call_many([("GET", "a"), ("GET", "b")])
+            await pool.call_many([("GET", "a"), ("GET", "b")])
         gc.collect()  # (what other tests have left behind goes as well, and is no matter of this one's)
     assert [str(warning.message) for warning in told if "never awaited" in str(warning.message)] == []

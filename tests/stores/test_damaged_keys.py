@@ -52,7 +52,7 @@ async def test_a_group_commit_stands_for_the_others(server, raw, kind, at):
     names = list(GOOD)
     names.insert(at, BAD)
     reply = await store.append("A", [Entry(name, 1, 1, [b"r1"]) for name in names])
-    assert [ack.verdict for ack in reply.acks] == ["late" if name == BAD else "ok" for name in names]
+    assert [ack.code for ack in reply.acks] == ["late" if name == BAD else "ok" for name in names]
     with pytest.raises(StoreRefused, match="WRONGTYPE"):
         await reply.late[at]
     for name in GOOD:

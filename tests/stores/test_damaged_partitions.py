@@ -141,7 +141,7 @@ async def test_an_end_whose_shared_keys_are_damaged_is_an_end(server, raw):
     others = [Entry(name, 1, 1, [b"r1"]) for name in GOOD]
     reply = await store.append("A", [others[0], end, *others[1:]])
     assert reply.now_ms > 0
-    assert [ack.verdict for ack in reply.acks] == ["ok"] * 4
+    assert [ack.code for ack in reply.acks] == ["ok"] * 4
     assert [head.saga_id for head in await store.list("COMPLETED")] == [BAD]
     assert {head.saga_id for head in await store.list("RUNNING")} == set(GOOD)
     assert raw.zscore(tag(store) + "expiry", BAD)
@@ -160,7 +160,7 @@ async def test_garbage_in_a_head_is_one_sagas(server, raw, garbage):
     for field, value in garbage.items():
         raw.hdel(store._key("head", BAD), field) if value is None else raw.hset(store._key("head", BAD), field, value)
     reply = await store.append("A", [Entry(name, 1, 1, [b"r1"], "COMPENSATING") for name in (BAD, *GOOD)])
-    assert [ack.verdict for ack in reply.acks[1:]] == ["ok"] * 3
+    assert [ack.code for ack in reply.acks[1:]] == ["ok"] * 3
     assert {head.saga_id for head in await store.list()} == set(GOOD)
     with pytest.raises(JournalUnreadable, match="head of saga bad is damaged"):
         await store.head(BAD)

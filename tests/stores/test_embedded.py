@@ -150,7 +150,7 @@ async def test_a_server_killed_amid_appends_loses_nothing(folder):
         nonlocal done
         for number in range(1, 201):
             (ack,) = (await store.append("A", [Entry("s1", number, 1, [b"r%d" % number])])).acks
-            assert ack.verdict == "ok"
+            assert ack.code == "ok"
             done = number
 
     writing = asyncio.create_task(write())

@@ -164,7 +164,7 @@ def test_queues_are_like_their_model(steps):
     play(game)
 
 
-class ModelMemory:
+class ModelResults:
     """What one tool remembers, without time."""
 
     def __init__(self):
@@ -214,11 +214,11 @@ DIGESTS = st.sampled_from(["d1", "d2"])
         max_size=40,
     )
 )
-def test_memories_are_like_their_model(steps):
+def test_kept_results_are_like_their_model(steps):
     """One maker for each call, a result for all who ask, and none dropped that somebody relies on."""
 
     async def game(guards):
-        model = ModelMemory()
+        model = ModelResults()
         for verb, *args in steps:
             if verb == "claim":
                 digest, owner = args
@@ -357,12 +357,12 @@ async def test_a_lost_failure_counts_once(guards, proxy, when):
 async def test_a_repeat_that_comes_late():
     """A repeat recognises its own work only where nothing happened in between that it could not know of."""
     store = await opened("memory://")
-    keys = ["saga:{t:pay}:owner:A", "saga:{t:pay}:memory:d"]
+    keys = ["saga:{t:pay}:owner:A", "saga:{t:pay}:dedupe:d"]
     claim = ["claim", "A", "d", LONG_MS, "first"]
-    assert await store._run("guard_memory", keys, claim) == [b"new"]
+    assert await store._run("guard_dedupe", keys, claim) == [b"new"]
     # Another process took the saga over, and may have made the call.
     assert await store.guard_store().claim("pay", "d", "A", LONG_MS) == Claim("ours")
-    assert await store._run("guard_memory", keys, claim) == [b"ours"]
+    assert await store._run("guard_dedupe", keys, claim) == [b"ours"]
     breaker = ["saga:{t:pay}:breaker"]
     opening = ["outcome", 1, 1, 0, "first"]
     assert await store._run("guard_breaker", breaker, opening) == [1, 1, 0]
@@ -493,7 +493,7 @@ async def test_records_outlive_what_they_speak_of(store, raw, namespace):
     await guards.claim("pay", "d", "B", LONG_MS)
     await guards.claim("pay", "d2", "A", LONG_MS)
     assert raw.pttl(record) > year_ms + 29 * DAY_MS
-    assert raw.pttl(f"{namespace}:{{t:pay}}:memory:d") > year_ms - DAY_MS
+    assert raw.pttl(f"{namespace}:{{t:pay}}:dedupe:d") > year_ms - DAY_MS
     assert raw.hkeys(record) == ["m:d", "by:B", "m:d2"]
 
 

@@ -60,7 +60,7 @@ async def test_live_sagas_never_expire_and_finished_ones_do(store, raw, namespac
     assert all(0 < raw.pttl(key) <= LONG_MS for key in keys)
 
 
-async def test_mail_for_a_finished_saga_goes_with_it(store, raw, namespace):
+async def test_the_messages_of_a_finished_saga_go_with_it(store, raw, namespace):
     """A message that comes too late makes no key that stays for ever."""
     await begin(store, "s1")
     await store.append("A", [Entry("s1", 1, 1, [b"end"], "COMPLETED", release=True, consumed=1, keep_ms=LONG_MS)])
@@ -72,7 +72,7 @@ async def test_an_append_to_a_finished_saga_keeps_it(store, raw, namespace):
     """Nothing is appended to a finished saga; if something is, it is kept rather than lost."""
     await begin(store, "s1")
     await store.append("A", [Entry("s1", 1, 1, [b"end"], "COMPLETED", keep_ms=LONG_MS)])
-    assert (await store.append("A", [Entry("s1", 2, 1, [b"more"])])).acks[0].verdict == "ok"
+    assert (await store.append("A", [Entry("s1", 2, 1, [b"more"])])).acks[0].code == "ok"
     assert [raw.ttl(key) for key in of(raw, namespace, "s1")] == [-1] * 4
     assert raw.keys(f"{namespace}:*:expiry") == []
 
@@ -171,7 +171,7 @@ async def test_the_keys_of_guards(store, raw, namespace):
     resource, rate, tally = (hashlib.sha256(name.encode()).hexdigest()[:32] for name in names)
     kept = "{t:pay.v2}:stats"
     expected = {
-        "{t:pay.v2}:memory:d": "hash",
+        "{t:pay.v2}:dedupe:d": "hash",
         "{t:pay.v2}:owner:s1:step:f:0": "hash",
         "{t:pay.v2}:breaker": "hash",
         kept: "hash",
@@ -195,4 +195,4 @@ async def test_a_dead_owner_is_fenced_before_its_sagas_are_looked_for(store, raw
     assert raw.keys(f"{namespace}:*:lease:A") == []
     late = Entry("s2", 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True))
     acks = (await store.append("A", [Entry("s1", 1, 1, [b"late"], "PENDING"), late])).acks
-    assert [ack.verdict for ack in acks] == ["fenced", "fenced"]
+    assert [ack.code for ack in acks] == ["fenced", "fenced"]

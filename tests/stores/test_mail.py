@@ -62,7 +62,7 @@ class World:
             (ack,) = (await store.append(owner or head.owner or "A", [entry])).acks
             after = await store.head("s")
             assert ack.messages == after.messages
-            assert ack.verdict == "fenced" or ack.released == (after.owner == "")
+            assert ack.code == "fenced" or ack.released == (after.owner == "")
         elif kind == "acquire":
             reply = await store.acquire("s", *args) if (await self.lives(args[0])) else None
             assert not isinstance(reply, Acquired) or len(reply.messages) == head.messages
@@ -84,7 +84,7 @@ class World:
         store = self.store
         head = await store.head("s")
         if head.messages:
-            assert await store._plain("HGET", self.key("head:s"), "mail") == b"1"
+            assert await store._plain("HGET", self.key("head:s"), "messages") == b"1"
         due = await store._plain("ZSCORE", self.key("due"), "s")
         if head.messages and not head.owner and head.status not in SAGA_FINAL:
             assert due is not None
@@ -95,9 +95,9 @@ class World:
 @given(st.lists(events, max_size=25))
 @example([("post", 0), ("post", 1), ("append", "", 1, True, ""), ("append", "", 1, True, "")])
 def test_no_message_waits_unseen(story):
-    """The head says that there is mail whenever there is; a saga that nobody owns and that has mail stands in the queue.
+    """The head says that there are messages whenever there are; a saga that nobody owns and that has messages stands in the queue.
 
-    An append looks for messages only if the head says so: mail without the flag would be given up unread.
+    An append looks for messages only if the head says so: messages without the flag would be given up unread.
     """
 
     async def play():

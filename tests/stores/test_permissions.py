@@ -20,7 +20,7 @@ async def test_the_documented_user_can_do_everything():
         assert (await store.promise()).level == "fsync"
         await store.open_lease("A", 60_000)
         entry = Entry("s1", 0, 0, [b"r0"], "RUNNING", values={"v": b"1"}, creation=Creation("d", owned=True))
-        assert (await store.append("A", [entry])).acks[0].verdict == "ok"
+        assert (await store.append("A", [entry])).acks[0].code == "ok"
         await store.post("s1", b"m")
         await store.renew("A", 60_000)
         await store.acquire("s1", "A")
@@ -30,7 +30,7 @@ async def test_the_documented_user_can_do_everything():
         await store.release("s1", 2)
         await store.acquire("s1", "A")
         final = Entry("s1", 1, 3, [b"end"], "COMPLETED", b"{}", release=True, consumed=1, keep_ms=60_000)
-        assert (await store.append("A", [final])).acks[0].verdict == "ok"
+        assert (await store.append("A", [final])).acks[0].code == "ok"
         assert len(await store.list()) == 1
         await store.close_lease("A")
         await store.close()

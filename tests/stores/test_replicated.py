@@ -69,7 +69,7 @@ VERBS = {
     "create": lambda store: store.append("A", [CREATION._replace(saga_id="s2")]),
     "acquire": lambda store: store.acquire("s1", "A"),
     "release": lambda store: store.release("s1", 1),
-    "open a session": lambda store: store.open_lease("B", LONG_MS),
+    "open a lease": lambda store: store.open_lease("B", LONG_MS),
     "renew": lambda store: store.renew("A", LONG_MS),
     "post": lambda store: store.post("s1", b"m1"),
     "claim": lambda store: store.guard_store().claim("pay", "digest", "s1", LONG_MS),
@@ -105,7 +105,7 @@ async def test_nothing_that_others_rely_on_counts_without_the_replica(store, wor
     assert await unconfirmed(warm) == {}
     replica.thaw()
     assert list(await store.messages("s1")) == [b"m1"]
-    assert (await store.append("A", [Entry("s1", 1, 3, [b"r1"])])).acks[0].verdict == "fenced"
+    assert (await store.append("A", [Entry("s1", 1, 3, [b"r1"])])).acks[0].code == "fenced"
 
 
 async def test_what_was_refused_for_now_is_applied_once(store, world, replica):

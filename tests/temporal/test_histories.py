@@ -49,7 +49,7 @@ async def test_an_engine_that_decides_otherwise_is_noticed(mutant: str, monkeypa
     assert refused
 
 
-@pytest.mark.parametrize("kind", ["saga_call", "saga_means"])
+@pytest.mark.parametrize("kind", ["saga_call", "saga_capabilities"])
 async def test_another_way_is_noticed(kind: str) -> None:
     """A replay that would have done something else fails: an activity of the history is told to have been another."""
     path = next(path for path in FILES if kind in path.read_text())

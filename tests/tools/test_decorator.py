@@ -404,7 +404,7 @@ def test_a_tool_cannot_be_its_own_undo_as_a_function():
     ],
 )
 def test_what_only_the_whole_declaration_shows_is_refused_at_registration(options):
-    """Schemas, key time and resource are judged when the signature is known, before anything runs."""
+    """Schemas, key time and resource are checked when the signature is known, before anything runs."""
 
     def act(x: str): ...
 

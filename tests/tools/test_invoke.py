@@ -133,7 +133,7 @@ async def test_a_tool_cannot_change_the_plan_through_its_params():
 
 @pytest.mark.parametrize("error", [ToolError("no", error_code="no"), ValueError("x"), TimeoutError(), SystemExit(1)])
 async def test_errors_are_outcomes_in_both_kinds_of_tools(error):
-    """Whatever ends a tool is judged, never raised; threads and coroutines are judged alike."""
+    """Whatever ends a tool is interpreted, never raised; threads and coroutines are treated alike."""
 
     async def later():
         raise error

@@ -340,7 +340,7 @@ def test_causes_below_an_error_that_never_left_do_not_count():
 
 
 def test_a_tool_error_among_the_causes_ends_the_chain():
-    """What lies below a tool's own word has been judged by the tool."""
+    """What lies below a tool's own word has been interpreted by the tool."""
     error = chained(ValueError("x"), ToolError("no"), TimeoutError())
     assert isinstance(outcome_of_error(error, write=True), NotDone)
 
@@ -417,7 +417,7 @@ def test_messages_are_bounded_encodable_and_without_a_traceback():
     assert outcome_of_error(ValueError(), write=True).error.message == "ValueError"
 
 
-def test_an_exception_whose_attributes_raise_is_judged_all_the_same():
+def test_an_exception_whose_attributes_raise_is_interpreted_all_the_same():
     """A hostile property is no answer."""
 
     class Trap(Exception):

@@ -96,7 +96,7 @@ async def test_in_python_nothing_is_restricted_unless_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("value", "calls"), [("tok_7", 1), ("tok_seven", 0), ("tok_77777", 0)])
-async def test_a_schema_judges_the_secret_and_not_its_marker(monkeypatch: Any, value: str, calls: int) -> None:
+async def test_a_schema_checks_the_secret_and_not_its_marker(monkeypatch: Any, value: str, calls: int) -> None:
     """`pattern` and `maxLength` hold for the value; what does not fit is not called, and is not told."""
     monkeypatch.setenv("PAY_TOKEN", value)
     bound = {"token": "$secret.PAY_TOKEN", "note": "{$output.step_0.x}"}

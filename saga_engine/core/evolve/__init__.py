@@ -119,7 +119,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.ApprovalExpired: escalation.approval_expired,
     r.StepsAdded: amendments.steps_added,
     r.CallAdded: amendments.call_added,
-    r.PartialCompensationRequested: compensation.rolled_back,
+    r.PartialCompensationRequested: compensation.partial_requested,
     r.SessionClosed: _session_closed,
     r.EffectReused: calls.reused,
     r.EffectTransferred: escalation.transferred,

@@ -229,9 +229,9 @@ def deferred(state: State, record: r.StepDeferred) -> None:
     else:
         _begin_anew(state, index, step, record.error, record.at + record.delay_ms)
         step.using = 0
-    step.parked += 1
+    step.deferred += 1
     if record.notice:
-        state.notices[record.notice] = Notice(index, "parked", record.error)
+        state.notices[record.notice] = Notice(index, "deferred", record.error)
         state.alerts[record.notice] = Alerting(attempt=0, due=record.at, in_flight=False)
 
 

@@ -37,7 +37,7 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
     _send_back(state, started)
 
 
-def rolled_back(state: State, record: r.PartialCompensationRequested) -> None:
+def partial_requested(state: State, record: r.PartialCompensationRequested) -> None:
     """A part of a session is undone, last things first, and the session continues."""
     _send_back(state, [state.plan.by_key[key] for key in record.steps])
 

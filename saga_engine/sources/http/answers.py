@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.values import plain, printable
 
-Verdict = Literal["done", "not-done", "absent", "unknown"]
+StatusMeaning = Literal["done", "not-done", "absent", "unknown"]
 
 MAX_MESSAGE_CHARS: Final = 500
 #: No more than this is read of a body that only explains a refusal.
@@ -54,7 +54,7 @@ class Statuses:
     settles: frozenset[int] = frozenset()
     once: frozenset[int] = frozenset()
 
-    def verdict(self, status: int) -> Verdict:
+    def meaning(self, status: int) -> StatusMeaning:
         """The outcome that a status means."""
         if status in self.absent:
             return "absent"

@@ -32,7 +32,7 @@ from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import Refused
 
 if TYPE_CHECKING:
-    from saga_engine.sources.http.transport import Answer, Wire
+    from saga_engine.sources.http.transport import Answer, RawRequest
 
 MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -73,7 +73,7 @@ class HttpCall:
             except SecretMissing as error:
                 raise _this_time(error.message, "secret_missing", suggestion=error.hint) from None
             async with self._asked(request) as answer:
-                output = await self._judged(answer)
+                output = await self._interpreted(answer)
         except (ToolError, OutcomeUnknown) as error:
             raise _without_secrets(error, values.seen) from None
         return _scrubbed(output, values.seen)
@@ -88,7 +88,7 @@ class HttpCall:
         network, target = Network(*self._network), request.target
         try:
             for _ in range(MAX_REDIRECTS + 1):
-                async with ask(network, self._wire(request, target)) as answer:
+                async with ask(network, self._raw(request, target)) as answer:
                     if not (self.endpoint.follow_redirects and answer.status in _REDIRECTS):
                         yield answer
                         return
@@ -101,11 +101,11 @@ class HttpCall:
             message = f"{self.host} was asked, and its answer was lost: {error.reason}"
             raise self._unknown(message, error.error_code) from error
 
-    def _wire(self, request: Made, target: str) -> Wire:
-        from saga_engine.sources.http.transport import Wire
+    def _raw(self, request: Made, target: str) -> RawRequest:
+        from saga_engine.sources.http.transport import RawRequest
 
         it = self.endpoint
-        return Wire(
+        return RawRequest(
             it.method,
             it.scheme,
             it.host,
@@ -133,14 +133,14 @@ class HttpCall:
 
     # --- outcome -------------------------------------------------------------------------------------------------
 
-    async def _judged(self, answer: Answer) -> Any:
-        verdict = self.endpoint.statuses.verdict(answer.status)
-        if verdict == "done":
+    async def _interpreted(self, answer: Answer) -> Any:
+        meaning = self.endpoint.statuses.meaning(answer.status)
+        if meaning == "done":
             return await self._output(answer)
-        if verdict == "absent":
+        if meaning == "absent":
             return {} if self.endpoint.write else None
         message = await self._message(answer)
-        if verdict == "not-done" or not self.endpoint.write:
+        if meaning == "not-done" or not self.endpoint.write:
             raise self._refusal(answer, message)
         raise self._unknown(message, f"http_{answer.status}")
 

@@ -47,7 +47,7 @@ class Network(NamedTuple):
     reuse: bool = True
 
 
-class Wire(NamedTuple):
+class RawRequest(NamedTuple):
     """A request in its sent form. ``target`` is path and query, encoded; ``host`` has no brackets."""
 
     method: str
@@ -170,7 +170,7 @@ def _reason(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def ask(network: Network, wire: Wire) -> AsyncGenerator[Answer, None]:
+async def ask(network: Network, raw: RawRequest) -> AsyncGenerator[Answer, None]:
     """Send one request, once, and return the head of its answer. Raises ``NeverSent`` and ``Lost``."""
     written = False
 
@@ -179,16 +179,16 @@ async def ask(network: Network, wire: Wire) -> AsyncGenerator[Answer, None]:
         written = written or event == "http11.send_request_headers.started"
 
     timeout = {
-        "connect": wire.connect_timeout_s,
-        "pool": wire.connect_timeout_s,
-        "read": wire.read_timeout_s,
-        "write": wire.read_timeout_s,
+        "connect": raw.connect_timeout_s,
+        "pool": raw.connect_timeout_s,
+        "read": raw.read_timeout_s,
+        "write": raw.read_timeout_s,
     }
     request = httpcore2.Request(
-        wire.method,
-        httpcore2.URL(scheme=wire.scheme, host=wire.host, port=wire.port, target=wire.target),
-        headers=list(wire.headers),
-        content=wire.body,
+        raw.method,
+        httpcore2.URL(scheme=raw.scheme, host=raw.host, port=raw.port, target=raw.target),
+        headers=list(raw.headers),
+        content=raw.body,
         extensions={"timeout": timeout, "trace": trace},
     )
     try:

@@ -26,7 +26,7 @@
 --    which it is rebuilt.
 --
 -- An entry without flags, the common case, costs three calls: its head, a length, one push. The head says whether there
--- are messages (`mail`), large values (`values`) or counts of the policy (`tally`) to read. Changes to sorted sets are
+-- are messages (`messages`), large values (`values`) or counts of the policy (`tally`) to read. Changes to sorted sets are
 -- gathered, because many entries of a partition change the same ones, and written at the end, also if an entry fails.
 
 local call = redis.call
@@ -41,7 +41,7 @@ local PUSH_AT_ONCE = 1000
 
 local owner = ARGV[1]
 local now = now_ms()
-local sessions = {}
+local leases = {}
 local next_arg = 2
 
 local partition_damaged = false
@@ -90,10 +90,10 @@ end
 
 -- One lookup per partition and call: time stands still inside a script.
 local function alive(tag)
-  local known = sessions[tag]
+  local known = leases[tag]
   if known == nil then
     known = ttl_of(tag, owner) > 0
-    sessions[tag] = known
+    leases[tag] = known
   end
   return known
 end
@@ -256,7 +256,7 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   if chosen.digest then
     return create(journal, head, n, first, last, chosen)
   end
-  local found = call('HMGET', head, 'epoch', 'owner', 'status', 'mail', 'values', 'tally')
+  local found = call('HMGET', head, 'epoch', 'owner', 'status', 'messages', 'values', 'tally')
   if not found[1] then
     return call('EXISTS', head) == 0 and MISSING or NO_HEAD
   end
@@ -264,8 +264,8 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
     return NO_HEAD
   end
   local tag, id = parts(head)
-  local inbox = tag .. 'messages:' .. id
-  local waiting = found[4] and call('LLEN', inbox) or 0
+  local messages = tag .. 'messages:' .. id
+  local waiting = found[4] and call('LLEN', messages) or 0
   if found[1] ~= epoch then
     return FENCED + 8 * waiting
   end
@@ -294,11 +294,11 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   store_values(tag, id, chosen)
   push(journal, first, last)
   if chosen.consumed then
-    call('LTRIM', inbox, chosen.consumed, -1)
+    call('LTRIM', messages, chosen.consumed, -1)
     waiting = math.max(waiting - chosen.consumed, 0)
     if waiting == 0 then
       shared('SREM', tag .. 'wake:' .. owner, id)
-      call('HDEL', head, 'mail')
+      call('HDEL', head, 'messages')
     end
   end
   local released = chosen.release and (waiting == 0 or FINAL[chosen.status or found[3]])

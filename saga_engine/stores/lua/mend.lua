@@ -67,7 +67,7 @@ end
 
 local function add_head(tag, id, now)
   local head = tag .. 'head:' .. id
-  local found = redis.pcall('HMGET', head, 'status', 'owner', 'changed_ms', 'idle', 'mail')
+  local found = redis.pcall('HMGET', head, 'status', 'owner', 'changed_ms', 'idle', 'messages')
   local status, owner = found[1], found[2] -- (an error has no fields)
   if not (status and owner) then
     return
@@ -92,13 +92,13 @@ end
 
 local function rebuild(tag, cursor, count)
   local now = now_ms()
-  local heads, sessions = tag .. 'head:', tag .. 'lease:'
+  local heads, leases = tag .. 'head:', tag .. 'lease:'
   local found = call('SCAN', cursor, 'MATCH', tag .. '*', 'COUNT', count)
   for _, key in ipairs(found[2]) do
     if string.sub(key, 1, #heads) == heads then
       add_head(tag, string.sub(key, #heads + 1), now)
-    elseif string.sub(key, 1, #sessions) == sessions then
-      call('SADD', tag .. 'owners', string.sub(key, #sessions + 1))
+    elseif string.sub(key, 1, #leases) == leases then
+      call('SADD', tag .. 'owners', string.sub(key, #leases + 1))
     end
   end
   if found[1] == '0' then

@@ -20,21 +20,21 @@ if not owner then
   return false
 end
 local tag, id = parts(head)
-local inbox = tag .. 'messages:' .. id
+local messages = tag .. 'messages:' .. id
 local waiting = false
-local mail = redis.call('LRANGE', inbox, 0, -1)
-for _, other in ipairs(mail) do
+local present = redis.call('LRANGE', messages, 0, -1)
+for _, other in ipairs(present) do
   waiting = waiting or other == message
 end
-if not waiting and #mail >= MOST_WAITING then
+if not waiting and #present >= MOST_WAITING then
   return 0
 end
 if not waiting then
-  redis.call('HSET', head, 'mail', '1')
-  redis.call('RPUSH', inbox, message)
+  redis.call('HSET', head, 'messages', '1')
+  redis.call('RPUSH', messages, message)
   local ttl = redis.call('PTTL', head)
   if ttl > 0 then
-    redis.call('PEXPIRE', inbox, ttl)
+    redis.call('PEXPIRE', messages, ttl)
   end
 end
 if owner ~= '' then

@@ -43,8 +43,8 @@ end
 
 -- (Checked only before it is queued, because of the cost.)
 local function can_be_driven(tag, id)
-  local journal, inbox = redis.pcall('LLEN', tag .. 'journal:' .. id), redis.pcall('LLEN', tag .. 'messages:' .. id)
-  return type(journal) == 'number' and type(inbox) == 'number'
+  local journal, messages = redis.pcall('LLEN', tag .. 'journal:' .. id), redis.pcall('LLEN', tag .. 'messages:' .. id)
+  return type(journal) == 'number' and type(messages) == 'number'
 end
 
 local function add_orphan(tag, id, head)

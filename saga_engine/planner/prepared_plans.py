@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FallbackPlan:
+class PreparedPlan:
     """A prepared plan for an intent. It is read only when no model answers."""
 
     intent: str
     source: Path | Mapping[str, Any]
 
 
-def choose_fallback(settings: PlannerSettings, goal: str, intent: str | None = None) -> FallbackPlan | None:
+def choose_prepared(settings: PlannerSettings, goal: str, intent: str | None = None) -> PreparedPlan | None:
     """The prepared plan for ``intent``; without it, the one whose intent or goal equals this goal.
 
     Raises ``SettingInvalid`` for an intent without a prepared plan.
     """
-    plans = settings.fallback_plans
+    plans = settings.prepared_plans
     if intent is not None:
         if intent not in plans:
             raise SettingInvalid(
                 f"there is no plan for the intent {intent!r}",
-                hint=f"[planner.fallback_plans] in saga.toml has: {', '.join(plans) or 'none'}",
+                hint=f"[planner.prepared_plans] in saga.toml has: {', '.join(plans) or 'none'}",
             )
-        return FallbackPlan(intent, plans[intent])
+        return PreparedPlan(intent, plans[intent])
     wanted = goal.strip()
     if wanted in plans:
-        return FallbackPlan(wanted, plans[wanted])
-    return next((FallbackPlan(name, path) for name, path in plans.items() if _goal_of(path) == wanted), None)
+        return PreparedPlan(wanted, plans[wanted])
+    return next((PreparedPlan(name, path) for name, path in plans.items() if _goal_of(path) == wanted), None)
 
 
 def _goal_of(path: Path) -> str | None:

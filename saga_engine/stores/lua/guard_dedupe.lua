@@ -1,6 +1,6 @@
 -- The de-duplication of a tool's calls: who claimed or made a call, its result, and who relies on that.
 --
--- KEYS  the owner's record (<tag>owner:<owner>), and for claim and remember the entry (<tag>memory:<digest>)
+-- KEYS  the owner's record (<tag>owner:<owner>), and for claim and remember the entry (<tag>dedupe:<digest>)
 -- ARGV  verb and its arguments
 --       claim      owner, digest, ttl_ms, nonce    {'new'} {'ours'} {'busy', holder} {'done', holder, result, age_ms}
 --       remember   owner, digest, ttl_ms, result   1 written, 0 not ours to write
@@ -64,15 +64,15 @@ local function claim(digest, ttl_ms, nonce)
   end
   call('HSET', record, 'm:' .. digest, '')
   touch(record, ttl_ms)
-  local verdict = 'new'
+  local code = 'new'
   if not holder then
     call('HSET', entry, 'owner', owner, 'nonce', nonce)
   elseif found[3] ~= nonce then
     call('HDEL', entry, 'nonce')
-    verdict = 'ours'
+    code = 'ours'
   end
   call('PEXPIRE', entry, ttl_ms)
-  return {verdict}
+  return {code}
 end
 
 local function remember(digest, ttl_ms, result)
@@ -93,7 +93,7 @@ local function forget()
     return relying
   end
   for _, digest in ipairs(listed('m:')) do
-    local claimed = tag .. 'memory:' .. digest
+    local claimed = tag .. 'dedupe:' .. digest
     if call('HGET', claimed, 'owner') == owner then
       call('DEL', claimed)
     end
@@ -106,9 +106,9 @@ end
 local function recollect()
   local last, last_ms = false, -1
   for _, digest in ipairs(listed('m:')) do
-    local found = call('HMGET', tag .. 'memory:' .. digest, 'owner', 'done_ms')
+    local found = call('HMGET', tag .. 'dedupe:' .. digest, 'owner', 'done_ms')
     if found[1] == owner and found[2] and tonumber(found[2]) > last_ms then
-      last, last_ms = tag .. 'memory:' .. digest, tonumber(found[2])
+      last, last_ms = tag .. 'dedupe:' .. digest, tonumber(found[2])
     end
   end
   return last and call('HGET', last, 'result')

@@ -7,7 +7,7 @@ from tests.promises.mutations_of_stores import UNWRITTEN
 
 _DRIVER = "saga_engine/runtime/driver.py"
 _MEMORY = "saga_engine/guards/dedupe.py"
-_MEMORY_LUA = "saga_engine/stores/lua/guard_memory.lua"
+_DEDUPE_LUA = "saga_engine/stores/lua/guard_dedupe.lua"
 _QUEUE_LUA = "saga_engine/stores/lua/guard_queue.lua"
 _BREAKERS = "saga_engine/guards/breakers.py"
 _GROWING = "saga_engine/plan/amendments.py"
@@ -31,7 +31,7 @@ _DOUBT_LOST = (
 _ABANDONED = (("if records or consumed:\n", "if (records or consumed) and not self.stopping:\n"),)
 _UNCONFIRMED = (("if here < 1 or there < replicas:", "if here < 1:"),)
 
-OF_FLEETS = [
+OF_SUPERVISORS = [
     # 26
     Mutation(
         "tests/guards/test_dedupe.py::test_the_claim_is_written_before_the_call_and_the_result_before_anybody_hears",
@@ -39,29 +39,29 @@ OF_FLEETS = [
         _MEMORY,
         (
             (
-                "            await self._memories.remember(entry, outcome, params, call)\n        elif",
-                "            import asyncio as a; a.get_running_loop().create_task(self._memories.remember(entry, outcome, params, call))\n        elif",
+                "            await self._kept.remember(identity, outcome, params, call)\n        elif",
+                "            import asyncio as a; a.get_running_loop().create_task(self._kept.remember(identity, outcome, params, call))\n        elif",
             ),
         ),
     ),
     Mutation(
         "tests/guards/test_dedupe.py::test_a_crash_between_leaves_a_claim_that_only_its_owner_may_settle",
         "a claim without a result is anybody's",
-        _MEMORY_LUA,
+        _DEDUPE_LUA,
         (("    return {'busy', holder}", "    return {'new'}"),),
         hangs=True,
     ),
     Mutation(
         "tests/guards/test_dedupe.py::test_nobody_undoes_what_another_saga_relies_on",
         "nobody is written down who got another's result",
-        _MEMORY_LUA,
+        _DEDUPE_LUA,
         ((", 'by:' .. owner, '')", ")"),),
         quick=True,
     ),
     Mutation(
-        "tests/stores/test_guards.py::test_memories_are_like_their_model",
+        "tests/stores/test_guards.py::test_kept_results_are_like_their_model",
         "a late result brings back what is being undone",
-        _MEMORY_LUA,
+        _DEDUPE_LUA,
         ((" or call('HEXISTS', record, 'm:' .. digest) == 0 then", " then"),),
     ),
     # 28
@@ -133,9 +133,9 @@ OF_FLEETS = [
     # 31
     Mutation(
         "tests/plan/test_amendments.py::test_what_is_added_is_checked_like_a_plan",
-        "added steps are not judged",
+        "added steps are not checked",
         _GROWING,
-        (("judged_from = first if fresh else len(whole.steps)", "judged_from = len(whole.steps)"),),
+        (("check_from = first if fresh else len(whole.steps)", "check_from = len(whole.steps)"),),
         quick=True,
     ),
     Mutation(
@@ -231,7 +231,7 @@ OF_FLEETS = [
         "tests/kill/test_forks.py::test_two_processes_fork_the_same_saga",
         "a fork claims nothing",
         "saga_engine/runtime/fork.py",
-        (('if claim.verdict not in ("new", "ours"):', "if False:"),),
+        (('if claim.code not in ("new", "ours"):', "if False:"),),
     ),
     # 34
     Mutation(
@@ -267,8 +267,8 @@ OF_FLEETS = [
         "saga_engine/analysis/replay.py",
         (
             (
-                "found = deciding.decide(state, now, self._means[0])",
-                "found = deciding.decide(state, now - 1000, self._means[0])",
+                "found = deciding.decide(state, now, self._capabilities[0])",
+                "found = deciding.decide(state, now - 1000, self._capabilities[0])",
             ),
         ),
         quick=True,
@@ -319,7 +319,7 @@ OF_FLEETS = [
         "tests/runtime/test_given_back.py::test_a_journal_that_went_back_under_its_owner_is_given_up",
         "what is ours and not driven is kept",
         "saga_engine/runtime/audit.py",
-        (("                self._debts.owe_perhaps(saga_id, _AT_ONCE)\n", ""),),
+        (("                self._pending.add_unsure(saga_id, _AT_ONCE)\n", ""),),
         hangs=True,
     ),
     # 39
@@ -409,7 +409,7 @@ OF_FLEETS = [
         _ABANDONED,
     ),
     Mutation(
-        "saga_engine/testing/queue_conformance.py::test_mail_that_the_owner_did_not_read_brings_a_worker",
+        "saga_engine/testing/queue_conformance.py::test_a_message_that_the_owner_did_not_read_brings_a_worker",
         "mail brings no worker",
         _RELEASE,
         (("    due_ms = due_ms == 0 and now or math.min(due_ms, now + SOON_MS)\n", ""),),
