@@ -32,8 +32,8 @@ from saga_engine.errors import GoalImpossible, PlannerFailed, SagaError
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan
 from saga_engine.planner.models import ModelPlanner
+from saga_engine.planner.planning import Planning
 from saga_engine.planner.prompts import folder
-from saga_engine.planner.proposing import make_plan
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import Planner
 from saga_engine.tools.decorator import Tool
@@ -194,15 +194,7 @@ async def evaluate(case: Case, planner: Planner, settings: PlannerSettings) -> S
     """Have one goal planned, and review what comes."""
     specs = [spec for name in case.tools.names() if (spec := case.tools.spec(name)) is not None]
     try:
-        planned = await make_plan(
-            case.goal,
-            specs,
-            planner,
-            catalog=case.tools,
-            input=case.input,
-            rounds=settings.rounds,
-            allowance=settings.allowance(),
-        )
+        planned = await Planning(planner, settings).plan(case.goal, specs, catalog=case.tools, input=case.input)
     except GoalImpossible as error:
         used = error.context["usage"]
         tokens = used["tokens_in"] + used["tokens_out"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,13 +85,7 @@ class Scripted:
         self.asked: list[Any] = []
         self.faults: list[list[str]] = []
 
-    async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
-        return self._answer(request, check)
-
-    async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
-        return self._answer(request, check)
-
-    def _answer(self, request: Any, check: Callable[[Sequence[Any]], Sequence[Any]]) -> Advice:
+    async def advise(self, request: CompensationRequest | ReplanRequest, check: StepsCheck) -> Advice:
         self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -430,10 +423,9 @@ async def test_an_advisor_that_is_broken_does_not_trap_the_saga() -> None:
     """Its exception, or an answer that is none, is recorded, and a person is asked."""
 
     class Broken:
-        async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
-            raise RuntimeError("oops")
-
-        async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
+        async def advise(self, request: CompensationRequest | ReplanRequest, check: StepsCheck) -> Advice:
+            if isinstance(request, CompensationRequest):
+                raise RuntimeError("oops")
             return None  # type: ignore[return-value]
 
     FULL.add("full")
@@ -577,8 +569,8 @@ async def test_steps_that_were_added_while_the_planner_was_asked_are_not_lost() 
         return {"ref": what}
 
     class Slow(Scripted):
-        async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
-            advice = self._answer(request, check)
+        async def advise(self, request: CompensationRequest | ReplanRequest, check: StepsCheck) -> Advice:
+            advice = await super().advise(request, check)
             if len(self.asked) == 1:
                 await answered.wait()
             return advice

@@ -256,12 +256,9 @@ class Listens:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    async def compensate(self, request: Any, check: Any) -> Any:
+    async def advise(self, request: Any, check: Any) -> Any:
         self.told.append(request)
         raise PlannerFailed("no idea")
-
-    async def replan(self, request: Any, check: Any) -> Any:
-        return await self.compensate(request, check)
 
 
 @pytest.mark.parametrize("on_failure", ["replan", "compensate"])

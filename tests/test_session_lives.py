@@ -16,6 +16,7 @@ from saga_engine import Coordinator, RetryPolicy, Session, ToolContext, ToolErro
 from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.errors import CallFailed, NeedsPerson, SessionDiverged, SessionEnded, StoreUnavailable
+from saga_engine.ports import CompensationRequest
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import CALL, Faults, FaultyStore
 
@@ -502,13 +503,11 @@ async def test_a_different_undo_is_a_divergence() -> None:
 class Apologist:
     """An advisor that always knows a way to make up for what stands."""
 
-    async def compensate(self, _request: Any, check: Any) -> Advice:
+    async def advise(self, request: Any, check: Any) -> Advice:
+        assert isinstance(request, CompensationRequest), "a session is not replanned"
         steps = [{"step_id": "sorry", "tool": "apologise", "params": {}}]
         assert not check(steps)
         return Advice(steps, Written("scripted:model", "p@1", "abc", 1, 1, 1))
-
-    async def replan(self, _request: Any, _check: Any) -> Advice:
-        raise AssertionError("a session is not replanned")
 
 
 async def test_a_session_that_is_stuck_is_settled_with_an_advisor_too() -> None:

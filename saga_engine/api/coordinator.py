@@ -15,7 +15,7 @@ from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.identity import identity_of, submission_of
-from saga_engine.api.plans import CheckedPlans, as_configured, planning_of, select
+from saga_engine.api.plans import CheckedPlans, as_configured, planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -55,8 +55,7 @@ from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export
-    from saga_engine.planner.planning import Planning
-    from saga_engine.planner.proposing import PlannedPlan
+    from saga_engine.planner.planning import PlannedPlan, Planning
     from saga_engine.planner.settings import PlannerSettings
 
 
@@ -169,7 +168,7 @@ class Coordinator:
             observers=observers,
             on_wait=on_wait,
             policy=rules,
-            advisor=planning.advisor(select) if advisor is None and planning is not None else advisor,
+            advisor=planning.advisor if advisor is None and planning is not None else advisor,
             semantic=semantic or ("approve" if planning is None else planning.settings.semantic),
             planning=planning,
             declared=declared,
@@ -220,7 +219,7 @@ class Coordinator:
             raise SettingInvalid("there are no tools to plan with", hint="Coordinator.open(tools=[...])")
         most = self._planning.settings.tools_offered if limit is None else limit
         offered = select_tools(goal, self.tools, limit=most, tags=tags)
-        return await self._planning.plan(goal, offered, self.tools, input, intent)
+        return await self._planning.plan(goal, offered, catalog=self.tools, input=input, intent=intent)
 
     async def plan_and_run(
         self,

@@ -82,9 +82,9 @@ def planning_of(given: str | Planner | PlannerSettings | None) -> Planning | Non
         return None
     from saga_engine.planner.planning import Planning
 
-    return Planning.of(given)
+    return Planning.of(given, _select)
 
 
-def select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
+def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
     """The tools that match these words."""
     return select_tools(words, catalog, limit=limit)

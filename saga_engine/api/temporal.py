@@ -28,6 +28,7 @@ from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.identity import submission_of
+from saga_engine.api.plans import planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -70,12 +71,10 @@ from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.schema_check import SchemaCheck
 from saga_engine.tools.threads import start_in_thread
-from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export
     from saga_engine.plan.compiled import CompiledPlan
-    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.settings import PlannerSettings
 
 DEFAULT_RUNTIME: Final = "temporal://localhost:7233/default"
@@ -561,13 +560,7 @@ def _advisor(
     planner: str | Planner | PlannerSettings | None, advisor: Advisor | None, semantic: Semantic | None
 ) -> tuple[Advisor | None, Semantic]:
     """What is asked for steps, and the role of tools that do not declare it."""
-    if planner is None:
+    planning = planning_of(planner)
+    if planning is None:
         return advisor, semantic or "approve"
-    from saga_engine.planner.planning import Planning
-
-    planning = Planning.of(planner)
-    return advisor or planning.advisor(_select), semantic or planning.settings.semantic
-
-
-def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
-    return select_tools(words, catalog, limit=limit)
+    return advisor or planning.advisor, semantic or planning.settings.semantic

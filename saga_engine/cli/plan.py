@@ -13,7 +13,7 @@ from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saga_engine.planner.proposing import PlannedPlan
+    from saga_engine.planner.planning import PlannedPlan
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.settings import Settings
 
@@ -96,15 +96,13 @@ def _goal(text: str) -> str:
 def _planned(
     goal: str, settings: Settings, chosen: PlannerSettings, values: dict[str, Any], intent: str | None
 ) -> PlannedPlan:
-    """Ask the planner. Raises the errors of ``make_plan``, and ``SettingInvalid``."""
+    """Ask the planner. Raises the errors of ``Planning.plan``, and ``SettingInvalid``."""
     import asyncio
 
     from saga_engine.cli.options import registry_for
     from saga_engine.cli.output import note, shown, stdout_kept_clean
     from saga_engine.errors import SettingInvalid
-    from saga_engine.planner.models import ModelPlanner
-    from saga_engine.planner.prepared_plans import choose_prepared
-    from saga_engine.planner.proposing import make_plan
+    from saga_engine.planner.planning import Planning
     from saga_engine.tools.tool_search import select_tools
 
     registry = registry_for(settings)
@@ -116,23 +114,12 @@ def _planned(
             hint = f'allow it in saga.toml: [secrets] allow = {{ TOOL = ["{shown(name, 80)}"] }}'
             raise SettingInvalid(f"no tool may have the secret {shown(name, 80)}", hint=hint)
     offered = select_tools(goal, registry, limit=chosen.tools_offered)
-    prepared = choose_prepared(chosen, goal, intent)
+    planning = Planning.of(chosen)
+    planning.prepared(goal, intent)  # an intent without a plan is an error before a model is asked
     if chosen.model:
         note(f"asking {shown(chosen.model, 200)} for a plan with {len(offered)} tools")
     with stdout_kept_clean():
-        return asyncio.run(
-            make_plan(
-                goal,
-                offered,
-                ModelPlanner(chosen) if chosen.model else None,
-                catalog=registry,
-                input=values,
-                secrets=chosen.secrets,
-                rounds=chosen.rounds,
-                allowance=chosen.allowance(),
-                prepared=prepared,
-            )
-        )
+        return asyncio.run(planning.plan(goal, offered, catalog=registry, input=values, intent=intent))
 
 
 def _tell_rounds(model: str, context: Mapping[str, Any]) -> None:

@@ -48,10 +48,8 @@ async def advise(
         return ()
 
     try:
-        if effect.purpose == "compensate":
-            advice = await advisor.compensate(_compensation(state, effect.step, catalog, capabilities), check)
-        else:
-            advice = await advisor.replan(_other_way(state, effect.step, catalog, capabilities), check)
+        request = _compensation if effect.purpose == "compensate" else _other_way
+        advice = await advisor.advise(request(state, effect.step, catalog, capabilities), check)
     except SagaError as error:
         info = ErrorInfo(error.code.replace("-", "_"), error.message[:1000], suggestion=error.hint)
         return Advice((), _used(error, advisor), info)

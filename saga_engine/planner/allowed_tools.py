@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import Problem
+from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, json_path
 
 if TYPE_CHECKING:
-    from saga_engine.plan.model import Plan, Step
+    from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
+_Path = tuple[str | int, ...]
 #: It may find too many (in a text where it would not bind), never too few.
 _SECRET = re.compile(r"\$secret\.(\w*)")
 _MAX_PROBLEMS = 20
@@ -22,14 +24,15 @@ class Offer:
     """The tools that a model may use, with the undos and probes registered for them. Is a ``ToolCatalog``.
 
     ``catalog`` resolves registered undos; without it they must be among ``specs``. A step may call the offered tools; a
-    rollback may also call the registered undo of such a tool.
+    rollback may also call the registered undo of such a tool. ``secrets`` are the names that a step may bind; ``None``
+    leaves that to another check.
     """
 
     def __init__(
-        self, specs: Sequence[ToolSpec], catalog: ToolCatalog | None = None, secrets: Sequence[str] = ()
+        self, specs: Sequence[ToolSpec], catalog: ToolCatalog | None = None, secrets: Sequence[str] | None = ()
     ) -> None:
         self.offered = {spec.name: spec for spec in specs}
-        self.secrets = frozenset(secrets)
+        self.secrets = None if secrets is None else tuple(sorted(set(secrets)))
         self._specs = dict(self.offered)
         for spec in specs:
             for other in (spec.undo, spec.probe):
@@ -45,47 +48,56 @@ class Offer:
         """The names of the offered tools."""
         return list(self.offered)
 
-    def problems(self, plan: Plan) -> list[Problem]:
-        """The places where a plan exceeds the offer: tools that serve as undo only, and secrets."""
-        found: list[Problem] = []
-        for index, step in enumerate(plan.steps):
-            found += self._tools(step, index)
-            found += self._secrets(step.model_dump(exclude_unset=True), ("steps", index))
-            if len(found) >= _MAX_PROBLEMS:
+    def check(self, plan: Plan) -> list[Problem]:
+        """The problems of a plan: those that ``saga check`` finds with the offered tools, and where it exceeds them."""
+        from saga_engine.plan.checks import check_plan
+
+        return self.beside(check_plan(plan, self), plan.model_dump(exclude_unset=True)["steps"])
+
+    def beside(self, found: Sequence[Problem], steps: Sequence[Mapping[str, Any]]) -> list[Problem]:
+        """The places where steps exceed the offer, before the problems ``found``, which name some of them already."""
+        known = {problem.path for problem in found}
+        beyond: list[Problem] = []
+        for index, step in enumerate(steps):
+            beyond += [*self._tools(step, ("steps", index)), *self._secrets(step, ("steps", index))]
+            if len(beyond) >= _MAX_PROBLEMS:
                 break
-        return found[:_MAX_PROBLEMS]
+        return [*(problem for problem in beyond[:_MAX_PROBLEMS] if problem.path not in known), *found]
 
-    def _tools(self, step: Step, index: int) -> list[Problem]:
-        called: list[tuple[str, tuple[str | int, ...]]] = [(step.tool, ("steps", index, "tool"))]
-        for number, each in enumerate(step.fallback or ()):
-            if each.tool is not None:
-                called.append((each.tool, ("steps", index, "fallback", number, "tool")))
-        return [
-            Problem(
-                "tool-not-offered",
-                json_path(path),
-                f"{cut(tool, 80)} undoes another tool's call; it was not offered for a step",
-                "use it in a rollback only",
-            )
-            for tool, path in called
-            if tool in self._specs and tool not in self.offered
-        ]
+    def _tools(self, step: Mapping[str, Any], path: _Path) -> Iterator[Problem]:
+        for tool, place, undoes in _called(step, path):
+            if tool not in self.offered and not (undoes and tool in self._specs):
+                message, hint = f"the tool {cut(tool, 80)} was not offered for a step", "use it in a rollback only"
+                if tool not in self._specs:
+                    hint = known_names(sorted(self.offered), "tools")
+                yield Problem("tool-not-offered", json_path(place), message, hint)
 
-    def _secrets(self, value: Any, path: tuple[str | int, ...]) -> list[Problem]:
-        if isinstance(value, str):
-            return [
-                Problem(
-                    "secret-not-offered",
-                    json_path(path),
-                    f"the secret {cut(name, 80)} was not offered",
-                    f"secrets: {', '.join(sorted(self.secrets)) or 'none'}",
-                )
-                for name in _SECRET.findall(value)
-                if name not in self.secrets
-            ]
+    def _secrets(self, value: Any, path: _Path) -> Iterator[Problem]:
+        if self.secrets is None:
+            return
         items: Iterable[tuple[str | int, Any]] = ()
-        if isinstance(value, dict):
+        if isinstance(value, str):
+            for name in _SECRET.findall(value):
+                if name not in self.secrets:
+                    message = f"the secret {cut(name, 80)} was not offered"
+                    hint = f"secrets: {', '.join(self.secrets) or 'none'}"
+                    yield Problem("secret-not-offered", json_path(path), message, hint)
+        elif isinstance(value, Mapping):
             items = value.items()
         elif isinstance(value, list | tuple):
             items = enumerate(value)
-        return [problem for key, item in items for problem in self._secrets(item, (*path, key))]
+        for key, item in items:
+            yield from self._secrets(item, (*path, key))
+
+
+def _called(step: Mapping[str, Any], path: _Path) -> Iterator[tuple[str, _Path, bool]]:
+    """The tools that a step names, each with its place and whether it only undoes."""
+    if isinstance(step.get("tool"), str):
+        yield step["tool"], (*path, "tool"), False
+    rollback = step.get("rollback")
+    if isinstance(rollback, Mapping) and isinstance(rollback.get("tool"), str):
+        yield rollback["tool"], (*path, "rollback", "tool"), True
+    fallback = step.get("fallback")
+    for number, each in enumerate(fallback if isinstance(fallback, list | tuple) else (fallback,)):
+        if isinstance(each, Mapping):
+            yield from _called(each, (*path, "fallback", number))

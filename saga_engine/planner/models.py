@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.errors import ModelUnreachable, PlannerUnavailable
 from saga_engine.plan.values import printable
 from saga_engine.planner.json_extract import MAX_ANSWER_CHARS, find_object
-from saga_engine.planner.prompting import ANSWER_TOOL, ask_for_another_way, ask_for_compensation, ask_for_plan
+from saga_engine.planner.prompting import ANSWER_TOOL, prompt_for
 from saga_engine.planner.settings import KEY_VARIABLE
-from saga_engine.ports import Allowance, PlannerAnswer, PlannerUsage
+from saga_engine.ports import PlannerAnswer, PlannerUsage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from saga_engine.planner.prompting import Asked
     from saga_engine.planner.settings import PlannerSettings
-    from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
+    from saga_engine.ports import Allowance, PlannerRequest
 
 #: Attempts for one question, the first included.
 _TRIES = 3
@@ -64,19 +64,9 @@ class ModelPlanner:
         self._settings = settings
         self._wait = wait
 
-    async def propose(self, request: PlanRequest) -> PlannerAnswer:
-        """A plan for a goal."""
-        return await self._ask(ask_for_plan(request, self._settings.output), request.allowance)
-
-    async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
-        """Steps that compensate for one that its own undo cannot reverse."""
-        return await self._ask(ask_for_compensation(request, self._settings.output), request.allowance)
-
-    async def replan(self, request: ReplanRequest) -> PlannerAnswer:
-        """Other steps for the rest of a goal."""
-        return await self._ask(ask_for_another_way(request, self._settings.output), request.allowance)
-
-    async def _ask(self, asked: Asked, allowance: Allowance) -> PlannerAnswer:
+    async def ask(self, request: PlannerRequest) -> PlannerAnswer:
+        """One answer, with the requests on the wire that it took: a busy server is asked again."""
+        asked, allowance = prompt_for(request, self._settings.output), request.allowance
         started = time.monotonic()
         seconds = min(each for each in (allowance.seconds, self._settings.total_s) if each is not None)
         try:
@@ -92,13 +82,8 @@ class ModelPlanner:
                 hint="ask again, or allow more time: SAGA_MODEL_TOTAL_S",
             ) from error
         text, json_text = read_response(response)
-        usage = PlannerUsage(
-            tokens_in=response.usage.input_tokens,
-            tokens_out=response.usage.output_tokens,
-            requests=requests,
-            cost_usd=_cost(response),
-            seconds=time.monotonic() - started,
-        )
+        used, seconds = response.usage, time.monotonic() - started
+        usage = PlannerUsage(used.input_tokens, used.output_tokens, requests, _cost(response), seconds)
         return PlannerAnswer(text, json_text, self.model, asked.label, asked.digest, usage)
 
     async def _tries(self, model: Model, asked: Asked, allowance: Allowance) -> tuple[ModelResponse, int]:
@@ -113,6 +98,7 @@ class ModelPlanner:
         if not _retries_off(model) and "max_retries" not in model.unsupported_settings:
             options["max_retries"] = 0
         message = ModelRequest(parts=[SystemPromptPart(asked.system), UserPromptPart(asked.question)])
+        parameters = _parameters(asked, self._settings.output)
         again = (
             exceptions.ModelRateLimitError,
             exceptions.ModelUnavailableError,
@@ -122,56 +108,39 @@ class ModelPlanner:
         tries = _TRIES if allowance.requests is None else max(1, min(_TRIES, allowance.requests))
         for number in range(1, tries + 1):
             try:
-                parameters = _parameters(asked, self._settings.output)
-                return await model_request(
-                    model, [message], model_settings=options, model_request_parameters=parameters
-                ), number
-            except again as error:
-                if number == tries:
-                    raise self._unreachable(error, number) from error
+                answer = model_request(model, [message], model_settings=options, model_request_parameters=parameters)
+                return await answer, number
+            except Exception as error:
+                if not isinstance(error, again) or number == tries:
+                    raise self._final(error, number) from error
                 # Full jitter, so that many processes do not retry at the same moment.
                 pause = error.retry_after if error.retry_after is not None else random.random() * 0.5 * 2**number
                 await self._wait(min(max(pause, 0.0), _LONGEST_WAIT_S))
-            except (exceptions.ModelAuthenticationError, exceptions.ModelNotFoundError) as error:
-                raise self._unavailable(error) from error
-            except (exceptions.AgentRunError, exceptions.UserError) as error:
-                if isinstance(error, exceptions.UserError):
-                    raise self._unavailable(error) from error
-                raise self._unreachable(error, number) from error
-            except Exception as error:
-                # A server may answer anything with status 200; a failure of the SDK to read it is not the SDK's own
-                # error.
-                raise self._unreadable(error, number) from error
         raise AssertionError("the last try returns or raises")
 
-    def _unreachable(self, error: Exception, requests: int) -> ModelUnreachable:
-        tries = f" after {requests} requests" if requests > 1 else ""
-        return ModelUnreachable(
-            f"{self.model} gave no answer{tries}: {self._said(error)}",
-            hint="try again later; SAGA_MODEL_BASE_URL says which server is asked",
-            requests=requests,
-        )
+    def _final(self, error: Exception, requests: int) -> PlannerUnavailable | ModelUnreachable:
+        """The error that ends a question, in words of ours; the server's own stand in it, without the key."""
+        from pydantic_ai import exceptions
 
-    def _unreadable(self, error: Exception, requests: int) -> ModelUnreachable:
-        kind = type(error).__name__
-        return ModelUnreachable(
-            f"{self.model} gave an answer that cannot be read ({kind}: {self._said(error)})",
-            hint="does the server speak the protocol of this provider? see SAGA_MODEL and SAGA_MODEL_BASE_URL",
-            requests=requests,
-        )
-
-    def _unavailable(self, error: Exception) -> PlannerUnavailable:
-        return PlannerUnavailable(
-            f"{self.model} cannot be asked: {self._said(error)}",
-            hint=f"look at the model's name (SAGA_MODEL), its key ({KEY_VARIABLE} or the provider's own variable), "
-            "and the way of answering (SAGA_MODEL_OUTPUT=tool, native, prompted or text)",
-        )
-
-    def _said(self, error: Exception) -> str:
-        text = str(error) or type(error).__name__
+        key, said = self._settings.api_key, str(error) or type(error).__name__
         # Some servers repeat the key that they refuse.
-        key = self._settings.api_key
-        return printable(text.replace(key, "***") if key else text, _MESSAGE_CHARS)
+        said = printable(said.replace(key, "***") if key else said, _MESSAGE_CHARS)
+        settled = (exceptions.ModelAuthenticationError, exceptions.ModelNotFoundError, exceptions.UserError)
+        if isinstance(error, settled):
+            return PlannerUnavailable(
+                f"{self.model} cannot be asked: {said}",
+                hint=f"look at the model's name (SAGA_MODEL), its key ({KEY_VARIABLE} or the provider's own variable), "
+                "and the way of answering (SAGA_MODEL_OUTPUT=tool, native, prompted or text)",
+            )
+        if isinstance(error, exceptions.AgentRunError):
+            tries = f" after {requests} requests" if requests > 1 else ""
+            message = f"{self.model} gave no answer{tries}: {said}"
+            hint = "try again later; SAGA_MODEL_BASE_URL says which server is asked"
+        else:
+            # A server may answer anything with status 200; a failure of the SDK to read it is not the SDK's own error.
+            message = f"{self.model} gave an answer that cannot be read ({type(error).__name__}: {said})"
+            hint = "does the server speak the protocol of this provider? see SAGA_MODEL and SAGA_MODEL_BASE_URL"
+        return ModelUnreachable(message, hint=hint, requests=requests)
 
 
 def _retries_off(model: Model) -> bool:
@@ -215,19 +184,14 @@ def read_response(response: ModelResponse) -> tuple[str, str]:
     """The model's text, and the JSON object in it: the arguments of the answer's tool, else found in the text."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 
-    texts: list[str] = []
-    calls: list[str] = []
-    for part in response.parts:
-        if isinstance(part, ToolCallPart) and part.args:
-            calls.append(part.args if isinstance(part.args, str) else json.dumps(part.args, ensure_ascii=False))
-        elif isinstance(part, TextPart):
-            texts.append(part.content)
-    text = "\n".join([*texts, *calls])[: MAX_ANSWER_CHARS + 1]
-    for said in [*reversed(calls), "\n".join(texts)]:
-        found = find_object(said)
-        if found:
-            return text, found
-    return text, ""
+    texts = "\n".join(part.content for part in response.parts if isinstance(part, TextPart))
+    calls = [
+        part.args if isinstance(part.args, str) else json.dumps(part.args, ensure_ascii=False)
+        for part in response.parts
+        if isinstance(part, ToolCallPart) and part.args
+    ]
+    found = next(filter(None, map(find_object, [*reversed(calls), texts])), "")
+    return "\n".join(filter(None, [texts, *calls]))[: MAX_ANSWER_CHARS + 1], found
 
 
 def _cost(response: ModelResponse) -> float | None:

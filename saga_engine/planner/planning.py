@@ -1,82 +1,285 @@
-"""The planner of one coordinator: which planner answers, and within what limits, for plans and stuck sagas."""
+"""Asks a planner: for a plan that the engine can trust, and for steps of a saga that is stuck."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from saga_engine.planner.advising import ModelAdvisor
+from saga_engine.errors import (
+    ModelUnreachable,
+    PlanInvalid,
+    PlannerUnavailable,
+    Problem,
+    SagaError,
+    SettingInvalid,
+)
+from saga_engine.plan.limits import MAX_GOAL_CHARS
+from saga_engine.plan.values import plain, printable
+from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.models import ModelPlanner
-from saga_engine.planner.prepared_plans import choose_prepared
-from saga_engine.planner.proposing import PlannedPlan, make_plan
+from saga_engine.planner.repair_loop import Rounds, Terms
+from saga_engine.planner.review import review_plan, review_steps
 from saga_engine.planner.settings import PlannerSettings, planner_settings
+from saga_engine.ports import CompensationRequest, Planner, PlannerRequest, PlannerUsage, PlanRequest, ReplanRequest
 
 if TYPE_CHECKING:
+    from saga_engine.core.interpret import Advice  # it would import the state machine, which a plan does not need
+    from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
-    from saga_engine.planner.advising import SelectTools
-    from saga_engine.ports import Planner
+    from saga_engine.ports import Allowance, PlannerAnswer, StepsCheck
+
+#: Chooses tools for a text: at most a given number, with their undos and probes beside them.
+SelectTools = Callable[[str, "ToolCatalog", int], Sequence["ToolSpec"]]
+
+_PLAN: Final = Terms(
+    wanted="plan",
+    refused="the goal cannot be served",
+    refused_hint="this is the model's own word; give it other tools, or say the goal in another way",
+    failed_hint="the transcript has what it said; try another model, more rounds, or clearer descriptions of tools",
+)
+_COMPENSATION: Final = Terms(
+    wanted="steps",
+    refused="nothing makes up for the step",
+    refused_hint="this is the model's own word; a person decides",
+    failed_hint="a person decides; another model may do better",
+)
+_OTHER_WAY: Final = Terms(
+    wanted="steps",
+    refused="there is no other way to the goal",
+    refused_hint="this is the model's own word",
+    failed_hint="another model may do better",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPlan:
+    """A checked plan and its origin.
+
+    ``source``: who made it. ``notes``: repairs and remarks. ``rounds``: how often the model was asked. ``usage`` is the
+    part of ``budget`` that was used (null: no limit). ``transcript``: for each round the answer (cut), its problems and
+    its usage.
+    """
+
+    plan: Plan
+    source: Literal["model", "prepared"]
+    model: str = ""
+    prompt: str = ""
+    rounds: int = 0
+    usage: PlannerUsage = field(default_factory=PlannerUsage)
+    notes: tuple[str, ...] = ()
+    transcript: tuple[Mapping[str, Any], ...] = ()
+    budget: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as one JSON object."""
+        return {
+            "plan": self.plan.model_dump(mode="json", exclude_unset=True),
+            "source": self.source,
+            "model": self.model,
+            "prompt": self.prompt,
+            "rounds": self.rounds,
+            "usage": self.usage.to_dict(),
+            "budget": dict(self.budget),
+            "notes": list(self.notes),
+            "transcript": [dict(entry) for entry in self.transcript],
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """A planner and its settings. Without a planner there may still be prepared plans."""
+    """A planner and its settings. With a planner it is a ``ports.Advisor``; without one there are prepared plans.
+
+    ``select`` chooses the tools that a planner is offered for a stuck saga, if there are more than
+    ``settings.tools_offered``: those of the steps in question come first, then those that it finds (without it, the
+    first ones).
+    """
 
     planner: Planner | None
-    settings: PlannerSettings
+    settings: PlannerSettings = field(default_factory=PlannerSettings)
+    select: SelectTools | None = None
 
     @classmethod
-    def of(cls, given: str | Planner | PlannerSettings) -> Planning:
+    def of(cls, given: str | Planner | PlannerSettings, select: SelectTools | None = None) -> Planning:
         """From ``provider:name`` (the environment has the rest), from settings, or from a custom planner.
 
         The model's packages are not loaded before a request. Raises ``PlannerUnavailable`` for a name without a model,
         and ``SettingInvalid``.
         """
         if isinstance(given, str):
-            settings = planner_settings({}, {"model": given})
-            return cls(ModelPlanner(settings), settings)
+            given = planner_settings({}, {"model": given})
+            return cls(ModelPlanner(given), given, select)
         if isinstance(given, PlannerSettings):
-            return cls(ModelPlanner(given) if given.model else None, given)
-        return cls(given, PlannerSettings())
+            return cls(ModelPlanner(given) if given.model else None, given, select)
+        return cls(given, PlannerSettings(), select)
 
-    def advisor(self, select: SelectTools) -> ModelAdvisor | None:
-        """The advisor that proposes steps when a saga is stuck; ``select`` chooses the tools that it offers."""
-        if self.planner is None:
-            return None
-        chosen = self.settings
-        return ModelAdvisor(
-            self.planner,
-            rounds=chosen.rounds,
-            allowance=chosen.allowance(),
-            select=select,
-            limit=chosen.tools_offered,
-        )
+    @property
+    def advisor(self) -> Planning | None:
+        """Itself, if there is a planner to ask."""
+        return None if self.planner is None else self
 
     async def plan(
         self,
         goal: str,
         specs: Sequence[ToolSpec],
-        catalog: ToolCatalog,
-        input: Mapping[str, Any] | None,  # noqa: A002 - the plan's own word
+        *,
+        catalog: ToolCatalog | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
     ) -> PlannedPlan:
-        """A checked plan for ``goal``. Raises the errors of ``make_plan``."""
-        chosen = self.settings
-        return await make_plan(
-            goal,
-            specs,
-            self.planner,
-            catalog=catalog,
-            input=input,
-            secrets=chosen.secrets,
-            rounds=chosen.rounds,
-            allowance=chosen.allowance(),
-            prepared=choose_prepared(chosen, goal, intent),
-        )
+        """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
+
+        ``catalog`` resolves the registered undos of the tools. ``input`` are the values of ``$input.…``; they become
+        part of the plan. If there is no planner, or it cannot answer, the prepared plan is used: that of ``intent``,
+        else that of this goal.
+
+        Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with
+        the transcript), ``PlanInvalid`` (the goal or the prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for
+        an intent without a prepared plan.
+        """
+        prepared = self.prepared(goal, intent)
+        if not goal.strip() or len(goal) > MAX_GOAL_CHARS:
+            message = f"a goal is a text of 1 to {MAX_GOAL_CHARS} characters; this has {len(goal)}"
+            raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
+        given: dict[str, Any] = plain(dict(input or {}))
+        offer = Offer(specs, catalog, self.settings.secrets)
+        request = PlanRequest(goal, list(specs), given, offer.secrets or ())
+
+        def review(data: Mapping[str, Any], notes: list[str]) -> tuple[Plan | None, list[Problem]]:
+            return review_plan(data, offer, request, notes)
+
+        try:
+            if self.planner is None:
+                raise PlannerUnavailable(
+                    "no model is configured", hint="set SAGA_MODEL=provider:name, or give --model provider:name"
+                )
+            asked = Rounds(self.planner.model, self.planner.ask, request, review, _PLAN, *self._limits)
+            plan, answer, notes = await asked.run()
+        except (PlannerUnavailable, ModelUnreachable) as error:
+            if prepared is None:
+                raise
+            return _as_prepared(*prepared, goal, given, offer if catalog is None else catalog, error)
+        log, used = tuple(asked.transcript), asked.usage
+        return PlannedPlan(plan, "model", answer.model, answer.prompt, len(log), used, notes, log, asked.budget)
 
     def goals(self, goal: str, intent: str | None = None) -> set[str]:
         """The goals that a plan for ``goal`` may have: it, and that of its prepared plan."""
         from saga_engine.plan.model import load_plan
 
-        prepared = choose_prepared(self.settings, goal, intent)
-        return {goal} if prepared is None else {goal, load_plan(prepared.source).goal}
+        prepared = self.prepared(goal, intent)
+        return {goal} if prepared is None else {goal, load_plan(prepared[1]).goal}
+
+    async def advise(self, request: CompensationRequest | ReplanRequest, check: StepsCheck) -> Advice:
+        """Steps that pass the check, for a saga that is stuck.
+
+        Raises ``GoalImpossible`` (the model says so), ``PlannerFailed`` (no steps that pass), ``ModelUnreachable`` and
+        ``PlannerUnavailable``.
+        """
+        from saga_engine.core.interpret import Advice
+        from saga_engine.core.records import Written
+
+        compensating = isinstance(request, CompensationRequest)
+        if compensating and not request.tools:
+            raise PlannerUnavailable(
+                "no tool may make up for another's call, so no model was asked",
+                hint="mark the tools that may with compensates=True",
+            )
+        offer = self._offer(request)
+
+        def review(data: Mapping[str, Any], notes: list[str]) -> tuple[list[dict[str, Any]] | None, list[Problem]]:
+            return review_steps(data, offer, check, notes, compensating=compensating)
+
+        assert self.planner is not None, "only a planner advises"
+        request = replace(request, tools=list(offer.offered.values()))
+        terms = _COMPENSATION if compensating else _OTHER_WAY
+        asked = Rounds(self.planner.model, self._ask, request, review, terms, *self._limits)
+        steps, answer, _ = await asked.run()
+        return Advice(steps, Written(answer.model, answer.prompt, answer.prompt_digest, **asked.usage.to_dict()))
+
+    @property
+    def _limits(self) -> tuple[int, Allowance]:
+        return self.settings.rounds, self.settings.allowance()
+
+    async def _ask(self, request: PlannerRequest) -> PlannerAnswer:
+        assert self.planner is not None, "only a planner advises"
+        try:
+            return await self.planner.ask(request)
+        except SagaError:
+            raise
+        except Exception as error:
+            # A planner may be foreign code: its defect must end the question, never the saga.
+            said = printable(f"{type(error).__name__}: {error}", 500)
+            raise ModelUnreachable(
+                f"{self.planner.model} could not be asked: {said}", hint="this is a defect of the planner"
+            ) from error
+
+    def _offer(self, request: CompensationRequest | ReplanRequest) -> Offer:
+        """The tools that the model is offered; the undos of all of them are known."""
+        # The check knows which secrets the saga may bind.
+        whole, limit = Offer(request.tools, secrets=None), self.settings.tools_offered
+        if len(request.tools) <= limit:
+            return whole
+        step, left = (request.stuck, ()) if isinstance(request, CompensationRequest) else (request.failed, request.left)
+        needed = [step.tool, *(str(each.get("tool", "")) for each in left)]
+        # The text that tools are chosen by contains no result of a tool.
+        words = " ".join([request.goal, step.name, *(str(each.get("name") or "") for each in left), *needed])
+        names = [name for name in dict.fromkeys(needed) if name in whole.offered][:limit]
+        rest = Offer([spec for spec in request.tools if spec.name not in names])
+        room = limit - len(names)
+        found = list(rest.offered.values())[:room] if self.select is None else self.select(words, rest, room)
+        # The result of ``select`` can only narrow what may be used.
+        names += [spec.name for spec in found if spec.name in rest.offered]
+        return Offer([whole.offered[name] for name in names], whole, secrets=None)
+
+    def prepared(self, goal: str, intent: str | None) -> tuple[str, Path | Mapping[str, Any]] | None:
+        """Intent and source of the prepared plan for ``intent``; without it, of the one for exactly this goal.
+
+        Raises ``SettingInvalid`` for an intent without a prepared plan.
+        """
+        plans = self.settings.prepared_plans
+        if intent is not None:
+            if intent not in plans:
+                raise SettingInvalid(
+                    f"there is no plan for the intent {intent!r}",
+                    hint=f"[planner.prepared_plans] in saga.toml has: {', '.join(plans) or 'none'}",
+                )
+            return intent, plans[intent]
+        wanted = goal.strip()
+        if wanted in plans:
+            return wanted, plans[wanted]
+        return next(((name, source) for name, source in plans.items() if _goal_of(source) == wanted), None)
+
+
+def _goal_of(source: Path | Mapping[str, Any]) -> str | None:
+    from saga_engine.plan.model import load_plan
+
+    try:
+        return load_plan(source).goal.strip()
+    except PlanInvalid:
+        return None  # a plan that was not requested is checked when it is used
+
+
+def _as_prepared(  # noqa: PLR0917
+    intent: str,
+    source: Path | Mapping[str, Any],
+    goal: str,
+    given: dict[str, Any],
+    catalog: ToolCatalog,
+    reason: SagaError,
+) -> PlannedPlan:
+    """The prepared plan of an intent; a person wrote it, so it may use every tool. Raises ``PlanInvalid``."""
+    from saga_engine.plan.checks import check_plan
+    from saga_engine.plan.model import load_plan
+
+    plan = load_plan(source)
+    changes: dict[str, Any] = {"input": {**plan.input, **given}} if given else {}
+    if not plan.goal:
+        changes["goal"] = goal
+    if changes:
+        plan = load_plan({**plan.model_dump(exclude_unset=True), **changes})
+    problems = check_plan(plan, catalog)
+    if problems:
+        raise PlanInvalid(problems) from reason
+    notes = (f"no model was used ({reason.message}): this is the plan prepared for '{intent}'",)
+    return PlannedPlan(plan, "prepared", notes=notes)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.preview import brief
 from saga_engine.planner.prompts import data, data_lines, load_prompt, safe_json
-from saga_engine.planner.trimming import trimmed_schema
+from saga_engine.ports import CompensationRequest, PlanRequest
 
 if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import ToolSpec
     from saga_engine.planner.settings import OutputMode
-    from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair, ReplanRequest
+    from saga_engine.ports import PastStep, PlannerRequest
 
 #: The name of the output tool, for models that answer by calling one.
 ANSWER_TOOL: Final = "answer"
@@ -40,71 +41,45 @@ class Asked:
     digest: str
 
 
-def ask_for_plan(request: PlanRequest, mode: OutputMode) -> Asked:
-    """The prompt for a whole plan."""
-    values = {
-        "goal": data("goal", request.goal[:_GOAL_CHARS]),
-        "input": data("input", _cut(dict(request.input), 6000)),
-        "secrets": data("secrets", list(request.secrets)),
-        "tools": data_lines("tools", [tool_card(spec) for spec in request.tools]),
-    }
-    return _asked("propose", values, answer_schema(), mode, request.repair)
+#: What a prompt says of a request, by the names of its places.
+_PLACES: Final[Mapping[str, Callable[[Any], str]]] = {
+    "goal": lambda request: data("goal", request.goal[:_GOAL_CHARS]),
+    "input": lambda request: data("input", _cut(dict(request.input), 6000)),
+    "secrets": lambda request: data("secrets", list(request.secrets)),
+    "tools": lambda request: data_lines("tools", [tool_card(spec) for spec in request.tools]),
+    "stuck": lambda request: data("stuck", past_step(request.stuck)),
+    "failed": lambda request: data("failed", past_step(request.failed)),
+    "past": lambda request: data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
+    "left": lambda request: data_lines("left", [_cut(dict(step)) for step in request.left[:_SHOWN_STEPS]]),
+    "taken": lambda request: data("taken", list(request.taken[:500])),
+    "max_steps": lambda request: str(request.max_steps),
+}
 
 
-def ask_for_compensation(request: CompensationRequest, mode: OutputMode) -> Asked:
-    """The prompt for steps that compensate for a step that cannot be undone."""
-    values = {
-        "goal": data("goal", request.goal[:_GOAL_CHARS]),
-        "stuck": data("stuck", past_step(request.stuck)),
-        "past": data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
-        "tools": data_lines("tools", [tool_card(spec) for spec in request.tools]),
-        "max_steps": str(request.max_steps),
-    }
-    return _asked("compensate", values, answer_schema(), mode, request.repair)
-
-
-def ask_for_another_way(request: ReplanRequest, mode: OutputMode) -> Asked:
-    """The prompt for other steps for the rest of a plan."""
-    values = {
-        "goal": data("goal", request.goal[:_GOAL_CHARS]),
-        "input": data("input", _cut(dict(request.input), 6000)),
-        "secrets": data("secrets", list(request.secrets)),
-        "failed": data("failed", past_step(request.failed)),
-        "past": data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
-        "left": data_lines("left", [_cut(dict(step)) for step in request.left[:_SHOWN_STEPS]]),
-        "taken": data("taken", list(request.taken[:500])),
-        "tools": data_lines("tools", [tool_card(spec) for spec in request.tools]),
-        "max_steps": str(request.max_steps),
-    }
-    return _asked("replan", values, answer_schema(), mode, request.repair)
-
-
-def _asked(
-    name: str, values: Mapping[str, str], schema: dict[str, Any], mode: OutputMode, repair: Repair | None
-) -> Asked:
-    prompt = load_prompt(name)
-    system, question = prompt.render({**values, "schema": safe_json(schema), "how": _how(mode)})
+def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
+    """The prompt for a request; asked again, it also has the last answer and its problems."""
+    names = {PlanRequest: "propose", CompensationRequest: "compensate"}
+    prompt, schema = load_prompt(names.get(type(request), "replan")), answer_schema()
+    how = "Answer with the JSON object alone: no prose before or after it, no code fence, no comments."
+    if mode == "tool":
+        how = f"Give your answer by calling the tool `{ANSWER_TOOL}` once: its arguments are the JSON object."
+    values = {name: _PLACES[name](request) for name in prompt.inputs if name in _PLACES}
+    system, question = prompt.render({**values, "schema": safe_json(schema), "how": how})
     label = prompt.label
-    if repair is not None:
+    if request.repair is not None:
         again = load_prompt("repair")
-        shown = [problem.to_dict() for problem in repair.problems[:_SHOWN_PROBLEMS]]
+        shown = [problem.to_dict() for problem in request.repair.problems[:_SHOWN_PROBLEMS]]
         more, follow_up = again.render(
             {
-                "answer": data("answer", repair.answer[:_PREVIOUS_CHARS]),
+                "answer": data("answer", request.repair.answer[:_PREVIOUS_CHARS]),
                 "problems": data_lines("problems", shown),
-                "notes": data_lines("notes", repair.notes),
-                "how": _how(mode),
+                "notes": data_lines("notes", request.repair.notes),
+                "how": how,
             }
         )
         system, question = f"{system}\n\n{more}", f"{question}\n\n{follow_up}"
         label = f"{label} {again.label}"
     return Asked(system, question, schema, label, hashlib.sha256(f"{system}\0{question}".encode()).hexdigest())
-
-
-def _how(mode: OutputMode) -> str:
-    if mode == "tool":
-        return f"Give your answer by calling the tool `{ANSWER_TOOL}` once: its arguments are the JSON object."
-    return "Answer with the JSON object alone: no prose before or after it, no code fence, no comments."
 
 
 def tool_card(spec: ToolSpec) -> dict[str, Any]:
@@ -190,3 +165,57 @@ _KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "Rollback": ("tool", "params"),
     "Fallback": ("tool", "params", "rollback"),
 }
+
+
+# --- schemas of tools ----------------------------------------------------------------------------------------------
+
+_KEYS = 40
+_KEY_CHARS = 100
+#: A schema may come from the network: deeper nesting becomes a schema that accepts anything.
+_SCHEMA_DEPTH = 40
+#: Keywords that only repeat or explain, in the order in which they are removed from a schema.
+_SCHEMA_NOISE = ("title", "$schema", "$id", "examples", "example", "$comment")
+
+
+def trimmed_schema(schema: dict[str, Any], hidden: frozenset[str], limit_chars: int = 4000) -> dict[str, Any]:
+    """A JSON Schema for a model: without noise and ``hidden`` fields, and without descriptions if it is too long."""
+    found: dict[str, Any] = _without(schema, _SCHEMA_NOISE)
+    properties = found.get("properties")
+    if isinstance(properties, dict) and hidden & properties.keys():
+        found["properties"] = {name: item for name, item in properties.items() if name not in hidden}
+        if isinstance(found.get("required"), list):
+            found["required"] = [name for name in found["required"] if name not in hidden]
+    if _size(found) <= limit_chars:
+        return found
+    found = _without(found, ("description", "default"))
+    if _size(found) <= limit_chars:
+        return found
+    fields = found.get("properties")
+    outline = {
+        str(name)[:_KEY_CHARS]: {"type": item["type"]} if isinstance(item, dict) and "type" in item else {}
+        for name, item in list(fields.items() if isinstance(fields, dict) else ())[:_KEYS]
+    }
+    required = found.get("required")
+    needed = [name for name in (required if isinstance(required, list) else ()) if name in outline]
+    return {"type": "object", "properties": outline, "required": needed}
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _without(node: Any, names: tuple[str, ...], *, named: bool = False, depth: int = 0) -> Any:
+    """A copy without these keywords; a field with such a name (``named``) is not a keyword."""
+    if depth > _SCHEMA_DEPTH:
+        return {}
+    if isinstance(node, dict):
+        return {
+            key: _without(
+                item, names, named=not named and key in ("properties", "$defs", "definitions"), depth=depth + 1
+            )
+            for key, item in node.items()
+            if named or key not in names
+        }
+    if isinstance(node, list):
+        return [_without(item, names, depth=depth + 1) for item in node]
+    return node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saga_engine.errors import Problem
@@ -25,6 +25,15 @@ class Allowance:
     tokens: int | None = None
     cost_usd: float | None = None
     seconds: float | None = None
+
+    def after(self, used: PlannerUsage) -> Allowance:
+        """What remains of it; ``seconds`` has a clock of its own."""
+        return replace(
+            self,
+            requests=None if self.requests is None else self.requests - used.requests,
+            tokens=None if self.tokens is None else self.tokens - used.tokens_in - used.tokens_out,
+            cost_usd=None if self.cost_usd is None else self.cost_usd - (used.cost_usd or 0.0),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,22 @@ class PlannerUsage:
     cost_usd: float | None = None
     seconds: float = 0.0
 
+    def __add__(self, other: PlannerUsage) -> PlannerUsage:
+        """The usage of both."""
+        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return PlannerUsage(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.requests + other.requests,
+            sum(costs) if costs else None,
+            self.seconds + other.seconds,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The usage as one JSON object."""
+        names = ("requests", "tokens_in", "tokens_out", "cost_usd")
+        return {**{name: getattr(self, name) for name in names}, "seconds": round(self.seconds, 3)}
+
 
 @dataclass(frozen=True, slots=True)
 class PlannerAnswer:
@@ -132,21 +157,16 @@ class PlannerAnswer:
     usage: PlannerUsage
 
 
+PlannerRequest = PlanRequest | CompensationRequest | ReplanRequest
+
+
 class Planner(Protocol):
-    """Asks a model once. Raises ``PlannerUnavailable`` (not configured), ``ModelUnreachable`` (no answer in time)."""
+    """Asks a model once. Everything that a model is asked passes through here; the repair loop stands above it."""
 
     model: str
 
-    async def propose(self, request: PlanRequest) -> PlannerAnswer:
-        """A plan for a goal."""
-        ...
-
-    async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
-        """Steps that compensate for one that its own undo cannot reverse."""
-        ...
-
-    async def replan(self, request: ReplanRequest) -> PlannerAnswer:
-        """Other steps for the rest of a goal."""
+    async def ask(self, request: PlannerRequest) -> PlannerAnswer:
+        """One answer. Raises ``PlannerUnavailable`` (not configured), ``ModelUnreachable`` (no answer in time)."""
         ...
 
 
@@ -157,10 +177,6 @@ StepsCheck = Callable[[Sequence[Mapping[str, Any]]], Sequence[Problem]]
 class Advisor(Protocol):
     """Asks a model for steps until they pass the check, or raises: the exception becomes a record, never a crash."""
 
-    async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
-        """Steps that compensate for one that stands and cannot be undone."""
-        ...
-
-    async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
-        """Other steps for the rest of a goal."""
+    async def advise(self, request: CompensationRequest | ReplanRequest, check: StepsCheck) -> Advice:
+        """Steps that compensate for one that stands and cannot be undone, or other steps for the rest of a goal."""
         ...

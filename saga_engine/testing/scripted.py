@@ -20,12 +20,19 @@ from typing import Any
 
 from saga_engine.errors import ModelUnreachable
 from saga_engine.planner.json_extract import find_object
-from saga_engine.ports import CompensationRequest, PlannerAnswer, PlannerUsage, PlanRequest, ReplanRequest
+from saga_engine.ports import (
+    CompensationRequest,
+    PlannerAnswer,
+    PlannerRequest,
+    PlannerUsage,
+    PlanRequest,
+    ReplanRequest,
+)
 
-Request = PlanRequest | CompensationRequest | ReplanRequest
 #: A plan or its steps, the text of a model, an error to raise, or a function of the request that returns one of these.
 Said = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Exception
-Answer = Said | Callable[[Request], Said]
+Answer = Said | Callable[[PlannerRequest], Said]
+_PURPOSES = {PlanRequest: "propose", CompensationRequest: "compensate", ReplanRequest: "replan"}
 
 
 class ScriptedPlanner:
@@ -38,22 +45,11 @@ class ScriptedPlanner:
     def __init__(self, *answers: Answer, model: str = "scripted:planner", usage: PlannerUsage | None = None) -> None:
         self.model = model
         self.answers = list(answers)
-        self.asked: list[Request] = []
+        self.asked: list[PlannerRequest] = []
         self._usage = usage or PlannerUsage(requests=1)
 
-    async def propose(self, request: PlanRequest) -> PlannerAnswer:
-        """A plan for a goal."""
-        return self._answer("propose", request)
-
-    async def compensate(self, request: CompensationRequest) -> PlannerAnswer:
-        """Steps that compensate for one that its own undo cannot reverse."""
-        return self._answer("compensate", request)
-
-    async def replan(self, request: ReplanRequest) -> PlannerAnswer:
-        """Other steps for the rest of a goal."""
-        return self._answer("replan", request)
-
-    def _answer(self, purpose: str, request: Request) -> PlannerAnswer:
+    async def ask(self, request: PlannerRequest) -> PlannerAnswer:
+        """The next answer of the script."""
         self.asked.append(request)
         if not self.answers:
             raise ModelUnreachable(f"the script of {self.model} has no answer left", hint="give it more answers")
@@ -66,4 +62,5 @@ class ScriptedPlanner:
             said = {"steps": list(said)}
         text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
         # Nothing was sent, so there is no prompt to digest.
-        return PlannerAnswer(text, find_object(text), self.model, f"{purpose}@script", "", self._usage)
+        prompt = f"{_PURPOSES[type(request)]}@script"
+        return PlannerAnswer(text, find_object(text), self.model, prompt, "", self._usage)

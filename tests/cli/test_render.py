@@ -38,13 +38,10 @@ async def send_voucher(why: str) -> dict:
 class Scripted:
     """Proposes what it was given, as a model that was asked would."""
 
-    async def compensate(self, request: Any, check: Any) -> Advice:
+    async def advise(self, request: Any, check: Any) -> Advice:
         steps = [{"step_id": "v", "tool": "send_voucher", "params": {"why": "no car\u202e"}}]
         assert not check(steps)
         return Advice(steps, Written(model="scripted"))
-
-    async def replan(self, request: Any, check: Any) -> Advice:
-        raise AssertionError("nobody asks for another way")
 
 
 PLAN = {

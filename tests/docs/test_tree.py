@@ -19,7 +19,6 @@ TOO_LONG: Final = {
     "tests/http/test_outcomes.py": 619,
     "tests/policy/test_gate.py": 602,
     "tests/test_api.py": 616,
-    "tests/test_growing_sagas.py": 605,
     "tests/tools/test_decorator.py": 653,
     "tests/tools/test_invoke.py": 661,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +144,9 @@ class Scripted:
     def __init__(self, answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self._answers = answers
 
-    async def compensate(self, request: CompensationRequest, check: StepsCheck) -> Advice:
-        return self._answer(f"compensate {request.stuck.step_id}", check)
-
-    async def replan(self, request: ReplanRequest, check: StepsCheck) -> Advice:
-        return self._answer(f"replan {request.failed.step_id}", check)
-
-    def _answer(self, about: str, check: Callable[[Sequence[Mapping[str, Any]]], Sequence[Any]]) -> Advice:
+    async def advise(self, request: CompensationRequest | ReplanRequest, check: StepsCheck) -> Advice:
+        compensating = isinstance(request, CompensationRequest)
+        about = f"compensate {request.stuck.step_id}" if compensating else f"replan {request.failed.step_id}"
         with World.faults.at("advise"):
             note("asked", {"about": about})
         if about not in self._answers:

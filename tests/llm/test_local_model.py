@@ -121,9 +121,9 @@ async def test_the_other_prompts_are_answered(model: LocalModel) -> None:
     stuck = PastStep(1, "book_room", "DONE", params={"hotel": "Roma"}, output={"booking": "B-1"})
     specs = [TOOLS.spec("cancel_room"), TOOLS.spec("send_mail")]
     allowance = Allowance(seconds=ANSWERS_WITHIN_S)
-    made_up = await planner.compensate(CompensationRequest(ROOM, stuck, [stuck], specs, allowance=allowance))
+    made_up = await planner.ask(CompensationRequest(ROOM, stuck, [stuck], specs, allowance=allowance))
     failed = PastStep(2, "book_room", "FAILED", params={"hotel": "Roma"}, error={"message": "no rooms"})
-    other = await planner.replan(ReplanRequest(ROOM, failed, [], [], [TOOLS.spec("book_room")], allowance=allowance))
+    other = await planner.ask(ReplanRequest(ROOM, failed, [], [], [TOOLS.spec("book_room")], allowance=allowance))
     assert [made_up.prompt, other.prompt] == ["compensate@1", "replan@1"]
     for answer in (made_up, other):
         assert answer.text

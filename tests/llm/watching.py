@@ -11,7 +11,7 @@ from saga_engine.plan.checks import check_plan
 from saga_engine.plan.values import printable
 from saga_engine.planner.json_extract import find_object, is_cut
 from saga_engine.planner.models import ModelPlanner
-from saga_engine.planner.proposing import PlannedPlan, make_plan
+from saga_engine.planner.planning import PlannedPlan, Planning
 from saga_engine.planner.settings import PlannerSettings
 from saga_engine.ports import PlannerAnswer, PlanRequest
 from saga_engine.tools.registry import ToolRegistry
@@ -33,20 +33,14 @@ class Watched:
         self.asked: list[PlanRequest] = []
         self.answers: list[PlannerAnswer] = []
 
-    async def propose(self, request: PlanRequest) -> PlannerAnswer:
+    async def ask(self, request: PlanRequest) -> PlannerAnswer:
         self.asked.append(request)
-        answer = await self._real.propose(request)
+        answer = await self._real.ask(request)
         if self._first:
             text = self._first.pop(0)
             answer = replace(answer, text=text, json_text=find_object(text))
         self.answers.append(answer)
         return answer
-
-    async def compensate(self, request: Any) -> PlannerAnswer:
-        return await self._real.compensate(request)
-
-    async def replan(self, request: Any) -> PlannerAnswer:
-        return await self._real.replan(request)
 
 
 @dataclass
@@ -75,9 +69,7 @@ async def plan(goal: str, *tools: str, settings: PlannerSettings, first: tuple[s
     outcome = Outcome(goal, settings, Watched(settings, *first), offered=tools)
     specs = [TOOLS.spec(name) for name in tools]
     try:
-        outcome.planned = await make_plan(
-            goal, specs, outcome.planner, catalog=TOOLS, rounds=settings.rounds, allowance=settings.allowance()
-        )
+        outcome.planned = await Planning(outcome.planner, settings).plan(goal, specs, catalog=TOOLS)
     except SagaError as error:
         outcome.error = error
     HEARD.append(_line(outcome))

@@ -46,7 +46,7 @@ BAD = {"steps": [{**FLIGHT, "tool": "flight.book"}, HOTEL]}
 
 
 class Scripted:
-    """A ``ports.Planner`` that answers ``propose`` from a list and remembers what it was asked."""
+    """A ``ports.Planner`` that answers from a list and remembers what it was asked."""
 
     model = "scripted:model"
 
@@ -55,19 +55,13 @@ class Scripted:
         self.asked: list[PlanRequest] = []
         self.usage = usage or PlannerUsage(100, 20, 1, None, 0.5)
 
-    async def propose(self, request: PlanRequest) -> PlannerAnswer:
+    async def ask(self, request: PlanRequest) -> PlannerAnswer:
         self.asked.append(request)
         said = self.answers.pop(0)
         if isinstance(said, BaseException):
             raise said
         text = said if isinstance(said, str) else json.dumps(said)
         return PlannerAnswer(text, find_object(text), self.model, "propose@1", "0" * 64, self.usage)
-
-    async def compensate(self, request: Any) -> PlannerAnswer:
-        raise AssertionError("nobody asks this here")
-
-    async def replan(self, request: Any) -> PlannerAnswer:
-        raise AssertionError("nobody asks this here")
 
     @property
     def codes(self) -> list[list[str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from saga_engine import settings
 from saga_engine.errors import SettingInvalid
-from saga_engine.planner.prepared_plans import choose_prepared
+from saga_engine.planner.planning import Planning
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 
 
@@ -104,8 +104,8 @@ def test_which_prepared_plan(tmp_path: Path) -> None:
     made = PlannerSettings(prepared_plans={"bad": tmp_path / "bad.json", "trip": tmp_path / "trip.json"})
 
     def intent(goal: str, named: str | None = None) -> str | None:
-        chosen = choose_prepared(made, goal, named)
-        return None if chosen is None else chosen.intent
+        chosen = Planning(None, made).prepared(goal, named)
+        return None if chosen is None else chosen[0]
 
     assert [intent("anything", "bad"), intent(" trip "), intent("Go to Rome."), intent("Go to Rome")] == [
         "bad",

@@ -8,13 +8,12 @@ import re
 import pytest
 
 from saga_engine.errors import PlannerFailed
-from saga_engine.plan.checks import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.planner import prompting
 from saga_engine.planner.allowed_tools import Offer
+from saga_engine.planner.planning import Planning
 from saga_engine.planner.prompting import Asked
-from saga_engine.planner.proposing import make_plan
 from saga_engine.planner.repair_loop import read_answer
 from saga_engine.ports import CompensationRequest, PastStep, PlannerAnswer, PlannerUsage, PlanRequest, ReplanRequest
 from tests.plan.catalog import NUMBER, TEXT, Catalog, closed, declare
@@ -42,9 +41,9 @@ def asks(text: str) -> list[Asked]:
     )
     tools = poisoned(text)
     return [
-        prompting.ask_for_plan(PlanRequest(text, tools, {"note": text}), "tool"),
-        prompting.ask_for_compensation(CompensationRequest(text, stuck, [stuck], tools), "tool"),
-        prompting.ask_for_another_way(ReplanRequest(text, stuck, [stuck], [{"params": {"a": text}}], tools), "tool"),
+        prompting.prompt_for(PlanRequest(text, tools, {"note": text}), "tool"),
+        prompting.prompt_for(CompensationRequest(text, stuck, [stuck], tools), "tool"),
+        prompting.prompt_for(ReplanRequest(text, stuck, [stuck], [{"params": {"a": text}}], tools), "tool"),
     ]
 
 
@@ -79,7 +78,7 @@ async def test_a_plan_that_obeys_an_injection_is_refused(steps: list[dict[str, o
     catalog = Catalog(*poisoned(INJECTIONS[0]), WIRE, BACK)
     planner = Scripted({"steps": steps}, {"steps": steps}, {"steps": steps})
     with pytest.raises(PlannerFailed):
-        await make_plan(GOAL, poisoned(INJECTIONS[0]), planner, catalog=catalog)
+        await Planning(planner).plan(GOAL, poisoned(INJECTIONS[0]), catalog=catalog)
     assert len(planner.asked) == 3
 
 
@@ -89,13 +88,11 @@ def test_a_compensation_that_obeys_an_injection_is_refused(steps: list[dict[str,
     offer = Offer([spec for spec in poisoned(INJECTIONS[0]) if spec.compensates], Catalog(*poisoned(""), WIRE, BACK))
     answer = PlannerAnswer("", json.dumps({"steps": steps}), "m", "compensate@1", "", PlannerUsage())
     plan = load_plan(read_answer(answer))
-    assert {"tool-unknown", "secret-not-offered"} & {
-        problem.code for problem in [*offer.problems(plan), *check_plan(plan, offer)]
-    }
+    assert {"tool-unknown", "secret-not-offered"} & {problem.code for problem in offer.check(plan)}
 
 
 def test_the_tools_that_are_allowed_still_work() -> None:
     """The check is no wall: the one tool for compensations passes."""
     offer = Offer([spec for spec in poisoned("x") if spec.compensates])
     plan = load_plan({"steps": [step(1, "hotels.refund", {"ref": "H-2"}, kind="pivot")]})
-    assert [*offer.problems(plan), *check_plan(plan, offer)] == []
+    assert offer.check(plan) == []

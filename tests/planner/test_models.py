@@ -12,14 +12,13 @@ import pytest
 
 from saga_engine.errors import GoalImpossible, ModelUnreachable, PlannerFailed, PlannerUnavailable
 from saga_engine.planner.models import ModelPlanner, build_model
-from saga_engine.planner.proposing import PlannedPlan, make_plan
+from saga_engine.planner.planning import PlannedPlan, Planning
 from saga_engine.planner.settings import PlannerSettings, planner_settings
-from saga_engine.ports import Allowance, CompensationRequest, PastStep, PlanRequest, ReplanRequest
+from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, ReplanRequest
 from tests.planner.model_server import BREAK, HANG, ModelServer, Reply, call, model_server, refuse, say
 from tests.planner.scenes import BAD, GOAL, GOOD, SHOP, specs
 
 TEXT = json.dumps(GOOD)
-ALLOWANCE = Allowance(requests=10, tokens=100_000, seconds=30)
 
 
 def settings(server: ModelServer, model: str = "openai:gpt-4o", **flags: Any) -> PlannerSettings:
@@ -46,12 +45,11 @@ async def plan(
     model: str = "openai:gpt-4o",
     *,
     waits: Waits | None = None,
-    rounds: int = 3,
-    allowance: Allowance = ALLOWANCE,
     **flags: Any,
 ) -> PlannedPlan:
-    planner = ModelPlanner(settings(server, model, **flags), wait=waits or Waits())
-    return await make_plan(GOAL, specs(), planner, catalog=SHOP, rounds=rounds, allowance=allowance)
+    chosen = settings(server, model, **flags)
+    planner = ModelPlanner(chosen, wait=waits or Waits())
+    return await Planning(planner, chosen).plan(GOAL, specs(), catalog=SHOP)
 
 
 PROVIDERS = (
@@ -176,7 +174,7 @@ async def test_the_budget_of_requests_counts_refused_ones() -> None:
     """With two requests allowed, the second refusal is the last."""
     async with model_server(*[refuse(503)] * 5) as server:
         with pytest.raises(ModelUnreachable):
-            await plan(server, allowance=Allowance(requests=2))
+            await plan(server, max_requests=2)
     assert len(server.requests) == 2
 
 
@@ -196,9 +194,8 @@ async def test_a_silent_server_is_given_up_in_time(model: str) -> None:
     """The limit covers the whole, also the tries that an SDK would make by itself."""
     async with model_server(HANG, HANG, HANG, HANG) as server:
         await _warm(server, model)
-        planner = ModelPlanner(settings(server, model))
         with pytest.raises(ModelUnreachable, match="within"):
-            await make_plan(GOAL, specs(), planner, allowance=Allowance(seconds=0.3))
+            await Planning.of(settings(server, model, total_s=0.3)).plan(GOAL, specs())
     assert len(server.requests) <= 1
 
 
@@ -237,7 +234,7 @@ async def test_rounds_end_on_the_wire_too() -> None:
 async def test_the_limit_on_tokens_reaches_the_wire() -> None:
     """No answer may be longer than what is left."""
     async with model_server(call(BAD), call(GOOD)) as server:
-        await plan(server, allowance=Allowance(tokens=1000))
+        await plan(server, max_tokens=1000)
     assert [sent["max_completion_tokens"] for sent in server.requests] == [1000, 880]
 
 
@@ -258,7 +255,7 @@ async def test_only_our_key_goes_to_an_address_of_ones_own(model: str, monkeypat
     async with model_server(call(GOOD), call(GOOD)) as server:
         planned = await plan(server, model)
         bare = planner_settings({}, {"model": model, "base_url": settings(server, model).base_url}, environ={})
-        await make_plan(GOAL, specs(), ModelPlanner(bare), catalog=SHOP)
+        await Planning.of(bare).plan(GOAL, specs(), catalog=SHOP)
     assert "sk-test-key" in json.dumps(server.headers[0])
     assert "sk-for-the-provider-only" not in json.dumps([server.headers, server.requests])
     assert "sk-test-key" not in json.dumps([planned.to_dict(), server.requests])
@@ -338,9 +335,7 @@ async def test_a_compensation_is_asked_for() -> None:
         "steps": [{"step_id": 1, "tool": "mail.send", "params": {"to": "desk", "text": "H-2"}, "kind": "retriable"}]
     }
     async with model_server(call(steps)) as server:
-        answer = await ModelPlanner(settings(server)).compensate(
-            CompensationRequest(GOAL, STUCK, [STUCK], specs("mail.send"))
-        )
+        answer = await ModelPlanner(settings(server)).ask(CompensationRequest(GOAL, STUCK, [STUCK], specs("mail.send")))
     assert json.loads(answer.json_text) == steps
     assert (answer.prompt, answer.usage.requests, len(answer.prompt_digest)) == ("compensate@1", 1, 64)
     assert "too late to cancel" in server.texts[0]
@@ -359,7 +354,7 @@ async def test_another_way_is_asked_for() -> None:
         taken=("1", "2", "3"),
     )
     async with model_server(say('```json\n{"impossible": "all full"}\n```')) as server:
-        answer = await ModelPlanner(settings(server, "anthropic:claude-sonnet-5-5")).replan(request)
+        answer = await ModelPlanner(settings(server, "anthropic:claude-sonnet-5-5")).ask(request)
     assert json.loads(answer.json_text) == {"impossible": "all full"}
     assert answer.prompt == "replan@1"
     assert '"F-1"' in server.texts[0]
@@ -370,7 +365,7 @@ async def test_the_prompt_on_the_wire_is_the_prompt_that_is_journalled() -> None
     import hashlib
 
     async with model_server(call(GOOD)) as server:
-        answer = await ModelPlanner(settings(server)).propose(PlanRequest(GOAL, specs()))
+        answer = await ModelPlanner(settings(server)).ask(PlanRequest(GOAL, specs()))
     system, question = (message["content"] for message in server.requests[0]["messages"])
     assert hashlib.sha256(f"{system}\0{question}".encode()).hexdigest() == answer.prompt_digest
 
@@ -380,7 +375,7 @@ def test_nothing_of_a_model_is_loaded_before_it_is_asked(tmp_path: Path) -> None
     import subprocess
     import sys
 
-    probe = "import sys, saga_engine.planner.models, saga_engine.planner.proposing; print([m for m in ('pydantic_ai', 'openai', 'anthropic', 'httpx2', 'pydantic') if m in sys.modules])"
+    probe = "import sys, saga_engine.planner.models, saga_engine.planner.planning; print([m for m in ('pydantic_ai', 'openai', 'anthropic', 'httpx2', 'pydantic') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", probe],
         capture_output=True,

@@ -46,9 +46,9 @@ def requests(text: str = "x") -> list[prompting.Asked]:
     )
     repair = Repair(text, [Problem(text, text, text, text)], [text])
     return [
-        prompting.ask_for_plan(PlanRequest(text, [tool], {text: text}, (text,), repair), "text"),
-        prompting.ask_for_compensation(CompensationRequest(text, stuck, [stuck], [tool], repair=repair), "tool"),
-        prompting.ask_for_another_way(
+        prompting.prompt_for(PlanRequest(text, [tool], {text: text}, (text,), repair), "text"),
+        prompting.prompt_for(CompensationRequest(text, stuck, [stuck], [tool], repair=repair), "tool"),
+        prompting.prompt_for(
             ReplanRequest(
                 text, stuck, [stuck], [{"step_id": text}], [tool], {text: text}, (text,), (text,), repair=repair
             ),
@@ -137,7 +137,7 @@ def test_the_schema_in_the_prompt_is_that_of_the_plan() -> None:
         assert set(made["properties"]) <= set(whole["$defs"][name]["properties"])
     step = whole["$defs"]["Step"]["properties"]
     assert schema["$defs"]["Step"]["properties"]["kind"]["description"] == step["kind"]["description"]
-    assert json.dumps(schema)[:60] in prompting.ask_for_plan(PlanRequest(GOAL, specs()), "text").system
+    assert json.dumps(schema)[:60] in prompting.prompt_for(PlanRequest(GOAL, specs()), "text").system
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_data_is_json_that_holds_no_fence(text: str) -> None:
 
 def test_values_are_put_in_once() -> None:
     """A place that stands in a value is text: the template is filled in one pass."""
-    asked = prompting.ask_for_plan(PlanRequest("{{tools}}", specs("mail.send")), "text")
+    asked = prompting.prompt_for(PlanRequest("{{tools}}", specs("mail.send")), "text")
     assert '"{{tools}}"' in asked.question
     assert asked.question.count('"tool": "mail.send"') == 1
 
@@ -190,12 +190,12 @@ def test_big_values_are_cut_and_the_rest_stays() -> None:
         closed([], **{f"p{n}": {"type": "string", "description": "w" * 900} for n in range(50)}),
         description="d" * 100_000,
     )
-    asked = prompting.ask_for_compensation(CompensationRequest(GOAL, big, [big] * 500, [tool]), "text")
+    asked = prompting.prompt_for(CompensationRequest(GOAL, big, [big] * 500, [tool]), "text")
     assert '"R-1"' in asked.question
     assert "yyyyyyyyyyyyyyyyyyyyy" * 50 not in asked.question
     assert len(asked.question) < 200_000
     assert (
-        '"p49"' in prompting.ask_for_plan(PlanRequest(GOAL, [tool]), "text").question
+        '"p49"' in prompting.prompt_for(PlanRequest(GOAL, [tool]), "text").question
         or len(prompting.tool_card(tool)["params"]["properties"]) == 40
     )
 
@@ -226,11 +226,11 @@ def test_the_undo_is_told_with_the_tool() -> None:
 
 def test_the_digest_is_that_of_what_is_sent() -> None:
     """Another goal, another mode or a repair is another prompt; the same is the same."""
-    one = prompting.ask_for_plan(PlanRequest(GOAL, specs()), "text")
-    again = prompting.ask_for_plan(PlanRequest(GOAL, specs()), "text")
-    repaired = prompting.ask_for_plan(PlanRequest(GOAL, specs(), repair=Repair("{}", [])), "text")
+    one = prompting.prompt_for(PlanRequest(GOAL, specs()), "text")
+    again = prompting.prompt_for(PlanRequest(GOAL, specs()), "text")
+    repaired = prompting.prompt_for(PlanRequest(GOAL, specs(), repair=Repair("{}", [])), "text")
     assert one.digest == again.digest
-    assert len({one.digest, repaired.digest, prompting.ask_for_plan(PlanRequest(GOAL, specs()), "tool").digest}) == 3
+    assert len({one.digest, repaired.digest, prompting.prompt_for(PlanRequest(GOAL, specs()), "tool").digest}) == 3
     assert (one.label, repaired.label) == ("propose@1", "propose@1 repair@1")
 
 

@@ -19,19 +19,25 @@ from saga_engine.errors import (
     PlannerUnavailable,
     ValueNotJson,
 )
-from saga_engine.planner.prepared_plans import PreparedPlan
-from saga_engine.planner.proposing import PlannedPlan, make_plan
-from saga_engine.ports import Allowance, PlannerAnswer, PlannerUsage, PlanRequest
+from saga_engine.planner.planning import PlannedPlan, Planning
+from saga_engine.planner.settings import PlannerSettings
+from saga_engine.ports import PlannerAnswer, PlannerUsage, PlanRequest
 from tests.planner.scenes import BAD, FLIGHT, GOAL, GOOD, HOTEL, MAIL, SHOP, Scripted, specs, step
 
 
-async def plan(planner: Scripted | None, **options: Any) -> PlannedPlan:
-    return await make_plan(GOAL, specs(), planner, catalog=SHOP, **options)
+async def plan(
+    planner: Scripted | None, *, given: dict[str, Any] | None = None, prepared: Any = None, **settings: Any
+) -> PlannedPlan:
+    """``prepared``: an intent, and the plan prepared for it."""
+    plans = {} if prepared is None else dict([prepared])
+    planning = Planning(planner, PlannerSettings(prepared_plans=plans, **settings))
+    intent = None if prepared is None else prepared[0]
+    return await planning.plan(GOAL, specs(), catalog=SHOP, input=given, intent=intent)
 
 
 async def test_a_good_answer_is_the_plan() -> None:
     """One round; the goal is the one that was asked for, and what was used is told."""
-    planned = await plan(Scripted({**GOOD, "goal": "another"}), input={"guest": "Ada"})
+    planned = await plan(Scripted({**GOOD, "goal": "another"}), given={"guest": "Ada"})
     assert (planned.source, planned.rounds, planned.plan.goal) == ("model", 1, GOAL)
     assert [each.key for each in planned.plan.steps] == ["1", "2", "3"]
     assert dict(planned.plan.input) == {"guest": "Ada"}
@@ -153,7 +159,9 @@ async def test_tools_that_were_not_offered_do_not_exist() -> None:
     """A tool of the catalog that was not shown to the model is unknown in its plan."""
     planner = Scripted(GOOD, GOOD)
     with pytest.raises(PlannerFailed, match="mail"):
-        await make_plan(GOAL, specs("flights.book", "hotels.book"), planner, catalog=SHOP, rounds=2)
+        await Planning(planner, PlannerSettings(rounds=2)).plan(
+            GOAL, specs("flights.book", "hotels.book"), catalog=SHOP
+        )
     assert planner.codes[1] == ["tool-unknown"]
 
 
@@ -200,7 +208,7 @@ async def test_secrets_that_were_not_offered_are_refused(place: str) -> None:
 async def test_the_callers_input_wins() -> None:
     """A model cannot change the values that it was given, nor choose the saga's id."""
     said = {**GOOD, "input": {"amount": 1_000_000, "more": 1}, "task_id": "somebody-elses"}
-    planned = await plan(Scripted(said), input={"amount": 5})
+    planned = await plan(Scripted(said), given={"amount": 5})
     assert dict(planned.plan.input) == {"amount": 5, "more": 1}
     assert planned.plan.task_id is None
 
@@ -209,47 +217,45 @@ async def test_the_callers_input_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowance", "usage", "word"),
+    ("limit", "usage", "word"),
     [
-        (Allowance(requests=2), PlannerUsage(1, 1, 1), "requests"),
-        (Allowance(tokens=150), PlannerUsage(100, 20, 1), "tokens"),
-        (Allowance(cost_usd=0.10), PlannerUsage(1, 1, 1, 0.06), "cost_usd"),
+        ({"max_requests": 2}, PlannerUsage(1, 1, 1), "requests"),
+        ({"max_tokens": 150}, PlannerUsage(100, 20, 1), "tokens"),
+        ({"max_cost_usd": 0.10}, PlannerUsage(1, 1, 1, 0.06), "cost_usd"),
     ],
 )
-async def test_a_budget_ends_the_rounds(allowance: Allowance, usage: PlannerUsage, word: str) -> None:
-    """Two answers use up what there is: there is no third question."""
+async def test_a_budget_ends_the_rounds(limit: dict[str, Any], usage: PlannerUsage, word: str) -> None:
+    """Two answers use up what there is: there is no third question, and the second said what was left."""
     planner = Scripted(BAD, BAD, GOOD, usage=usage)
     with pytest.raises(PlannerFailed, match=word):
-        await plan(planner, allowance=allowance)
+        await plan(planner, **limit)
     assert len(planner.asked) == 2
     first, second = (asked.allowance for asked in planner.asked)
-    assert [second.requests != first.requests, second.tokens != first.tokens, second.cost_usd != first.cost_usd].count(
-        True
-    ) == 1
+    assert second == first.after(usage)
 
 
 async def test_a_cost_limit_that_cannot_be_applied_is_told() -> None:
     """Where the price is not known, the notes say that the limit had no effect."""
-    planned = await plan(Scripted(GOOD), allowance=Allowance(cost_usd=0.01))
+    planned = await plan(Scripted(GOOD), max_cost_usd=0.01)
     assert any("price" in note for note in planned.notes)
 
 
 async def test_a_token_limit_that_cannot_be_applied_is_told() -> None:
     """A server that does not say what it used is not taken for one that used nothing."""
-    planned = await plan(Scripted(GOOD, usage=PlannerUsage(0, 0, 1, None, 0.5)), allowance=Allowance(tokens=10))
+    planned = await plan(Scripted(GOOD, usage=PlannerUsage(0, 0, 1, None, 0.5)), max_tokens=10)
     assert any("tokens" in note for note in planned.notes)
-    planned = await plan(Scripted(GOOD), allowance=Allowance(tokens=1000))
+    planned = await plan(Scripted(GOOD), max_tokens=1000)
     assert not any("limit on tokens" in note for note in planned.notes)
 
 
 async def test_the_budget_stands_beside_what_was_used() -> None:
     """In the plan's document and in every error: rounds, requests, tokens, cost and seconds; null is no limit."""
-    budget = {"rounds": 2, "requests": 5, "tokens": None, "cost_usd": None, "seconds": 9.0}
-    allowance = Allowance(requests=5, seconds=9.0)
-    assert (await plan(Scripted(GOOD), allowance=allowance, rounds=2)).to_dict()["budget"] == budget
+    budget = {"rounds": 2, "requests": 5, "tokens": 7000, "cost_usd": None, "seconds": 9.0}
+    limits = {"rounds": 2, "max_requests": 5, "max_tokens": 7000, "total_s": 9.0}
+    assert (await plan(Scripted(GOOD), **limits)).to_dict()["budget"] == budget
     for said in (BAD, {"impossible": "no"}, ModelUnreachable("503", requests=3)):
         with pytest.raises((PlannerFailed, GoalImpossible, ModelUnreachable)) as error:
-            await plan(Scripted(BAD, said), allowance=allowance, rounds=2)
+            await plan(Scripted(BAD, said), **limits)
         assert error.value.context["budget"] == budget
 
 
@@ -266,13 +272,13 @@ async def test_time_covers_all_rounds() -> None:
     """A model that never answers is given up, whatever round it is in."""
 
     class Silent(Scripted):
-        async def propose(self, request: PlanRequest) -> PlannerAnswer:
+        async def ask(self, request: PlanRequest) -> PlannerAnswer:
             if self.answers:
-                return await super().propose(request)
+                return await super().ask(request)
             return await asyncio.Future()
 
     with pytest.raises(ModelUnreachable, match="within") as error:
-        await plan(Silent(BAD), allowance=Allowance(seconds=0.05))
+        await plan(Silent(BAD), total_s=0.05)
     assert len(error.value.context["transcript"]) == 1
 
 
@@ -292,7 +298,7 @@ async def test_a_prepared_plan_stands_in_for_a_model_that_cannot_be_asked(
     """No model, no key, no answer: the plan for the intent is used, and the notes say why."""
     path = tmp_path / "trip.json"
     path.write_text(json.dumps({"steps": [step(1, "hotels.book", {"hotel": "$input.hotel"})]}))
-    planned = await plan(planner, prepared=PreparedPlan("trip", path), input={"hotel": "Roma"})
+    planned = await plan(planner, prepared=("trip", path), given={"hotel": "Roma"})
     assert (planned.source, planned.rounds, planned.plan.goal) == ("prepared", 0, GOAL)
     assert dict(planned.plan.input) == {"hotel": "Roma"}
     assert "trip" in planned.notes[0]
@@ -302,11 +308,11 @@ async def test_a_prepared_plan_stands_in_for_a_model_that_cannot_be_asked(
 async def test_a_prepared_plan_is_checked_too() -> None:
     """It is checked like any plan, by all tools that there are; and a bad answer of a model is no reason to use it."""
     with pytest.raises(PlanInvalid, match="nosuch"):
-        await plan(None, prepared=PreparedPlan("x", {"steps": [step(1, "nosuch")]}))
+        await plan(None, prepared=("x", {"steps": [step(1, "nosuch")]}))
     with pytest.raises(PlannerFailed):
-        await plan(Scripted(BAD), rounds=1, prepared=PreparedPlan("x", GOOD))
+        await plan(Scripted(BAD), rounds=1, prepared=("x", GOOD))
     with pytest.raises(GoalImpossible):
-        await plan(Scripted({"impossible": "no"}), prepared=PreparedPlan("x", GOOD))
+        await plan(Scripted({"impossible": "no"}), prepared=("x", GOOD))
 
 
 async def test_without_a_model_the_error_says_what_to_set() -> None:
@@ -320,9 +326,9 @@ async def test_a_goal_or_input_that_is_none_is_refused_before_anybody_is_asked()
     """An empty goal, one without end, and input that is no JSON."""
     for goal in ("", "  \n", "x" * 10_001):
         with pytest.raises(PlanInvalid):
-            await make_plan(goal, specs(), Scripted())
+            await Planning(Scripted()).plan(goal, specs())
     with pytest.raises(ValueNotJson):
-        await plan(Scripted(), input={"x": float("nan")})
+        await plan(Scripted(), given={"x": float("nan")})
 
 
 @given(st.lists(st.sampled_from(["good", "bad", "prose"]), min_size=1, max_size=5), st.integers(1, 5))

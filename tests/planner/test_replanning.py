@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from saga_engine.core.interpret import Advice
 from saga_engine.errors import GoalImpossible, ModelUnreachable, PlannerFailed, PlannerUnavailable, Problem
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
-from saga_engine.planner.advising import ModelAdvisor
-from saga_engine.ports import Allowance, CompensationRequest, PastStep, PlannerUsage, ReplanRequest
+from saga_engine.planner.planning import Planning
+from saga_engine.planner.settings import PlannerSettings
+from saga_engine.ports import CompensationRequest, PastStep, PlannerRequest, PlannerUsage, ReplanRequest
 from saga_engine.testing.scripted import ScriptedPlanner
 from tests.plan.catalog import TEXT, closed, declare
 from tests.planner.injections import INJECTIONS
@@ -51,11 +52,15 @@ class Check:
         return found
 
 
+def planning(planner: Any, select: Any = None, **settings: Any) -> Planning:
+    return Planning(planner, PlannerSettings(**settings), select)
+
+
 async def compensation(
     planner: Any, check: Check | None = None, tools: Sequence[ToolSpec] = (REFUND,), **options: Any
 ) -> Advice:
     request = CompensationRequest("tell the world", STUCK, [STUCK], tools)
-    return await ModelAdvisor(planner, **options).compensate(request, check or Check())
+    return await planning(planner, **options).advise(request, check or Check())
 
 
 async def other_way(
@@ -66,7 +71,7 @@ async def other_way(
     **options: Any,
 ) -> Advice:
     request = ReplanRequest("a trip", PastStep(2, "book", "FAILED"), [], left, tools, taken=("1", "2"))
-    return await ModelAdvisor(planner, **options).replan(request, check or Check("1", "2"))
+    return await planning(planner, **options).advise(request, check or Check("1", "2"))
 
 
 def codes(planner: ScriptedPlanner) -> list[list[str]]:
@@ -198,7 +203,7 @@ async def test_a_tool_that_was_not_shown_is_not_taken(step: dict[str, Any]) -> N
     """Even if the saga's check would let it pass: in a step, a rollback, a fallback, a fallback's rollback."""
     planner = ScriptedPlanner([step], [OTHER])
     select = _only("unbook", "pay")
-    assert (await other_way(planner, tools=(BOOK, UNBOOK, PAY, WIRE), select=select, limit=3)).steps == [OTHER]
+    assert (await other_way(planner, tools=(BOOK, UNBOOK, PAY, WIRE), select=select, tools_offered=3)).steps == [OTHER]
     assert codes(planner)[1] == ["tool-not-offered"]
 
 
@@ -221,7 +226,7 @@ async def test_of_many_tools_some_are_shown() -> None:
 
     planner = ScriptedPlanner([{**OTHER, "tool": "t3"}])
     left = [{"step_id": 3, "name": "a swim", "tool": "t3", "params": {"text": INJECTIONS[0]}}]
-    await other_way(planner, tools=[*many, BOOK], left=left, select=select, limit=4)
+    await other_way(planner, tools=[*many, BOOK], left=left, select=select, tools_offered=4)
     assert [spec.name for spec in planner.asked[0].tools] == ["book", "t3", "t28", "t29"]
     ((words, limit),) = heard
     assert limit == 2
@@ -236,7 +241,7 @@ def test_no_more_tools_than_the_limit(limit: int, count: int, used: int) -> None
     left = [{"step_id": 10 + number, "tool": f"t{number}"} for number in range(used)]
     planner = ScriptedPlanner({"impossible": "x"})
     with pytest.raises(GoalImpossible):
-        asyncio.run(other_way(planner, tools=many, left=left, limit=limit))
+        asyncio.run(other_way(planner, tools=many, left=left, tools_offered=limit))
     assert len(planner.asked[0].tools) == min(limit, count)
 
 
@@ -248,7 +253,7 @@ async def test_a_tools_words_widen_nothing(text: str) -> None:
     obeyed = [{"step_id": "fix_1", "tool": "wire", "params": {}}]
     planner = ScriptedPlanner(obeyed, obeyed, obeyed)
     with pytest.raises(PlannerFailed, match="3 rounds"):
-        await ModelAdvisor(planner).compensate(request, Check())
+        await planning(planner).advise(request, Check())
     assert codes(planner) == [[], ["tool-not-offered"], ["tool-not-offered"]]
 
 
@@ -267,31 +272,31 @@ async def test_the_models_no_is_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowance", "usage", "word"),
+    ("limit", "usage", "word"),
     [
-        (Allowance(requests=2), PlannerUsage(1, 1, 1), "requests"),
-        (Allowance(tokens=150), PlannerUsage(100, 20, 1), "tokens"),
-        (Allowance(cost_usd=0.10), PlannerUsage(1, 1, 1, 0.06), "cost_usd"),
+        ({"max_requests": 2}, PlannerUsage(1, 1, 1), "requests"),
+        ({"max_tokens": 150}, PlannerUsage(100, 20, 1), "tokens"),
+        ({"max_cost_usd": 0.10}, PlannerUsage(1, 1, 1, 0.06), "cost_usd"),
     ],
 )
-async def test_a_budget_covers_all_rounds(allowance: Allowance, usage: PlannerUsage, word: str) -> None:
+async def test_a_budget_covers_all_rounds(limit: dict[str, Any], usage: PlannerUsage, word: str) -> None:
     """Two answers use up what there is; the second question said what was left."""
     planner = ScriptedPlanner([FIX], [FIX], [FIX], usage=usage)
     with pytest.raises(PlannerFailed, match=word):
-        await compensation(planner, Check(faults=9), allowance=allowance)
+        await compensation(planner, Check(faults=9), **limit)
     assert len(planner.asked) == 2
-    assert planner.asked[0].allowance != planner.asked[1].allowance
+    assert planner.asked[1].allowance == planner.asked[0].allowance.after(usage)
 
 
 async def test_time_covers_all_rounds() -> None:
     """A model that falls silent in the second round is given up."""
 
     class Silent(ScriptedPlanner):
-        async def compensate(self, request: CompensationRequest) -> Any:
-            return await super().compensate(request) if self.answers else await asyncio.Future()
+        async def ask(self, request: PlannerRequest) -> Any:
+            return await super().ask(request) if self.answers else await asyncio.Future()
 
     with pytest.raises(ModelUnreachable, match="within"):
-        await compensation(Silent([FIX]), Check(faults=1), allowance=Allowance(seconds=0.05))
+        await compensation(Silent([FIX]), Check(faults=1), total_s=0.05)
 
 
 @pytest.mark.parametrize("defect", [ValueError("a bug"), TimeoutError("of its own"), KeyError("x")])
@@ -313,7 +318,7 @@ async def test_a_wait_that_is_cancelled_stays_cancelled() -> None:
     """Whoever stops the saga is not told that the model failed."""
 
     class Silent(ScriptedPlanner):
-        async def compensate(self, request: CompensationRequest) -> Any:
+        async def ask(self, request: PlannerRequest) -> Any:
             entered.set()
             return await asyncio.Future()
 

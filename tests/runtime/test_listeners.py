@@ -230,12 +230,10 @@ class Thinking:
         self.asked = 0
         self.began = asyncio.Event()
 
-    async def replan(self, request: Any, check: Any) -> Any:
+    async def advise(self, request: Any, check: Any) -> Any:
         self.asked += 1
         self.began.set()
         await hangs(request)
-
-    compensate = replan
 
 
 async def test_a_model_that_never_answers_holds_up_no_end() -> None:

@@ -16,6 +16,7 @@ from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.core.state import State
 from saga_engine.plan.values import canonical
+from saga_engine.ports import CompensationRequest, ReplanRequest
 from saga_engine.temporal.secrets import filled, marked
 from saga_engine.tools.registry import ToolRegistry
 from tests.kill.polling import eventually
@@ -399,13 +400,10 @@ class Model:
 
     model = "scripted"
 
-    async def compensate(self, request: Any, check: Any) -> Advice:
-        steps = [{"step_id": "sorry", "tool": "apologise", "params": {"to": "ada"}}]
-        assert not check(steps)
-        return Advice(steps, Written("scripted"))
-
-    async def replan(self, request: Any, check: Any) -> Advice:
+    async def advise(self, request: CompensationRequest | ReplanRequest, check: Any) -> Advice:
         steps = [{"step_id": "other", "tool": "book", "params": {"what": "Ritz"}}]
+        if isinstance(request, CompensationRequest):
+            steps = [{"step_id": "sorry", "tool": "apologise", "params": {"to": "ada"}}]
         assert not check(steps), check(steps)
         return Advice(steps, Written("scripted"))
 

@@ -1,0 +1,126 @@
+"""Reviews what a model proposes: repaired as far as no decision is needed, then checked. Nothing in it is trusted.
+
+A prompt contains results and descriptions of tools, so the answer is as hostile as they are. The checks of the engine
+decide, and tools and secrets that the model was not offered are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.plan.values import json_path
+from saga_engine.planner.allowed_tools import Offer
+
+if TYPE_CHECKING:
+    from saga_engine.plan.model import Plan
+    from saga_engine.ports import PlanRequest, StepsCheck
+
+_Steps = list[dict[str, Any]]
+_MAX_PROBLEMS: Final = 20
+#: How many numbers are tried for an id that is taken.
+_NUMBERS: Final = range(2, 12)
+_ID_CHARS: Final = 60
+_DOUBLE = re.compile(r"^\$\.steps\[(\d+)\]\.step_id\Z")
+#: It may find too many (in a text where it would not bind), never too few.
+_BOUND = re.compile(r"\$output\.step_([A-Za-z0-9_-]+)")
+
+
+def review_plan(
+    data: Mapping[str, Any], offer: Offer, request: PlanRequest, notes: list[str]
+) -> tuple[Plan | None, list[Problem]]:
+    """A plan from an answer, repaired as far as possible, and its problems.
+
+    Its goal is the requested one, whatever the model wrote, and the caller's input takes precedence.
+    """
+    from saga_engine.plan.model import load_plan
+    from saga_engine.plan.salvage import all_problems
+    from saga_engine.planner.repair import mend_form, move_pivot_last
+
+    def check_rest(plan: Plan) -> list[Problem]:
+        mended = move_pivot_last(plan, offer, []) is not plan  # once the form is correct, the engine repairs this
+        return [problem for problem in offer.check(plan) if not (mended and problem.code == "pivot-not-last")]
+
+    form = mend_form(data, offer, notes)
+    own = form.get("input")
+    form = {"goal": request.goal, **{name: value for name, value in form.items() if name not in ("goal", "input")}}
+    merged = {**(own if isinstance(own, dict) else {}), **request.input}
+    if merged:
+        form["input"] = merged
+    try:
+        plan = load_plan(form)
+    except PlanInvalid as error:
+        return None, all_problems(error, form, check_rest)
+    plan = move_pivot_last(plan, offer, notes)
+    return plan, offer.check(plan)
+
+
+def review_steps(
+    data: Mapping[str, Any], offer: Offer, check: StepsCheck, notes: list[str], *, compensating: bool
+) -> tuple[_Steps | None, list[Problem]]:
+    """Steps for a saga that is stuck, from an answer, and their problems.
+
+    ``check`` is the saga's own; it sees steps only when their form can be read.
+    """
+    from saga_engine.planner.repair import mend_form
+
+    # A compensating step is not undone, so it has no rollback to repair: an empty catalog knows no undos.
+    steps = mend_form(data, Offer(()) if compensating else offer, notes).get("steps")
+    if not isinstance(steps, list) or not steps:
+        hint = "give at least one step, or say under 'impossible' why there is none"
+        return None, [Problem("field-invalid", "$.steps", "a list of steps is expected", hint)]
+    wrong = [
+        Problem("field-invalid", json_path(("steps", index)), "a step is an object", "write each step as an object")
+        for index, step in enumerate(steps)
+        if not isinstance(step, dict)
+    ]
+    if wrong:
+        return None, wrong[:_MAX_PROBLEMS]
+    if compensating and any("rollback" in step for step in steps):
+        notes.append("the rollbacks were left out: steps that make up for another one are not undone")
+        steps = [{name: value for name, value in step.items() if name != "rollback"} for step in steps]
+    steps, problems = _with_free_ids(steps, check, notes)
+    return steps, offer.beside(problems, steps)
+
+
+def _with_free_ids(steps: _Steps, check: StepsCheck, notes: list[str]) -> tuple[_Steps, list[Problem]]:
+    """The steps, with other ids in place of those that are taken, and their problems.
+
+    Only if nothing in the answer names such an id: otherwise only the model knows which of the two steps is meant.
+    """
+    found = list(check(steps))
+    doubles = {
+        int(match[1])
+        for problem in found
+        if problem.code == "step-duplicate" and (match := _DOUBLE.match(problem.path))
+    }
+    taken = {str(step.get("step_id")) for index, step in enumerate(steps) if index in doubles}
+    if not doubles or taken & set(_named(steps)):
+        return steps, found
+    for number in _NUMBERS:
+        renamed = [
+            {**step, "step_id": f"{str(step['step_id'])[:_ID_CHARS]}_{number}"} if index in doubles else step
+            for index, step in enumerate(steps)
+        ]
+        again = list(check(renamed))
+        if not any(problem.code == "step-duplicate" for problem in again):
+            notes.append(f"ids that were taken got the ending _{number}: {', '.join(sorted(taken))[:200]}")
+            return renamed, again
+    return steps, found
+
+
+def _named(value: Any) -> Iterator[str]:
+    """All ids of steps that appear anywhere, as a dependency or in a binding."""
+    if isinstance(value, str):
+        yield from _BOUND.findall(value)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _named(item)
+    elif isinstance(value, dict):
+        waits = value.get("depends_on")
+        yield from (str(each) for each in (waits if isinstance(waits, list) else (waits,)))
+        for key, item in value.items():
+            yield from _named(key)
+            yield from _named(item)
