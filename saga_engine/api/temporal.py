@@ -48,7 +48,7 @@ from saga_engine.core.records import AnyRecord
 from saga_engine.core.submission import Submission
 from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
 from saga_engine.execution.clock import StoreClock
-from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
+from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan, went_back
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
@@ -434,12 +434,15 @@ class TemporalCoordinator:
         known, pause_s, reader = 0, _LOOK_FIRST_S, Reader()
         while True:
             closed = (await self.sagas.standing(saga_id)).closed
-            records: Sequence[bytes]
+            records: Sequence[bytes] = []
+            length = max(known, since)
             if closed:
-                records = (await self.sagas.journal(saga_id, patience_s=self._patience_s))[known:]
-            else:
-                page = await self.sagas.page(saga_id, known, wait_s=self._patience_s)
-                records = [] if page is None else page.records
+                journal = await self.sagas.journal(saga_id, patience_s=self._patience_s)
+                records, length = journal[known:], len(journal)
+            elif (page := await self.sagas.page(saga_id, known, wait_s=self._patience_s)) is not None:
+                records, length = page.records, page.length
+            if length < max(known, since):  # its workflow was reset
+                raise went_back(saga_id, max(known, since))
             new = [decode(data) for data in records]
             reader.feed(new)
             for at, record in enumerate(new, known):

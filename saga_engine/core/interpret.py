@@ -121,7 +121,9 @@ def _probed(state: State, effect: Probe, outcome: Outcome, now: int, dice: float
     if type(outcome) is not NotDone:
         assert type(outcome) is Unknown, "a probe passes no policy"
         delay = policy.delay_ms(call.probes, dice)
-        return r.ProbeFailed(at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay)
+        return r.ProbeFailed(
+            at=now, step=key, direction=direction, error=outcome.error, delay_ms=delay, lost=outcome.lost
+        )
     error = call.error or ErrorInfo(error_code="did_not_happen", message="the probe says that it did not happen")
     # The tool's error before the probe counts: a refusal that the probe confirms is not retried.
     again = error.retryable is not False

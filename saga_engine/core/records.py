@@ -215,12 +215,16 @@ class ProbeIntended(Record, frozen=True, tag=True):
 
 
 class ProbeFailed(Record, frozen=True, tag=True):
-    """The probe could not tell; the next way is due ``delay_ms`` after ``at``."""
+    """The probe could not tell; the next way is due ``delay_ms`` after ``at``.
+
+    ``lost``: the process that asked ended, or was silent for too long (in Temporal, where no ``SagaResumed`` says so).
+    """
 
     step: str
     error: ErrorInfo
     delay_ms: int = 0
     direction: Direction = FORWARD
+    lost: bool = False
 
 
 class StepEscalated(Record, frozen=True, tag=True):

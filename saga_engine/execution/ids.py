@@ -7,7 +7,7 @@ import re
 import time
 from typing import Final
 
-from saga_engine.errors import PlanInvalid, Problem, SagaExists
+from saga_engine.errors import JournalConflict, PlanInvalid, Problem, SagaExists
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -31,4 +31,15 @@ def other_plan(saga_id: str) -> SagaExists:
         f"saga {saga_id} exists with another plan or other input",
         hint="choose another id (--id), or leave the id out to get a new one",
         saga_id=saga_id,
+    )
+
+
+def went_back(saga_id: str, seq: int) -> JournalConflict:
+    """The error of a reader whose journal does not have what it read before ``seq``."""
+    return JournalConflict(
+        f"the journal of saga {saga_id} does not have the records before seq {seq} that were read: its store went back "
+        "to an earlier state (a backup, a fail-over)",
+        hint=f"drop what was read and read it anew: saga history {saga_id}",
+        saga_id=saga_id,
+        seq=seq,
     )

@@ -211,6 +211,14 @@ class Lease:
     # --- keeping it ----------------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_on()
+        except Exception as error:  # noqa: BLE001 - a lease that nothing renews would end unnoticed
+            _log.exception("the renewal of the lease has stopped")
+            self.why = f"its renewal failed: {type(error).__name__}: {error}"
+            self.lose()
+
+    async def _keep_on(self) -> None:
         while not self.lost and not self._closing:
             await asyncio.sleep(self._every_s)
             sent = lease_clock_s()

@@ -31,6 +31,7 @@ from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
 from saga_engine.runtime.owner import provably_dead
+from saga_engine.runtime.stop_reasons import interrupted
 from saga_engine.runtime.supervisor import Supervisor
 
 _log = logging.getLogger("saga_engine")
@@ -203,7 +204,7 @@ async def settled(store: Store, saga_id: str) -> SagaResult:
 
 
 async def resume_all(store: Store, supervisor: Supervisor) -> dict[str, SagaResult | SagaError]:
-    """Resume every saga that can continue; an error stands in its saga's place.
+    """Resume every saga that can continue; an error stands in its saga's place, whatever ended its driver here.
 
     The sagas are looked up page by page, and some hundreds are resumed at a time.
     """
@@ -212,10 +213,10 @@ async def resume_all(store: Store, supervisor: Supervisor) -> dict[str, SagaResu
     tasks: set[asyncio.Task[None]] = set()
 
     async def ended(handle: Handle) -> None:
-        try:
-            results[handle.saga_id] = await handle.wait()
-        except SagaError as error:
-            results[handle.saga_id] = error
+        over = asyncio.Event()
+        handle.when_done(over.set)
+        await over.wait()
+        results[handle.saga_id] = _what_came(handle)
 
     try:
         async for head in _can_go_on(store, supervisor):
@@ -236,6 +237,22 @@ async def resume_all(store: Store, supervisor: Supervisor) -> dict[str, SagaResu
     except SagaError as error:
         _log.info("what processes that are gone have left was not cleared away: %s", error)
     return dict(sorted(results.items()))
+
+
+def _what_came(handle: Handle) -> SagaResult | SagaError:
+    """The end of a saga's driver here; a cancellation of its task, and a defect, are errors of that saga alone."""
+    found = handle.found()
+    if isinstance(found, SagaResult | SagaError):
+        return found
+    if not isinstance(found, Exception):
+        return interrupted(handle.saga_id)
+    stopped = SagaError(
+        f"saga {handle.saga_id} has stopped: {type(found).__name__}: {found}"[:1000],
+        hint="this is a defect of the engine or of code that it calls: see the log",
+        saga_id=handle.saga_id,
+    )
+    stopped.__cause__ = found
+    return stopped
 
 
 async def _can_go_on(store: Store, supervisor: Supervisor) -> AsyncIterator[Head]:

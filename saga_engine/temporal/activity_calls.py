@@ -94,10 +94,10 @@ async def _called(order: CallOrder, lease_s: float) -> Outcome | dict[str, Any] 
 def what_came(error: ActivityError, *, probing: bool) -> Outcome | ErrorInfo:
     """Interpret an activity's failure; an ``ErrorInfo`` if another worker can still make the call.
 
-    A probe that was not made says nothing about the call in question.
+    A probe that was not made says nothing about the call in question; its worker is gone.
     """
     outcome = _what_came(error.cause)
-    return Unknown(outcome.error) if probing and isinstance(outcome, NotDone) else outcome
+    return Unknown(outcome.error, lost=True) if probing and isinstance(outcome, NotDone) else outcome
 
 
 def _what_came(cause: BaseException | None) -> Outcome | ErrorInfo:

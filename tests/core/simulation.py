@@ -386,8 +386,9 @@ class Simulation:
 
     def _probe(self, step: str, direction: str, spec: ToolSpec) -> Outcome:
         self.world.leave_alone(step)
-        if self.dice.random() < 0.3 * self.trouble:
-            return Unknown(ErrorInfo("probe", "cannot tell"))
+        luck = self.dice.random()
+        if luck < 0.3 * self.trouble:  # some of them, because the worker died that asked
+            return Unknown(ErrorInfo("probe", "cannot tell"), lost=luck < 0.1 * self.trouble)
         if self.world.happened(step, direction):
             return Done({"ref": f"ref-{step}"})
         if spec.probe is None:  # the engine's own memory knows what came back, not what never happened

@@ -77,6 +77,33 @@ def test_workers_that_die_in_a_row_are_no_endless_series() -> None:
     assert asked.error.error_code == "takeovers_without_progress"
 
 
+@pytest.mark.parametrize("told_by", ["a take-over", "the outcome"])
+def test_a_probe_that_dies_with_its_process_is_a_crash_and_no_answer(told_by: str) -> None:
+    """The law of crash loops is the same in both runtimes: three ends in a row, each with the probe in flight, ask a person.
+
+    An answer in between begins the count anew, and no end uses up one of the answers that cannot tell.
+    """
+    state = saga(ToolSpec("pay", probe="look", retry=RetryPolicy(max_attempts=9)), r.StepIntended(at=1, step="1"))
+    evolve(state, r.StepInDoubt(at=1, step="1", error=ERROR))
+    call = state.steps[0].forward
+    for epoch, ends in enumerate(["died", "died", "answered", *["died"] * MAX_CRASHES], 2):
+        (intent,) = decide(state, epoch)
+        assert names([intent]) == ["ProbeIntended"]
+        evolve(state, intent)
+        if ends == "answered":
+            failed = interpret(state, Probe(0, FORWARD, 1), Unknown(ERROR), epoch, 0.5)
+        elif told_by == "the outcome":
+            failed = interpret(state, Probe(0, FORWARD, 1), Unknown(ERROR, lost=True), epoch, 0.5)
+        else:
+            failed = r.SagaResumed(at=epoch, owner="o", epoch=epoch)
+        evolve(state, msgspec.structs.replace(failed, delay_ms=0) if isinstance(failed, r.ProbeFailed) else failed)
+        assert call.probes == (epoch >= 4)
+    (asked,) = decide(state, 99)
+    assert isinstance(asked, r.StepEscalated)
+    assert asked.error is not None
+    assert asked.error.error_code == "takeovers_without_progress"
+
+
 def test_a_second_call_that_was_not_made_can_be_made_later() -> None:
     """The call that settles a crash waited for a guard when its process closed: it is still the one that settles it."""
     state = saga(

@@ -18,6 +18,7 @@ from saga_engine.errors import (
     CancelRefused,
     DecisionRefused,
     Interrupted,
+    JournalConflict,
     PlanInvalid,
     RuntimeUnsupported,
     SagaExists,
@@ -180,6 +181,8 @@ async def test_follow_and_trace(opened: Opening, world: World, name: str) -> Non
         lines = await engine.trace(name)
         assert followed == await engine.history(name)
         assert followed[1:] == [record async for record in engine.follow(name, since=1)]
+        with pytest.raises(JournalConflict):
+            await anext(engine.follow(name, since=len(followed) + 1))
     assert verify(line.encode() + b"\n" for line in lines).broken is None
 
 

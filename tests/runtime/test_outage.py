@@ -9,6 +9,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.errors import LeaseLost, StoreRefused, StoreUnavailable
 from saga_engine.runtime import supervisor
 from tests.kill.polling import eventually
+from tests.servers import GIVE_UP_S
 
 MADE: list[int] = []
 
@@ -94,3 +95,34 @@ async def test_a_session_is_left_to_its_agent_after_an_outage(monkeypatch) -> No
         async with coordinator.session("s1") as session:
             await session.call(make, number=1)
     assert MADE == [1]
+
+
+async def test_a_lease_whose_renewal_breaks_is_lost_and_that_is_said(monkeypatch, caplog) -> None:
+    """No error ends the renewal silently: it is logged, nothing goes on under the lease, and another one takes over."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @tool(undo="unmake", keyed=True)
+    async def wait(number: int) -> dict:
+        begun.set()
+        await gate.wait()
+        return {"number": number}
+
+    async with Coordinator.open("memory://", [wait, unmake]) as coordinator:
+        renew = coordinator.store.renew
+
+        async def broken(*_):
+            monkeypatch.setattr(coordinator.store, "renew", renew)
+            raise RuntimeError("a defect")
+
+        with caplog.at_level(logging.WARNING, "saga_engine"):
+            handle = await coordinator.submit({"steps": [{**plan(1)["steps"][0], "tool": "wait"}]}, saga_id="s1")
+            await begun.wait()
+            first = (await coordinator._supervisor.lease()).owner
+            begun.clear()
+            monkeypatch.setattr(coordinator.store, "renew", broken)
+            async with asyncio.timeout(GIVE_UP_S):
+                await begun.wait()  # under another lease
+        assert (await coordinator._supervisor.lease()).owner != first
+        assert "RuntimeError: a defect" in caplog.text
+        gate.set()
+        assert (await handle.wait()).completed

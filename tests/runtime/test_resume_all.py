@@ -1,9 +1,11 @@
 """All sagas that can go on are resumed, however many there are."""
 
+import asyncio
+
 import pytest
 
 from saga_engine import Coordinator, tool
-from saga_engine.errors import SagaError, StoreUnavailable
+from saga_engine.errors import Interrupted, SagaError, StoreUnavailable
 from tests.servers import GIVE_UP_S
 
 
@@ -72,3 +74,24 @@ async def test_a_store_that_goes_away_while_sagas_are_looked_up_ends_it(monkeypa
         with pytest.raises(StoreUnavailable):
             await coordinator.resume_all()
         assert (await coordinator.wait("s1")).completed
+
+
+@pytest.mark.parametrize("trouble", [asyncio.CancelledError(), RuntimeError("a defect")], ids=["cancelled", "a defect"])
+async def test_what_ends_one_driver_is_the_error_of_that_saga(monkeypatch, trouble) -> None:
+    """A task that is cancelled, or a defect, costs one saga its driver: the others are resumed, and each has its result."""
+    async with Coordinator.open("memory://", [make, unmake]) as coordinator:
+        for saga_id in ("s1", "s2", "s3"):
+            await coordinator.submit(plan(1), saga_id=saga_id, detach=True)
+        store = coordinator.store
+        read = store.read
+
+        async def failing(saga_id, start=0):
+            if saga_id == "s2":
+                raise trouble
+            return await read(saga_id, start)
+
+        monkeypatch.setattr(store, "read", failing)
+        results = await coordinator.resume_all()
+    stopped = results.pop("s2")
+    assert isinstance(stopped, Interrupted) if trouble.args == () else "a defect" in stopped.message
+    assert [outcome.status for outcome in results.values()] == ["COMPLETED"] * 2

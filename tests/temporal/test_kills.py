@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,6 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from saga_engine import ToolContext, tool
+from saga_engine.core.decide import MAX_CRASHES
 from saga_engine.core.effects import NotDone, Unknown
 from saga_engine.errors import LeaseLost
 from saga_engine.temporal import payloads, pulse
@@ -241,6 +243,27 @@ async def test_one_attempt_does_not_switch_off_settling_by_key(scene: Scene, new
         settled(peek, "call:1:after", "COMPLETED"),
     )
     assert [text for texts in found for text in texts] == []
+
+
+async def test_a_probe_that_ends_its_workers_is_asked_three_times(scene: Scene, place: Place) -> None:
+    """The law of crash loops: each end counts as a crash and not as an answer, and after three a person is asked."""
+    plan = {"steps": [{"step_id": 1, "tool": "vanish", "params": {}}]}
+    async with place.client(VARIANTS["fatal"], lease_s=LEASE_S) as coordinator, asyncio.timeout(GIVE_UP_S):
+        saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("fatal"))).saga_id
+        asked = asyncio.create_task(coordinator.wait(saga_id))
+        while not asked.done():
+            async with scene.victim(place, "fatal") as victim:
+                died = asyncio.create_task(victim.wait())
+                await asyncio.wait([asked, died], return_when=asyncio.FIRST_COMPLETED)
+        outcome = await asked
+        async with place.worker(VARIANTS["fatal"], lease_s=LEASE_S):
+            records = await coordinator.history(saga_id)
+            await place.replayed(coordinator, saga_id)
+    (question,) = outcome.body["questions"]
+    assert question["error"]["error_code"] == "takeovers_without_progress"
+    assert sum(record.get("lost", False) for record in records) == MAX_CRASHES
+    kinds = Counter(record["k"] for record in records)
+    assert kinds["ProbeIntended"] == kinds["ProbeFailed"]
 
 
 async def test_a_frozen_worker_wakes_up_too_late(scene: Scene, place: Place) -> None:

@@ -52,8 +52,25 @@ async def look() -> dict:
         return {"seen": True}
 
 
+@tool(undo="leave", probe="fatal")
+async def vanish() -> dict:
+    """It never answers."""
+    raise TimeoutError
+
+
+@tool(effect="read")
+async def fatal() -> dict | None:
+    """A probe that ends each process that asks."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return None
+
+
 #: By the name of a variant.
-VARIANTS = TOOLS | {"rooms": [hold, leave], "once": [*make(keyed=True, retry=ONCE), look]}
+VARIANTS = TOOLS | {
+    "rooms": [hold, leave],
+    "fatal": [vanish, fatal, leave],
+    "once": [*make(keyed=True, retry=ONCE), look],
+}
 
 
 async def main(told: dict) -> None:

@@ -43,10 +43,10 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
         if call.phase == "queued":
             calls.never_made(state, index, direction, record.at)
             continue
-        call.crashes += 1  # a probe without an answer counts as one, too: it may have ended the process
         if call.phase == "probing":
-            call.probes -= 1  # it is not one that could not tell
+            calls.probe_lost(call)
         else:
+            call.crashes += 1
             call.sent = call.lost = True
             call.called_at = 0  # the time of its end is unknown
         calls.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)

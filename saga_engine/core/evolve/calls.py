@@ -326,8 +326,18 @@ def probe_intended(state: State, record: r.ProbeIntended) -> None:
     state.in_flight[place] = None
 
 
+def probe_lost(call: CallState) -> None:
+    """The process that asked ended first: perhaps the probe ended it, and it is not one that could not tell."""
+    call.crashes += 1
+    call.probes -= 1
+
+
 def probe_failed(state: State, record: r.ProbeFailed) -> None:
     """The probe could not tell."""
     index = index_of(state, record)
-    state.steps[index].call(record.direction).crashes = 0
+    call = state.steps[index].call(record.direction)
+    if record.lost:
+        probe_lost(call)
+    else:
+        call.crashes = 0
     doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)
