@@ -5,13 +5,14 @@ Every driver of a saga, in the built-in runtime or in Temporal, builds its calls
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.records import AnyRecord, QuestionResolved
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.core.state import State, StateScope
+from saga_engine.core.states import SUCCEEDED
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
 from saga_engine.plan.tool_spec import ToolSpec
@@ -69,11 +70,17 @@ def lesson_of(state: State, record: AnyRecord) -> Lesson | None:
         return None
     index = state.plan.by_key[record.step]
     serving = state.acting(index)
-    if state.steps[index].via != "decision" or serving.spec is None or not serving.spec.remembers:
+    step = state.steps[index]
+    if step.via != "decision" or step.status != SUCCEEDED or serving.spec is None or not serving.spec.remembers:
         return None
     effect = CallTool(index, FORWARD, state.steps[index].forward.attempt)
     call = call_of(state, effect, FORWARD, serving.timeout_s, None)
     return Lesson(serving.tool, serving.params.resolve(StateScope(state)), record.output, call)
+
+
+def lessons_of(state: State, records: Iterable[AnyRecord]) -> list[Lesson]:
+    """The lessons of records that have just been made."""
+    return [lesson for record in records if (lesson := lesson_of(state, record)) is not None]
 
 
 def _chosen(state: State, index: int) -> bool:

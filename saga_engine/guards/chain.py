@@ -159,13 +159,16 @@ class GuardedTools:
         """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
         return await self._kept.good(name, params, max_age_s, call)
 
-    async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call) -> None:
-        """Store the output of a call that happened according to an operator, for identical calls of other sagas."""
+    async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call, *, age_ms: int = 0) -> None:
+        """Store the output of a call that happened according to an operator, for identical calls of other sagas.
+
+        Repeating it changes nothing; ``age_ms`` after the first time, it is stored for the rest of its life. Raises
+        ``StoreUnavailable``.
+        """
         ttl_ms = self._kept.ttl_ms(name)
-        if ttl_ms is not None:
-            await self._kept.remember(
-                CallIdentity(name, call_digest(name, params, call), ttl_ms), Done(output), params, call
-            )
+        if ttl_ms is not None and ttl_ms > age_ms:
+            identity = CallIdentity(name, call_digest(name, params, call), ttl_ms - age_ms)
+            await self._kept.learn(identity, Done(output), params, call)
 
     # --- statistics and the end ----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import msgspec
 
 from saga_engine.core.effects import COMPENSATE, FORWARD, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.states import COMPENSATED, WAIVED
-from saga_engine.errors import SagaError, ValueNotJson
+from saga_engine.errors import SagaError, StoreUnavailable, ValueNotJson
 from saga_engine.guards.waiting import Word, settle, store_trouble, turned_away
 from saga_engine.plan.values import digest
 
@@ -210,9 +210,20 @@ class KeptResults:
 
     async def remember(self, identity: CallIdentity, done: Done, params: Mapping[str, Any], call: Call) -> None:
         """Store a result. If that fails the call has happened nevertheless: the claim stays, without result."""
+        try:
+            await self.learn(identity, done, params, call)
+        except StoreUnavailable as error:
+            _log.warning(
+                "the result of %s for %s could not be remembered: %s", identity.tool, call.idempotency_key, error
+            )
+
+    async def learn(self, identity: CallIdentity, done: Done, params: Mapping[str, Any], call: Call) -> None:
+        """Store a result that is durable elsewhere, so that it can be stored later. Raises ``StoreUnavailable``."""
         result = encoded(done.output, params, call)
         try:
             await self.store.remember(identity.tool, identity.digest, call.idempotency_key, result, identity.ttl_ms)
+        except StoreUnavailable:
+            raise
         except SagaError as error:
             _log.warning(
                 "the result of %s for %s could not be remembered: %s", identity.tool, call.idempotency_key, error

@@ -79,6 +79,9 @@ class Tools(ToolCatalog, Protocol):
         """The last good result of a read with these params: ``Done`` via ``cache``, or ``NotDone``. Calls nothing."""
         ...
 
-    async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call) -> None:
-        """Store the output of a call that happened according to an operator, if its tool is deduplicated."""
+    async def learn(self, name: str, params: Mapping[str, Any], output: Any, call: Call, *, age_ms: int = 0) -> None:
+        """Store the output of a call that happened according to an operator, if its tool is deduplicated.
+
+        Repeating it changes nothing. ``age_ms``: how long ago the operator said so. Raises ``StoreUnavailable``.
+        """
         ...

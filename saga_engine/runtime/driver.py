@@ -29,6 +29,7 @@ from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
+from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.observers import Observers
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
@@ -104,6 +105,7 @@ class SagaDriver:
         "_head_status",
         "_here",
         "_keep_ms",
+        "_kept",
         "_link",
         "_mask",
         "_messages",
@@ -167,6 +169,8 @@ class SagaDriver:
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._wake: asyncio.Future[None] | None = None
         self._released = False
+        #: The saga is not released before something is learned, even if nothing else follows.
+        self._kept = False
         #: Whether the only effect in flight runs in ``run`` itself, which writes nothing meanwhile.
         self._here = False
         #: What calls in their own tasks need to have written before they continue.
@@ -226,22 +230,28 @@ class SagaDriver:
         try:
             while True:
                 consumed = await self._read_messages(records) if self._messages and not self.stopping else 0
+                lessons = lessons_of(self.state, records) if consumed else ()
                 noted = self._take_notes(records) if self._notes else ()
                 if not self.stopping:
                     if self._link is not None:
                         self._take_requests(records, self._link)
-                    self._decide(records, settled_at)
-                if records or consumed:
+                    if not lessons:  # else the saga could end before they have been learned
+                        self._decide(records, settled_at)
+                if records or consumed or self._kept:
+                    self._kept = bool(lessons)
                     self._committed(records, await self._commit(records, consumed))
-                    if consumed:
-                        await self._performer.learn(self.state, records)
+                    for lesson in lessons:
+                        await self._performer.learn(lesson)
                     for written in noted:
                         if not written.done():
                             written.set_result(None)
-                    if self._observers:
+                    if self._observers and records:
                         await self._observers.tell(self.state.saga_id, self._masked(records))
                 if self._released:
                     return
+                if lessons:
+                    records = []
+                    continue
                 effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
                 if self.stopping:
                     effects = [effect for effect in effects if type(effect) not in _ASIDE]
@@ -399,8 +409,8 @@ class SagaDriver:
         resting = state.status == t.ESCALATED and not state.alerts_pending(
             alerting=self._performer.capabilities.alerting
         )
-        due_ms = 0 if final else self._due_ms(resting=resting)
-        release = final or due_ms > 0 or (resting and not self._tasks)
+        due_ms = 0 if final or self._kept else self._due_ms(resting=resting)
+        release = final or due_ms > 0 or (resting and not (self._tasks or self._kept))
         entry = Entry(
             state.saga_id,
             self._seq,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from saga_engine.core.effects import (
@@ -20,7 +20,7 @@ from saga_engine.core.interpret import Advice, interpret_advice
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import SecretMissing
-from saga_engine.execution.calls import call_of, lesson_of, misfit, scrub
+from saga_engine.execution.calls import Lesson, call_of, misfit, scrub
 from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.questions import abandonable, question_of, tell
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
@@ -121,12 +121,12 @@ class Performer:
         self.lease.check()
         return scrub(await self._tools.probe(serving.tool, params, call), scope.seen)
 
-    async def learn(self, state: State, records: Sequence[AnyRecord]) -> None:
-        """An operator said that calls happened, and that is durable: de-duplication stores their results."""
-        for record in records:
-            lesson = lesson_of(state, record)
-            if lesson is not None:
-                await self._tools.learn(*lesson)
+    async def learn(self, lesson: Lesson, age_ms: int = 0) -> None:
+        """An operator said ``age_ms`` ago that a call happened, and that is durable: de-duplication stores its result.
+
+        Raises ``StoreUnavailable``.
+        """
+        await self._tools.learn(*lesson, age_ms=age_ms)
 
     async def alert(self, state: State, effect: Alert) -> ErrorInfo | None:
         """Notify all hooks about a question, concurrently; None if all succeeded."""

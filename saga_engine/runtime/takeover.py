@@ -7,7 +7,7 @@ drive. A saga that became ours and is not driven is released again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from saga_engine.core import transitions as t
 from saga_engine.core.decide import Capabilities, decide
@@ -15,6 +15,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.records import AnyRecord, SagaResumed
 from saga_engine.core.state import State
 from saga_engine.errors import Interrupted, LeaseHeld, LeaseLost, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.execution.calls import lesson_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Held, Store, Taken, Tools
@@ -108,6 +109,7 @@ class TakeOver:
             if acquired.seq != len(records):
                 records += await read_records(self._store, saga_id, len(records))
                 state = state_of(records, self._tools)
+            await self._learn_again(state, records, performer)
             if saga.link is None and self._is_idle(state) and not acquired.messages:
                 await self._leave_idle(state, acquired.epoch)
                 return SagaResult(state)
@@ -115,6 +117,13 @@ class TakeOver:
         except Exception as error:
             await self._pending.release(saga_id, acquired.epoch, self.due_after(error))
             raise
+
+    async def _learn_again(self, state: State, records: Sequence[AnyRecord], performer: Performer) -> None:
+        """Store what operators said for identical calls: the last owner may have ended before it did."""
+        for record in records:
+            lesson = lesson_of(state, record)
+            if lesson is not None:
+                await performer.learn(lesson, max(self._now_of(state) - record.at, 0))
 
     def _rests(self, state: State) -> bool:
         """Whether a saga has nothing to do until an operator answers, or time passes."""
@@ -170,6 +179,7 @@ class TakeOver:
                 await read_records(self._store, saga_id) if data is None else await decoded(self._store, saga_id, data)
             )
             state = drivable(saga_id, records, self._tools)
+            await self._learn_again(state, records, performer)
             if self._rests(state) and not taken.messages:
                 now_ms = self._now_of(state)
                 due_ms = queued_again(state, now_ms)

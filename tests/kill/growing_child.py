@@ -261,8 +261,11 @@ def _answer(case: dict[str, Any], outcome: SagaResult) -> tuple[Any, str, Any]:
 
 
 async def _decide(coordinator: Coordinator, case: dict[str, Any]) -> Told:
-    step_id, decision = case["answer"]
-    return {"final": _body(await coordinator.resolve(case["saga_id"], step_id, decision, by=case["by"]))}
+    step_id, decision, *output = case["answer"]
+    outcome = await coordinator.resolve(
+        case["saga_id"], step_id, decision, output=next(iter(output), None), by=case["by"]
+    )
+    return {"final": _body(outcome)}
 
 
 async def _amend(coordinator: Coordinator, case: dict[str, Any]) -> Told:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,12 @@ ABOUT_THE_CALL = {
 }
 
 
+#: Around the record of a person's answer, and what is learned from it before anything follows.
+ABOUT_THE_ANSWER = [
+    f"{point}:{when}" for point in ("append:1", "guard_remember:1", "append:2") for when in ("before", "after")
+]
+
+
 def second(stage: Stage, place: Place) -> Told:
     """Another saga that makes the identical call."""
     return stage.run("submit", place, saga_id=f"{place.saga_id}-b", plan={"steps": [BUY]}).told
@@ -189,8 +196,7 @@ def judged_with_a_second(stage: Stage, place: Place, told: Told, kills: int) -> 
     """The laws, and those of another saga that makes the identical call when the first has ended."""
     found = stage.judge(place, told, kills)
     other = second(stage, place)["final"]
-    by_hand = told["final"]["steps"][1].get("via") == "decision"
-    if other["status"] != "COMPLETED" and not by_hand:
+    if other["status"] != "COMPLETED":
         found.append(f"the second is {other['status']}: {other['error']}")
     return [*found, *bought_twice(place)]
 
@@ -257,6 +263,24 @@ def test_what_another_saga_relies_on_is_not_undone(
         assert (question["kind"], question["error"]["error_code"]) == ("undo-failed", "result_shared")
         assert told["final"]["status"] == "WAIVED"  # the person let it stand
         assert [line.tool for line in place.ledger.standing()] == ["buy"]
+
+
+@pytest.mark.parametrize("more", [(), (step(9, "lose", depends_on=[]),)], ids=["that ends it", "beside a question"])
+def test_what_a_person_said_is_remembered_whenever_its_reader_dies(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, more: tuple[Any, ...]
+) -> None:
+    """Killed around the record of 'it happened': the identical call of another saga is served, and never made again."""
+    stage = Stage(processes, new_place, embedded.url, Scenario({"steps": [{**BUY, "depends_on": []}, *more]}))
+    for fault in ABOUT_THE_ANSWER:
+        place, ended = stage.first("call:1:after:raise,call:2:after:raise")
+        assert ended.told["final"]["status"] == "ESCALATED"
+        ended = stage.run("decide", place, fault, answer=[2, "happened", {"ref": "tea"}], by="ada")
+        assert ended.killed, fault
+        told = stage.run("resume-all", place).told
+        assert told["final"]["status"] == "COMPLETED", fault
+        other = second(stage, place)["final"]
+        assert (other["status"], other["steps"][0]["via"]) == ("COMPLETED", "deduplicated"), fault
+        assert [line.tool for line in place.ledger.lines(what="sent")].count("buy") == 1, fault
 
 
 def test_a_second_saga_after_a_killed_one(processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder) -> None:

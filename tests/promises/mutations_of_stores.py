@@ -13,7 +13,7 @@ _LENGTH = ("if length ~= seq then\n    return CONFLICT", "if false then\n    ret
 #: An intent that is acted on, and never written.
 UNWRITTEN = (
     (
-        "if records or consumed:\n",
+        "if records or consumed or self._kept:\n",
         "if consumed or not records or any(type(each) is not r.StepIntended for each in records):\n",
     ),
     (

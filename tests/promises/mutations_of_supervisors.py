@@ -28,7 +28,9 @@ _DOUBT_LOST = (
     ),
 )
 #: Whoever stops writes nothing any more.
-_ABANDONED = (("if records or consumed:\n", "if (records or consumed) and not self.stopping:\n"),)
+_ABANDONED = (
+    ("if records or consumed or self._kept:\n", "if (records or consumed or self._kept) and not self.stopping:\n"),
+)
 _UNCONFIRMED = (("if here < 1 or there < replicas:", "if here < 1:"),)
 
 OF_SUPERVISORS = [
@@ -336,10 +338,17 @@ OF_SUPERVISORS = [
         _DRIVER,
         (
             (
-                "                        await self._performer.learn(self.state, records)\n",
+                "                        await self._performer.learn(lesson)\n",
                 "                        pass\n",
             ),
         ),
+    ),
+    Mutation(
+        "tests/kill/test_guards.py::test_what_a_person_said_is_remembered_whenever_its_reader_dies",
+        "what a person said is not learned again",
+        "saga_engine/runtime/takeover.py",
+        (("            if lesson is not None:\n", "            if False:\n"),),
+        only="ends",
     ),
     Mutation(
         "tests/kill/test_queued.py::test_a_call_that_only_waited_when_its_process_was_killed_is_not_in_doubt",

@@ -11,7 +11,9 @@ _WORKER = "saga_engine/runtime/worker.py"
 _PERFORMING = "saga_engine/temporal/activity_calls.py"
 _ACTIVITIES = "saga_engine/temporal/activities.py"
 #: Whoever stops writes nothing any more.
-_ABANDONED = (("if records or consumed:\n", "if (records or consumed) and not self.stopping:\n"),)
+_ABANDONED = (
+    ("if records or consumed or self._kept:\n", "if (records or consumed or self._kept) and not self.stopping:\n"),
+)
 _FORGETS_NONCE = (("self._nonce = self._nonce or secrets.token_hex(8)", "self._nonce = secrets.token_hex(8)"),)
 
 OF_WORKERS = [
