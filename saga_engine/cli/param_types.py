@@ -2,7 +2,8 @@
 
 Typer from 0.29 on builds a pydantic adapter for every parameter, also for plain text, and importing pydantic takes
 longer than most of ``saga list``. The few kinds of values of this command line are converted here. If typer has no such
-hook (before 0.29), or for an unknown kind, typer's own conversion applies.
+hook (before 0.29), or for an unknown kind, typer's own conversion applies. The hook is private, so pyproject.toml binds
+typer below the next minor version.
 """
 
 from __future__ import annotations

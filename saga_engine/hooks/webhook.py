@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from saga_engine._version import __version__
 from saga_engine.errors import AlertUndelivered, SettingInvalid
@@ -54,10 +54,11 @@ class WebhookHook:
         timeout_s: float = 10.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        if find_spec("httpcore2") is None:
+        if find_spec("httpx2") is None:
             raise SettingInvalid("webhooks need httpx2", hint="pip install 'saga-engine[http]'")
         self.timeout_s = timeout_s
-        self._scheme, self.host, self._port, self._authority, self._target = _split(url)
+        self.host = _host(url)
+        self._url = url
         self._keys = [_key(one) for one in ([secret] if isinstance(secret, str) else secret)]
         if not self._keys:
             raise SettingInvalid("a webhook needs a secret", hint=_KEY_HINT)
@@ -93,29 +94,25 @@ class WebhookHook:
         ]
 
     async def _post(self, headers: list[tuple[str, str]], sent: bytes) -> int:
-        """The status of the response. A separate connection: questions are rare."""
-        import httpcore2
+        """The status of the response. A separate connection: questions are rare.
 
-        if self._scheme == "https" and self._tls is None:
-            self._tls = httpcore2.default_ssl_context()
-        request = httpcore2.Request(
+        It is sent without httpx2's client, which logs whole URLs and uses the proxies of the environment.
+        """
+        import httpx2
+
+        if self._tls is None:
+            self._tls = httpx2.create_ssl_context()
+        request = httpx2.Request(
             "POST",
-            httpcore2.URL(scheme=self._scheme, host=self.host, port=self._port, target=self._target),
-            headers=[
-                ("Host", self._authority),
-                *self._headers,
-                ("Content-Type", "application/json"),
-                ("Content-Length", str(len(sent))),
-                ("Connection", "close"),
-                *headers,
-            ],
+            self._url,
+            headers=[*self._headers, ("Content-Type", "application/json"), ("Connection", "close"), *headers],
             content=sent,
-            extensions={"timeout": dict.fromkeys(("connect", "pool", "read", "write"), self.timeout_s)},
+            extensions={"timeout": httpx2.Timeout(self.timeout_s).as_dict()},
         )
-        async with httpcore2.AsyncConnectionPool(ssl_context=self._tls, max_keepalive_connections=0) as pool:
-            response = await pool.handle_async_request(request)
+        async with httpx2.AsyncHTTPTransport(verify=self._tls) as transport:
+            response = await transport.handle_async_request(request)
             await response.aclose()
-            return int(response.status)
+            return response.status_code
 
     def _undelivered(self, what: str, hint: str | None = None) -> AlertUndelivered:
         return AlertUndelivered(f"the webhook at {self.host} {what}", hint=hint, host=self.host)
@@ -165,29 +162,20 @@ def _key(secret: str) -> bytes:
     return key
 
 
-def _split(url: str) -> tuple[str, str, int, str, str]:
-    """Scheme, host, port, the ``Host`` header and the target."""
+def _host(url: str) -> str:
+    """The host of a URL that a question can be sent to."""
     try:
         split = urlsplit(url)
-        port = split.port
+        _ = split.port  # a port that is no number is found only when it is read
     except ValueError:
         raise SettingInvalid("a webhook's URL cannot be understood", hint="write https://host/path") from None
     if split.scheme not in ("http", "https") or not split.hostname:
         raise SettingInvalid("a webhook's URL must begin with https:// or http:// and have a host")
     if split.username is not None or split.password is not None:
         raise SettingInvalid("a webhook's URL has a user or a password", hint="send an Authorization header instead")
-    host = split.hostname
-    if not host.isascii() or not url.isprintable():
+    if not split.hostname.isascii() or not url.isprintable():
         raise SettingInvalid("a webhook's URL has characters that no URL has", hint="write the host in Punycode")
-    target = quote(split.path or "/", safe="/%:@!$&'()*+,;=-._~")
-    if split.query:
-        target += "?" + quote(split.query, safe="/?%:@!$&'()*+,;=-._~")
-    shown = f"[{host}]" if ":" in host else host
-    return split.scheme, host, port or {"http": 80, "https": 443}[split.scheme], _authority(shown, port), target
-
-
-def _authority(host: str, port: int | None) -> str:
-    return host if port is None else f"{host}:{port}"
+    return split.hostname
 
 
 def _checked(headers: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -110,21 +110,7 @@ class Calls:
         pool = pool or self.others
         if not isinstance(pool, ClusterPool):
             return [await self.run(name, keys, args, pool) for keys, args in calls]
-        chosen = script(name)
-        replicas = 0 if name in _UNCONFIRMED else self._replicas
-        commands = []
-        for keys, args in calls:
-            whole = _with_absent(keys)
-            commands.append([b"EVALSHA", chosen.sha, len(whole), *whole, *args])
-        replies = await pool.call_many(commands, replicas=replicas, instead=instead)
-        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        for reply in replies:
-            if isinstance(reply, ResponseError) and not isinstance(reply, NoScriptError):
-                raise refusal(reply, self._url)
-        taught = await asyncio.gather(*(self.run(name, *calls[place], pool) for place in unknown))
-        for place, reply in zip(unknown, taught, strict=True):
-            replies[place] = reply
-        return replies
+        return await asyncio.gather(*await self.run_each(name, calls, pool, instead))
 
     async def run_each(
         self,

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from binascii import crc_hqx
 from typing import TYPE_CHECKING, Any, Final
 
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -32,6 +32,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from saga_engine.errors import SagaError, StoreRefused, StoreUrlInvalid
 from saga_engine.stores.addresses import CLUSTER_HINT, Address, ConnectionConfig, parse
 from saga_engine.stores.connection import (
+    Connector,
     Pool,
     RetryingClient,
     TransientError,
@@ -43,12 +44,9 @@ from saga_engine.stores.connection import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from saga_engine.ports import StorePromise
     from saga_engine.stores.connection import Argument, Check, Connection, RedisConnection
-
-SLOTS: Final = 16384
 
 _PORT: Final = 6379
 _HOPS: Final = 5
@@ -60,17 +58,7 @@ _ASKED: Final = 8
 _NOT_LOCAL: Final = "non local key"
 
 
-def slot_of(key: bytes) -> int:
-    """The slot of a key: CRC-16/XMODEM of the hash tag, or of the whole key if it has none (cluster specification)."""
-    start = key.find(b"{")
-    if start >= 0:
-        end = key.find(b"}", start + 1)
-        if end > start + 1:
-            key = key[start + 1 : end]
-    return crc_hqx(key, 0) % SLOTS
-
-
-class ClusterConnector:
+class ClusterConnector(Connector):
     """The map of ``redis+cluster://H1:6379,H2,…``: the node of each slot. Raises ``StoreUrlInvalid``."""
 
     hint = (
@@ -78,7 +66,6 @@ class ClusterConnector:
         "are once it is. A fail-over takes cluster-node-timeout and some more: patience_s should be longer"
     )
     moves = True
-    losses = 0
 
     def __init__(self, scheme: str, address: str, options: Mapping[str, str]) -> None:
         said = parse(scheme, address, options, port=_PORT, hint=CLUSTER_HINT)
@@ -90,7 +77,7 @@ class ClusterConnector:
             tls=said.tls, user=said.user, password=said.password, db=0, options=options, hint=CLUSTER_HINT
         )
         self.open_door = self._config.open_door(said.hosts)
-        self._owners: list[Address | None] = [None] * SLOTS
+        self._owners: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._known: tuple[Address, ...] = ()
         self._stale = True
         self._refreshing = asyncio.Lock()
@@ -102,7 +89,7 @@ class ClusterConnector:
         return twin
 
     def _forget(self) -> None:
-        self._owners = [None] * SLOTS
+        self._owners = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._known = ()
         self._stale = True
         self._refreshing = asyncio.Lock()
@@ -204,24 +191,13 @@ class ClusterConnector:
             if isinstance(reply, ResponseError):
                 raise reply
         fields = dict(line.split(":", 1) for line in info.decode().split() if ":" in line)
-        owners: list[Address | None] = [None] * SLOTS
+        owners: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         known: dict[Address, None] = {}
         for first, last, *nodes in slots:
             places = [_place(node, address) for node in nodes]
             known |= dict.fromkeys(places)
             owners[first : last + 1] = [places[0]] * (last - first + 1)
         return fields.get("cluster_state") == "ok", int(fields.get("cluster_current_epoch", 0)), owners, tuple(known)
-
-    async def close(self) -> None:
-        """Nothing to release."""
-
-    def promise(self) -> StorePromise | None:
-        """Only the servers know."""
-        return None
-
-    def findings(self) -> Sequence[tuple[str, str, str]]:
-        """A remote server: nothing is known but what it reports."""
-        return ()
 
 
 #: Whether the node considers the cluster healthy, the epoch that it knows, the owner of each slot, and all nodes.
@@ -234,38 +210,19 @@ def _place(node: Sequence[Any], asked: Address) -> Address:
     return Address(asked.host if host in (b"", b"?") else str(host, "utf-8"), int(node[1]))
 
 
-class NodeConnector:
+class NodeConnector(Connector):
     """Connections to one node of a cluster."""
 
     moves = True
-    losses = 0
 
     def __init__(self, cluster: ClusterConnector, config: ConnectionConfig, address: Address) -> None:
         self.url, self.hint = cluster.url, cluster.hint
         self._config = config
         self._address = address
 
-    async def prepare(self, limit_s: float) -> None:
-        """Nothing to do: the cluster's connector has refreshed the map."""
-
     async def connect(self) -> RedisConnection:
         """Open a connection."""
         return await self._config.connect(self._address)
-
-    async def close(self) -> None:
-        """Nothing to release."""
-
-    def twin(self) -> NodeConnector:
-        """Never called: the cluster's own twin is used."""
-        return copy.copy(self)
-
-    def promise(self) -> StorePromise | None:
-        """Only the server knows."""
-        return None
-
-    def findings(self) -> Sequence[tuple[str, str, str]]:
-        """A remote server: nothing is known but what it reports."""
-        return ()
 
 
 class ClusterPool(RetryingClient):
@@ -282,57 +239,6 @@ class ClusterPool(RetryingClient):
         self._width = width
         self._pools: dict[Address, Pool] = {}
 
-    async def call_many(
-        self,
-        commands: Sequence[Sequence[Argument]],
-        *,
-        replicas: int = 0,
-        instead: Sequence[Sequence[Argument]] | None = None,
-    ) -> list[Any]:
-        """The replies of commands that are sent all at once, those of one node together; a server's error is a reply.
-
-        Each must be safe to repeat: a failed one is repeated by itself, as by ``call``. ``instead`` holds for each
-        command the plain one to call while its slot is being migrated.
-
-        Raises ``StoreUnavailable`` or ``StoreRefused`` as ``call`` does, once the others are complete.
-        """
-        try:
-            replies = await self._all_at_once(commands, replicas)
-        except TransientError as transient:
-            replies = [transient] * len(commands)
-        for reply in replies:
-            if isinstance(reply, SagaError):
-                raise reply
-        again: list[int] = []
-        calls: list[Awaitable[Any]] = []
-        for place, reply in enumerate(replies):
-            if isinstance(reply, TransientError) or (isinstance(reply, ResponseError) and _elsewhere(reply, replicas)):
-                moving = instead is not None and isinstance(reply, ResponseError) and _on_its_way(reply)
-                again.append(place)
-                calls.append(self.call((instead if moving and instead else commands)[place], replicas=replicas))
-        for place, reply in zip(again, await asyncio.gather(*calls, return_exceptions=True), strict=True):
-            if isinstance(reply, BaseException) and not isinstance(reply, ResponseError):
-                raise reply
-            replies[place] = reply
-        return replies
-
-    async def _all_at_once(self, commands: Sequence[Sequence[Argument]], replicas: int) -> list[Any]:
-        await self._cluster.prepare(self._patience_s)
-        replies: list[Any] = [None] * len(commands)
-        shares, away = self._shares(commands)
-        for place, error in away.items():
-            replies[place] = TransientError(error)
-
-        async def one(address: Address, places: Sequence[int]) -> None:
-            found = await self._at(address, [commands[place] for place in places], replicas)
-            for place, reply in zip(places, found, strict=True):
-                replies[place] = reply
-
-        async with asyncio.TaskGroup() as group:
-            for address, places in shares.items():
-                group.create_task(one(address, places))
-        return replies
-
     async def call_each(
         self,
         commands: Sequence[Sequence[Argument]],
@@ -341,10 +247,12 @@ class ClusterPool(RetryingClient):
         grace_s: float,
         instead: Sequence[Sequence[Argument]] | None = None,
     ) -> list[tuple[Sequence[int], asyncio.Task[list[Any]]]]:
-        """Like ``call_many``, but wait for no node longer than ``grace_s``: places, and the task of their replies.
+        """Send commands all at once, those of one node together: the places of each node, and the task of its replies.
 
-        A task that is not done continues. Its replies are the server's, errors included, or a ``SagaError`` for a call
-        that failed.
+        It waits for no node longer than ``grace_s``; a task that is not done continues. Its replies are the server's,
+        errors included, or a ``SagaError`` for a call that failed. Each command must be safe to repeat: a failed one is
+        repeated by itself, as by ``call``. ``instead`` holds for each command the plain one to call while
+        its slot is being migrated.
         """
         try:
             await self._cluster.prepare(self._patience_s)
@@ -358,7 +266,8 @@ class ClusterPool(RetryingClient):
             calls.append((places, asyncio.create_task(self._see_to(address, mine, replicas, plain))))
         tasks = [task for _, task in calls]
         try:
-            await asyncio.wait(tasks, timeout=grace_s)
+            if tasks:
+                await asyncio.wait(tasks, timeout=grace_s)
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
@@ -489,7 +398,7 @@ class ClusterPool(RetryingClient):
 
     def _owner(self, args: Sequence[Argument]) -> Address:
         key = key_of(args)
-        return self._cluster.owner(slot_of(key) if key is not None else 0)
+        return self._cluster.owner(key_slot(key) if key is not None else 0)
 
     def _redirected(self, redirection: AskError, asked: Address) -> Address:
         # Without a host it is the one that was asked.

@@ -17,10 +17,11 @@ after its sync (with ``appendfsync always``), so the next question finds it done
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from hiredis import pack_command
 from redis.asyncio.retry import Retry
@@ -118,37 +119,41 @@ class Connection(Protocol):
 Check = Callable[[Connection], Awaitable[None]]
 
 
-class Connector(Protocol):
-    """Obtains connections to a server: all that differs between a remote, an embedded and a fake server."""
+class Connector(ABC):
+    """Obtains connections to a server: all that differs between a remote, an embedded and a fake server.
+
+    Unless a class says otherwise, its server cannot be repaired or stopped from here, stays at its address, and is
+    asked for its durability.
+    """
 
     url: str
     hint: str
     #: Whether another server may replace the one that is connected.
-    moves: bool
-    #: Counts failed calls to a server that may have moved: all lines then reconnect.
-    losses: int
+    moves = False
+    #: Counts failed calls to a server that may have moved: all pools then reconnect.
+    losses = 0
 
-    async def prepare(self, limit_s: float) -> None:
+    async def prepare(self, limit_s: float) -> None:  # noqa: B027
         """Repair what can be repaired before a connection is tried, within ``limit_s``. Raises ``StoreUnavailable``."""
 
+    @abstractmethod
     async def connect(self) -> Connection:
         """Open a connection."""
-        ...
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027
         """Called once, after the last connection is closed."""
 
-    def twin(self) -> Connector:
+    def twin(self) -> Self:
         """A connector for the event loop of another thread; it shares nothing bound to a loop, and is not closed."""
-        ...
+        return copy.copy(self)
 
     def promise(self) -> StorePromise | None:
         """The durability, if the choice of such a server determines it. None: ask the server."""
-        ...
+        return None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
         """Findings about the server's data that the server does not report: as in ``StorePromise``."""
-        ...
+        return ()
 
 
 class RedisConnection:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import fcntl
 import importlib.util
 import json
@@ -42,12 +41,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import StoreUnavailable, StoreUrlInvalid
 from saga_engine.stores.aof import REPAIR_HINT, cuts, last_words, missing_manifest
-from saga_engine.stores.connection import RedisConnection, connection_options, open_connection, pack
+from saga_engine.stores.connection import Connector, RedisConnection, connection_options, open_connection, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from saga_engine.ports import StorePromise
 
 _log = logging.getLogger("saga_engine")
 
@@ -87,12 +85,10 @@ def find_binary() -> Path:
     )
 
 
-class EmbeddedConnector:
+class EmbeddedConnector(Connector):
     """Connections to the server of a folder, which is started if it does not run."""
 
     hint = "see server.log in the folder of the store"
-    moves = False
-    losses = 0
 
     def __init__(self, url: str, folder: Path, binary: Path) -> None:
         self.url = url
@@ -126,14 +122,6 @@ class EmbeddedConnector:
         if self._socket is not None:
             self._socket = None
             await asyncio.to_thread(self._server.stop_if_last, self._name)
-
-    def twin(self) -> EmbeddedConnector:
-        """Nothing in it is bound to an event loop."""
-        return copy.copy(self)
-
-    def promise(self) -> StorePromise | None:
-        """It is asked like any other server."""
-        return None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
         """Findings in its log that the server does not report."""

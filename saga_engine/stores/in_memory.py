@@ -5,12 +5,12 @@ It runs the same scripts as a real one (fakeredis with its Lua), so the store ab
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import fakeredis
 
 from saga_engine.ports import StorePromise
+from saga_engine.stores.connection import Connector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,30 +40,18 @@ class MemoryConnection:
         await self._client.aclose()
 
 
-class MemoryConnector:
+class MemoryConnector(Connector):
     """Connections to ``memory://`` (this store's own) and ``memory://NAME`` (shared by name)."""
 
     hint = "this should not happen: the server is part of this process"
-    moves = False
-    losses = 0
 
     def __init__(self, name: str) -> None:
         self.url = f"memory://{name}"
         self._server = _SHARED.setdefault(name, fakeredis.FakeServer()) if name else fakeredis.FakeServer()
 
-    async def prepare(self, limit_s: float) -> None:
-        """It is always available."""
-
     async def connect(self) -> MemoryConnection:
         """Open a connection."""
         return MemoryConnection(fakeredis.FakeAsyncRedis(server=self._server))
-
-    async def close(self) -> None:
-        """The data stays for the life of the process if it has a name."""
-
-    def twin(self) -> MemoryConnector:
-        """Nothing in it is bound to an event loop."""
-        return copy.copy(self)
 
     def promise(self) -> StorePromise:
         """Nothing outlives the process."""
@@ -74,7 +62,3 @@ class MemoryConnector:
             "relaxed",
             (("warning", text, "for sagas that matter use embedded://.saga or redis://…"),),
         )
-
-    def findings(self) -> Sequence[tuple[str, str, str]]:
-        """Nothing beside its durability."""
-        return ()

@@ -263,30 +263,13 @@ class RedisStore:
         return refusal(ResponseError(str(code[0], "utf-8", "replace")), self.url)
 
     async def _append_scattered(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
-        """Group commit on a cluster: a call for each partition, all at once, in one round trip to each node.
+        """Group commit on a cluster, complete once the slowest node has answered.
 
         If one partition is unavailable, the whole commit is: the writer repeats all of it, which is safe.
         """
-        shares: dict[int, _Places] = {}
-        for place, entry in enumerate(entries):
-            shares.setdefault(crc32(entry.saga_id.encode()) % len(self._tags), []).append(place)
-        calls = [call for places in shares.values() for call in self._cut(owner, [entries[place] for place in places])]
-        replies = await self._calls.run_many("append", calls or [([], [owner])], self._appends)
-        self._mend_after(replies, calls)
-        codes = [code for reply in replies for code in reply[1:]]
-        for code in codes:
-            if type(code) is list:
-                raise self._damaged(code)
-        acks = [_OK] * len(entries)
-        for place, code in zip((place for places in shares.values() for place in places), codes, strict=True):
-            acks[place] = _OK if code == 0 else _ack(code)
-        return AppendReply(max(abs(reply[0]) for reply in replies), acks)
-
-    def _mend_after(self, replies: Sequence[Any], calls: Sequence[tuple[_Keys, _Arguments]]) -> None:
-        """Mend the partitions that a group commit has found damaged."""
-        for reply, (keys, _) in zip(replies, calls, strict=False):
-            if reply[0] < 0:
-                self._mender.mend_soon(keys)
+        now_ms, acks, late = await self._append_apart(owner, entries)
+        found = dict(zip(late, await asyncio.gather(*late.values()), strict=True))
+        return AppendReply(now_ms, [found.get(place, ack) for place, ack in enumerate(acks)])
 
     @property
     def append_apart(self) -> Callable[[str, Sequence[Entry]], Awaitable[AppendReply]] | None:
@@ -311,8 +294,8 @@ class RedisStore:
             if not pending:
                 raise next(error for reply in replies if (error := reply.exception()))
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        for reply, call in zip(replies, calls, strict=False):
-            reply.add_done_callback(partial(self._mend_late, call))
+        for reply, (keys, _) in zip(replies, calls, strict=False):
+            reply.add_done_callback(partial(self._mend_late, keys))
         acks = [_OK] * len(entries)
         late: dict[int, asyncio.Future[Ack]] = {}
         now_ms = 0
@@ -351,9 +334,10 @@ class RedisStore:
         reply.add_done_callback(settle)
         return found
 
-    def _mend_late(self, call: tuple[_Keys, _Arguments], reply: asyncio.Future[Any]) -> None:
-        if not reply.cancelled() and not reply.exception():
-            self._mend_after([reply.result()], [call])
+    def _mend_late(self, keys: _Keys, reply: asyncio.Future[Any]) -> None:
+        """Mend the partition of these keys, if a group commit has found it damaged."""
+        if not reply.cancelled() and not reply.exception() and reply.result()[0] < 0:
+            self._mender.mend_soon(keys)
 
     def _cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
         """Cut a group commit into script calls by size: keys and arguments of each."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from redis.asyncio.connection import ConnectionPool
 
 from saga_engine.errors import StoreUrlInvalid
-from saga_engine.stores.connection import RedisConnection, connection_options, open_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from saga_engine.ports import StorePromise
+from saga_engine.stores.connection import Connector, RedisConnection, connection_options, open_connection
 
 #: Host names of this machine.
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", None})
@@ -39,12 +33,10 @@ def _masked(part: str) -> str:
     return f"{name}=***" if equals and name.endswith("password") else part
 
 
-class RemoteConnector:
+class RemoteConnector(Connector):
     """Connections to ``redis://``, ``rediss://`` and ``unix://``. Raises ``StoreUrlInvalid`` for any other."""
 
     hint = "check that the server runs and that the address is right; the sagas continue when it is back"
-    moves = False
-    losses = 0
 
     def __init__(self, url: str) -> None:
         try:
@@ -62,24 +54,6 @@ class RemoteConnector:
                 f"the store's address cannot be understood{why}", hint="for example redis://localhost:6379/0"
             ) from error
 
-    async def prepare(self, limit_s: float) -> None:
-        """Nothing to do: a remote server cannot be repaired from here."""
-
     async def connect(self) -> RedisConnection:
         """Open a connection."""
         return await open_connection(self._pool)
-
-    async def close(self) -> None:
-        """Nothing to release."""
-
-    def twin(self) -> RemoteConnector:
-        """Nothing in it is bound to an event loop."""
-        return copy.copy(self)
-
-    def promise(self) -> StorePromise | None:
-        """Only the server knows."""
-        return None
-
-    def findings(self) -> Sequence[tuple[str, str, str]]:
-        """A remote server: nothing is known but what it reports."""
-        return ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +11,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from saga_engine.errors import StoreUrlInvalid
 from saga_engine.stores.addresses import SENTINEL_HINT, Address, ConnectionConfig, parse
+from saga_engine.stores.connection import Connector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from saga_engine.ports import StorePromise
     from saga_engine.stores.connection import RedisConnection
 
 _SENTINEL_PORT: Final = 26379
@@ -24,7 +23,7 @@ _SENTINEL_PORT: Final = 26379
 _ANSWER_S: Final = 1.0
 
 
-class SentinelConnector:
+class SentinelConnector(Connector):
     """Connections to the primary of ``redis+sentinel://H1:26379,H2,H3/MASTER[/DB]``. Raises ``StoreUrlInvalid``.
 
     Every new connection asks all Sentinels and takes the address that most of them name, so that a Sentinel which was
@@ -36,7 +35,6 @@ class SentinelConnector:
         "from where they are once a primary is there"
     )
     moves = True
-    losses = 0
 
     def __init__(self, scheme: str, address: str, options: Mapping[str, str]) -> None:
         said = parse(scheme, address, options, port=_SENTINEL_PORT, hint=SENTINEL_HINT)
@@ -54,9 +52,6 @@ class SentinelConnector:
             tls=said.tls, user=user, password=password, db=0, options=shared, hint=SENTINEL_HINT
         )
         self.open_door = self._server.open_door(said.hosts)
-
-    async def prepare(self, limit_s: float) -> None:
-        """Nothing to do: remote servers cannot be repaired from here."""
 
     async def connect(self) -> RedisConnection:
         """Open a connection to the primary. Raises a connection error while there is none."""
@@ -97,21 +92,6 @@ class SentinelConnector:
         except (RedisError, OSError) as error:
             return error if str(error) else RedisConnectionError(f"{sentinel} does not answer in {_ANSWER_S:g} s")
         return None if found is None else Address(str(found[0], "utf-8"), int(found[1]))
-
-    async def close(self) -> None:
-        """Nothing to release."""
-
-    def twin(self) -> SentinelConnector:
-        """Nothing in it is bound to an event loop."""
-        return copy.copy(self)
-
-    def promise(self) -> StorePromise | None:
-        """Only the server knows."""
-        return None
-
-    def findings(self) -> Sequence[tuple[str, str, str]]:
-        """A remote server: nothing is known but what it reports."""
-        return ()
 
 
 def _name_and_db(path: Sequence[str], option: str) -> tuple[str, int]:

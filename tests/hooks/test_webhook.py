@@ -194,6 +194,25 @@ async def test_neither_url_nor_secret_is_told(caplog) -> None:
     assert SECRET.removeprefix("whsec_") not in told
 
 
+async def test_the_environment_s_proxy_is_not_used(monkeypatch) -> None:
+    """A question goes to the configured endpoint itself, whatever proxy the environment names."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with MisbehavingServer() as server:
+        server.script(PATH, done())
+        await WebhookHook(server.url + PATH, SECRET)(a_question())
+        assert len(server.received) == 1
+
+
+async def test_a_path_is_encoded_and_a_fragment_is_not_sent() -> None:
+    """Spaces are escaped, escapes stay as they are, and what follows ``#`` stays here."""
+    async with MisbehavingServer() as server:
+        server.script("/a%20b/~c%2Fd", done())
+        await WebhookHook(f"{server.url}/a b/~c%2Fd?x=1 2&y=%41#part", SECRET)(a_question())
+    (request,) = server.received
+    assert request.query == "x=1%202&y=%41"
+
+
 # --- settings ------------------------------------------------------------------------------------------------------
 
 
