@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,6 +40,7 @@ def check(
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.errors import PlanInvalid
+    from saga_engine.plan.compiler import check_plan
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
 
@@ -53,7 +54,7 @@ def check(
         loaded = load_checked(plan_source(plan), registry, input=values or None)
         require_used(values, loaded)
         steps, warnings = len(loaded.steps), lookalikes(loaded)
-        problems = _examine(loaded, registry, values)
+        problems = check_plan(loaded, registry, input=values or None)
     except PlanInvalid as error:
         problems = error.problems
     tell_problems(problems, settings, as_json=as_json, steps=steps, warnings=warnings)
@@ -110,14 +111,3 @@ def tell_warnings(warnings: Sequence[Problem]) -> None:
 
     for each in warnings:
         note(f"{paint('warning', stream=sys.stderr)}: {shown(each.path)}: {shown(each.message)}; {shown(each.hint)}")
-
-
-def _examine(loaded: Plan, registry: ToolRegistry | None, values: dict[str, Any]) -> list[Problem]:
-    """Find the problems of the plan's meaning. Raises ``PlanInvalid``."""
-    from saga_engine.plan.checks import check_plan
-    from saga_engine.plan.compiler import compile_plan
-
-    if registry is None:
-        compile_plan(loaded, None, input=values or None)
-        return []
-    return check_plan(loaded, registry, input=values or None)

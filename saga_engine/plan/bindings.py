@@ -33,6 +33,7 @@ _EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret)(?!\w)")
 _INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+)\}", re.DOTALL)
 _STEP = re.compile(r"\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
 _NAME = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]{0,127})\Z")
+_OWN = re.compile(r"\$output(?![^.\[])")
 _LONGEST = MAX_TAIL_CHARS + 200
 
 _FORMS = {
@@ -499,3 +500,26 @@ class Binder:
         braces = "" if embedded else "; inside a text it stands in braces"
         hint = f"{_FORMS[source]}{braces}; for a literal '${source}' write {literal}"
         return _Malformed(jsonpath.TailFault("binding-malformed", "this is no binding", hint))
+
+
+class OwnBinder(Binder):
+    """Compiles the params of the undo of a session's call: values, except where a whole text binds.
+
+    ``$output``, with or without a path, is the call's own output, ``$key`` its idempotency key. An undo that binds only
+    the key needs no output, so it can undo a call in doubt.
+    """
+
+    def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
+        if text == "$key":
+            place = Place(path, "key", own, None, embedded=False, text=text)
+        elif _OWN.match(text) is None:
+            return None
+        else:
+            rest = text.removeprefix("$output")
+            tail = jsonpath.parse(rest) if rest else None
+            if isinstance(tail, jsonpath.TailFault):
+                self._problems.add(tail.code, base, f"{cut(text, 120)}: {tail.message}", tail.hint)
+                return None
+            place = Place(path, "output", own, tail, embedded=False, text=text)
+        places.append(place)
+        return _bound(place)

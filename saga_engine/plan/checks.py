@@ -1,4 +1,4 @@
-"""Finds all problems of a plan that can be known before anything runs, and reports them together."""
+"""Finds all problems of a plan that can be known before anything runs, and sets the order of its steps."""
 
 from __future__ import annotations
 
@@ -6,86 +6,77 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template
-from saga_engine.plan.draft import draft
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from saga_engine.errors import Problem
     from saga_engine.plan.bindings import Place
-    from saga_engine.plan.draft import Draft, DraftFallback, DraftRollback, DraftStep
-    from saga_engine.plan.model import Plan
+    from saga_engine.plan.compiled import CompiledFallback, CompiledStep, Params
+    from saga_engine.plan.draft import Draft
+    from saga_engine.plan.model import Fallback
     from saga_engine.plan.problems import Path
-    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
-
-
-def check_plan(plan: Plan, catalog: ToolCatalog, *, input: Mapping[str, Any] | None = None) -> list[Problem]:  # noqa: A002
-    """All problems of a plan, at most 100 of them listed; an empty list for a plan that may run.
-
-    ``input`` extends the plan's own input, key by key. Raises ``ValueNotJson`` if it is not JSON.
-    """
-    made = draft(plan, catalog, input, None, None, check_from=0)
-    examine(made)
-    return made.problems.listed()
+    from saga_engine.plan.tool_spec import ToolSpec
 
 
 def examine(made: Draft) -> None:
     """Find the problems of a draft, and determine the order of its steps."""
     for step in made.steps:
-        _check_tools(made, step)
+        checked = step.index >= made.check_from
+        path: Path = ("steps", step.index)
+        if checked:
+            _check_call(made, step, path, (*path, "params"))
+        written = made.plan.steps[step.index].fallback or ()
         for number, fallback in enumerate(step.fallbacks):
-            _check_fallback(made, step, fallback, last=number == len(step.fallbacks) - 1)
-        _check_inputs(made, step)
-        _check_secrets(made, step)
-    _check_order(made)
+            place = (*path, "fallback", number)
+            _check_fallback(made, step, fallback, written[number], place, last=number == len(written) - 1)
+        if step.index in made.bound:
+            _check_inputs(made, step)
+            if checked:
+                _check_secrets(made, step)
+    acyclic = _check_order(made)
     for step in made.steps:
         _check_kind(made, step)
-    _check_pivot(made)
+    _check_pivot(made, acyclic=acyclic)
 
 
 # --- tools and params ----------------------------------------------------------------------------------------------
 
 
-def _check_tools(made: Draft, step: DraftStep) -> None:
-    if not step.to_check:
-        return
-    rollback = step.rollback
-    if step.spec is None:
-        _unknown_tool(made, (*step.path, "tool"), step.step.tool, f"there is no tool {cut(step.step.tool, 80)}")
+def _check_call(made: Draft, call: CompiledStep | CompiledFallback, path: Path, params_path: Path) -> None:
+    """Check the tool, the params and the undo of the call that stands at ``path``."""
+    if call.spec is None:
+        _unknown_tool(made, (*path, "tool"), call.tool, f"there is no tool {cut(call.tool, 80)}")
     else:
-        _check_params(made, step.spec, step.params, (*step.path, "params"))
-    if rollback is not None:
-        _check_rollback(made, rollback, step.path, step.step.tool, step.spec, step.params)
+        _check_params(made, call.spec, call.params, params_path)
+    if call.rollback is not None:
+        _check_rollback(made, call, path)
 
 
-def _check_rollback(  # noqa: PLR0917
-    made: Draft, rollback: DraftRollback, path: Path, tool: str, spec: ToolSpec | None, params: Template
-) -> None:
-    """Check the undo of the call of ``tool`` that stands at ``path``."""
+def _check_rollback(made: Draft, call: CompiledStep | CompiledFallback, path: Path) -> None:
+    rollback = call.rollback
+    assert rollback is not None
+    written = isinstance(rollback.params, Template)
+    place = (*path, "rollback", "tool") if written else (*path, "tool")
     if rollback.spec is None:
-        if rollback.registered:
-            message = f"the registered undo of {cut(tool, 80)}, {cut(rollback.tool, 80)}, is no tool"
-            _unknown_tool(made, (*path, "tool"), rollback.tool, message)
-        else:
-            message = f"there is no tool {cut(rollback.tool, 80)}"
-            _unknown_tool(made, (*path, "rollback", "tool"), rollback.tool, message)
+        message = f"there is no tool {cut(rollback.tool, 80)}"
+        if not written:
+            message = f"the registered undo of {cut(call.tool, 80)}, {cut(rollback.tool, 80)}, is no tool"
+        _unknown_tool(made, place, rollback.tool, message)
     elif rollback.spec.effect == "read":
-        place = (*path, "tool") if rollback.registered else (*path, "rollback", "tool")
-        message = f"the rollback of {cut(tool, 80)}, {cut(rollback.tool, 80)}, only reads, so it undoes nothing"
+        message = f"the rollback of {cut(call.tool, 80)}, {cut(rollback.tool, 80)}, only reads, so it undoes nothing"
         made.problems.add("rollback-reads", place, message, "name the tool that takes the effect back")
-    elif isinstance(rollback.params, Template):
+    elif written:
         _check_params(made, rollback.spec, rollback.params, (*path, "rollback", "params"))
-    else:
-        _check_undo(made, path, spec, params, rollback.spec)
+    elif call.spec is not None:
+        _check_undo(made, path, call.spec, call.params, rollback.spec)
 
 
-def _check_fallback(made: Draft, step: DraftStep, fallback: DraftFallback, *, last: bool) -> None:
-    given, path = fallback.fallback, fallback.path
+def _check_fallback(
+    made: Draft, step: CompiledStep, fallback: CompiledFallback, written: Fallback, path: Path, *, last: bool
+) -> None:
     problems = made.problems
-    ways = [name for name in ("tool", "cached_s", "queue_s") if getattr(given, name) is not None]
-    extra = [name for name in ("params", "rollback", "retry", "timeout_s") if getattr(given, name) is not None]
+    ways = [name for name in ("tool", "cached_s", "queue_s") if getattr(written, name) is not None]
+    extra = [name for name in ("params", "rollback", "retry", "timeout_s") if getattr(written, name) is not None]
     if len(ways) != 1:
         message = "a fallback is exactly one of 'tool', 'cached_s' and 'queue_s'"
         problems.add("fallback-invalid", path, message, "write several fallbacks as a list, in order")
@@ -97,36 +88,34 @@ def _check_fallback(made: Draft, step: DraftStep, fallback: DraftFallback, *, la
     elif ways[0] == "queue_s" and made.plan.deadline_s is None and step.kind in {"compensatable", "read"}:
         message = "a deferred step without a deadline may wait for ever"
         problems.add("fallback-invalid", path, message, "give the plan a deadline_s")
-    elif ways[0] == "cached_s" and step.to_check and step.spec is not None:
+    elif ways[0] == "cached_s" and step.index >= made.check_from and step.spec is not None:
         if step.kind != "read":
             message = f"step {step.key} writes: an old result does not make it happen"
             problems.add("fallback-invalid", path, message, "'cached_s' is for steps that read")
         elif step.spec.last_good_s is None:
-            message = f"the results of {cut(step.step.tool, 80)} are not kept"
+            message = f"the results of {cut(step.tool, 80)} are not kept"
             problems.add("fallback-invalid", path, message, "declare the tool with last_good_s=SECONDS")
-    elif given.tool is not None:
-        _check_other_tool(made, step, fallback, given.tool)
+    elif ways[0] == "tool":
+        _check_other_tool(made, step, fallback, written, path)
 
 
-def _check_other_tool(made: Draft, step: DraftStep, fallback: DraftFallback, tool: str) -> None:
-    path, spec, rollback = fallback.path, fallback.spec, fallback.rollback
-    if fallback.fallback.rollback is not None and step.kind != "compensatable":
+def _check_other_tool(
+    made: Draft, step: CompiledStep, fallback: CompiledFallback, written: Fallback, path: Path
+) -> None:
+    if written.rollback is not None and step.kind != "compensatable":
         message = f"step {step.key} is never undone ({step.kind}), and its fallback has a rollback"
         made.problems.add("kind-contradiction", (*path, "rollback"), message, "leave the rollback out")
-    if not step.to_check:
+    if step.index < made.check_from:
         return
-    if spec is None:
-        _unknown_tool(made, (*path, "tool"), tool, f"there is no tool {cut(tool, 80)}")
+    _check_call(made, fallback, path, (*path, "tool" if written.params is None else "params"))
+    if fallback.spec is None or fallback.spec.effect == "read":
         return
-    own = fallback.fallback.params is not None
-    _check_params(made, spec, fallback.params, (*path, "params") if own else (*path, "tool"))
-    if rollback is not None:
-        _check_rollback(made, rollback, path, tool, spec, fallback.params)
-    elif spec.effect != "read" and step.kind == "compensatable":
-        message = f"the fallback of step {step.key} writes by {cut(tool, 80)}, and nothing says how that is undone"
+    if fallback.rollback is None and step.kind == "compensatable":
+        tool = cut(fallback.tool, 80)
+        message = f"the fallback of step {step.key} writes by {tool}, and nothing says how that is undone"
         made.problems.add("rollback-missing", path, message, "give it a rollback, or register an undo for its tool")
-    if spec.effect != "read" and step.kind == "read":
-        message = f"step {step.key} reads, and its fallback {cut(tool, 80)} writes"
+    if step.kind == "read":
+        message = f"step {step.key} reads, and its fallback {cut(fallback.tool, 80)} writes"
         made.problems.add("fallback-invalid", path, message, "fall back to a tool that reads")
 
 
@@ -142,14 +131,12 @@ def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
     made.problems.add("tool-unknown", path, message, hint)
 
 
-def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template, undo: ToolSpec) -> None:
+def _check_undo(made: Draft, path: Path, spec: ToolSpec, params: Params, undo: ToolSpec) -> None:
     """A registered undo must be able to get its required parameters, and at least one parameter."""
-    if spec is None:
-        return
+    hint = "give the step a rollback with params of its own"
     why = schema_types.unfillable(undo.input_schema, params.raw, spec.output_schema, known=True)
     if why:
         message = printable(f"the registered undo {undo.name} would be called with nothing: {why}", 400)
-        hint = "give the step a rollback with params of its own"
         made.problems.add("undo-unfillable", (*path, "tool"), message, hint)
     if why or spec.output_schema is None:
         return
@@ -157,12 +144,12 @@ def _check_undo(made: Draft, path: Path, spec: ToolSpec | None, params: Template
     for name in required if isinstance(required, list) else ():
         if name not in params.raw and schema_types.locate(spec.output_schema, (name,)) is schema_types.ABSENT:
             message = f"the registered undo {undo.name} requires '{name}', which is neither a param nor returned"
-            hint = "give the step a rollback with params of its own"
             made.problems.add("undo-unfillable", (*path, "tool"), message, hint)
 
 
-def _check_params(made: Draft, spec: ToolSpec, params: Template, base: Path) -> None:
+def _check_params(made: Draft, spec: ToolSpec, params: Params, base: Path) -> None:
     """Check params against the tool's schema. A bound value is checked by its type alone, if that is known."""
+    assert isinstance(params, Template)
     unknown = {place.path: place for place in params.places if not _known(made, place)}
     found = spec.check_params(params.sample(made.input))
     if found:
@@ -216,7 +203,7 @@ def _check_type(made: Draft, spec: ToolSpec, place: Place, base: Path) -> None:
 def _output_types(made: Draft, place: Place, path: Path) -> frozenset[str] | None:
     """The types that a binding to an output may have; adds a problem if the output cannot have such a value."""
     step = made.steps[made.by_key[place.step]]
-    others = [each.spec for each in step.fallbacks if each.fallback.tool is not None]
+    others = [each.spec for each in step.fallbacks if each.way == "tool"]
     brings = _types_of(made, step.spec, place, path)
     for other in others:  # whichever tool was finally called must return the value
         also = _types_of(made, other, place, path)
@@ -246,8 +233,8 @@ def _one_of(types: frozenset[str]) -> str:
 # --- bindings and order --------------------------------------------------------------------------------------------
 
 
-def _check_inputs(made: Draft, step: DraftStep) -> None:
-    for template, base in [*_forward_templates(step), *_undo_templates(step)]:
+def _check_inputs(made: Draft, step: CompiledStep) -> None:
+    for template, _, base, _ in made.bound[step.index]:
         for place in template.places:
             if place.source != "input" or place.tail is None:
                 continue
@@ -259,54 +246,28 @@ def _check_inputs(made: Draft, step: DraftStep) -> None:
                 made.problems.add("binding-input-missing", (*base, *place.path), message, hint)
 
 
-def _check_secrets(made: Draft, step: DraftStep) -> None:
+def _check_secrets(made: Draft, step: CompiledStep) -> None:
     """A plan may pass a secret only to a tool that is allowed to have it."""
-    if not step.to_check:
-        return
-    calls = [(step.params, step.spec, (*step.path, "params"))]
-    if step.resource is not None:
-        calls.append((step.resource, step.spec, step.path))
-    undos = [(step.rollback, step.path)]
-    for each in step.fallbacks:
-        if each.fallback.tool is not None:
-            own = each.fallback.params is not None
-            calls.append((each.params, each.spec, (*each.path, "params") if own else (*step.path, "params")))
-            undos.append((each.rollback, each.path))
-    for rollback, path in undos:
-        if rollback is not None and isinstance(rollback.params, Template):
-            calls.append((rollback.params, rollback.spec, (*path, "rollback", "params")))
-    for template, spec, path in calls:
-        if spec is None or spec.secrets is None or "*" in spec.secrets:
+    for template, of, path, _ in made.bound[step.index]:
+        if not template.secrets:
             continue
-        for place in template.places:
-            if place.source == "secret" and place.step not in spec.secrets:
-                message = f"the tool {cut(spec.name, 80)} may not have $secret.{place.step}"
-                hint = f'whoever runs the engine allows it: [secrets] allow = {{ {spec.name} = ["{place.step}"] }}'
-                made.problems.add("secret-not-allowed", (*path, *place.path), message, hint)
+        # A fallback without params of its own gets those of the step.
+        takers = [of, *(each.spec for each in step.fallbacks if each.way == "tool" and each.params is template)]
+        for spec in takers:
+            if spec is None or spec.secrets is None or "*" in spec.secrets:
+                continue
+            for place in template.places:
+                if place.source == "secret" and place.step not in spec.secrets:
+                    message = f"the tool {cut(spec.name, 80)} may not have $secret.{place.step}"
+                    hint = f'whoever runs the engine allows it: [secrets] allow = {{ {spec.name} = ["{place.step}"] }}'
+                    made.problems.add("secret-not-allowed", (*path, *place.path), message, hint)
 
 
-def _forward_templates(step: DraftStep) -> list[tuple[Template, Path]]:
-    """The templates of a step's forward calls, with their places in the plan."""
-    found = [(step.params, (*step.path, "params"))]
-    if step.resource is not None:
-        found.append((step.resource, step.path))
-    return found + [
-        (each.params, (*each.path, "params")) for each in step.fallbacks if each.fallback.params is not None
-    ]
+def _check_order(made: Draft) -> bool:
+    """Determine what each step waits for; then check that this is possible and that each undo has what it needs.
 
-
-def _undo_templates(step: DraftStep) -> list[tuple[Template, Path]]:
-    found: list[tuple[Template, Path]] = []
-    places: list[tuple[DraftRollback | None, Path]] = [(step.rollback, step.path)]
-    places += [(each.rollback, each.path) for each in step.fallbacks if each.fallback.tool is not None]
-    for rollback, path in places:
-        if rollback is not None and isinstance(rollback.params, Template):
-            found.append((rollback.params, (*path, "rollback", "params")))
-    return found
-
-
-def _check_order(made: Draft) -> None:
-    """Determine what each step waits for; then check that this is possible and that each undo has what it needs."""
+    Returns whether there is an order.
+    """
     for step in made.steps:
         _settle(made, step)
     deps = [step.deps for step in made.steps]
@@ -316,57 +277,58 @@ def _check_order(made: Draft) -> None:
             keys = [made.steps[index].key for index in [*cycle[:10], cycle[0]]]
             dots = " … → " if len(cycle) > 10 else " → "
             message = f"these steps wait for each other: {' → '.join(keys[:-1])}{dots}{keys[-1]}"
-            path = (*made.steps[cycle[0]].path, "depends_on")
+            path = ("steps", cycle[0], "depends_on")
             made.problems.add("graph-cycle", path, message, "take out one 'depends_on' or binding")
-        return
+        return False
     _check_undo_outputs(made, deps, ordered)
+    return True
 
 
-def _settle(made: Draft, step: DraftStep) -> None:
-    named = step.step.depends_on
+def _settle(made: Draft, step: CompiledStep) -> None:
+    """Determine what a step waits for: the steps that it names, and by default the one before it in the list."""
+    named = made.plan.steps[step.index].depends_on
+    checked = step.index >= made.check_from
+    waits: set[int] = set()
     for position, wanted in enumerate(named or ()):
         before = made.by_key.get(str(wanted))
-        if before is not None and step.to_check and str(wanted) in made.dropped:
-            message = f"step {wanted} will not run any more"
-            made.problems.add(
-                "depends-on-unknown", (*step.path, "depends_on", position), message, "wait for another step"
-            )
-        elif before is None:
+        path: Path = ("steps", step.index, "depends_on", position)
+        if before is None:
             known = list(made.by_key) if not made.problems.full() else []
             hint = made.problems.did_you_mean(str(wanted), known) or known_names(known, "steps")
-            made.problems.add(
-                "depends-on-unknown", (*step.path, "depends_on", position), f"there is no step {wanted}", hint
-            )
+            made.problems.add("depends-on-unknown", path, f"there is no step {wanted}", hint)
+        elif checked and str(wanted) in made.dropped:
+            message = f"step {wanted} will not run any more"
+            made.problems.add("depends-on-unknown", path, message, "wait for another step")
         else:
-            step.waits.add(before)
-    for template, path in _forward_templates(step):
-        for place in template.places:
+            waits.add(before)
+    for template, _, base, undo in made.bound.get(step.index, ()):
+        for place in () if undo else template.places:
             if place.source != "output":
                 continue
             before = made.by_key[place.step]
-            if step.to_check and place.step in made.dropped:
+            if checked and place.step in made.dropped:
                 message = f"{cut(place.text, 120)}: step {place.step} will not run any more"
-                made.problems.add("binding-not-before", (*path, *place.path), message, "bind another step")
+                made.problems.add("binding-not-before", (*base, *place.path), message, "bind another step")
             elif before == step.index or (named is None and before > step.index):
                 own = before == step.index
                 what = "its own output" if own else f"the output of step {place.step}, which comes later"
                 hint = "bind a step before it in the list, or say with 'depends_on' what this step waits for"
                 message = f"{cut(place.text, 120)}: step {step.key} cannot have {what}"
-                made.problems.add("binding-not-before", (*path, *place.path), message, hint)
+                made.problems.add("binding-not-before", (*base, *place.path), message, hint)
             else:
-                step.waits.add(before)
+                waits.add(before)
     if step.compensates is not None:
         # The steps that it binds to have happened: it waits only for others that compensate for the same step.
         group = {other.index for other in made.steps if other.compensates == step.compensates}
-        step.waits &= group
+        waits &= group
         before_it = {step.index - 1} & group
     else:
         before_it = _previous(made, step)
-    deps = step.waits if named is not None else step.waits | before_it
-    step.deps = tuple(sorted(deps))
+    step.data_deps = frozenset(waits)
+    step.deps = tuple(sorted(waits if named is not None else waits | before_it))
 
 
-def _previous(made: Draft, step: DraftStep) -> set[int]:
+def _previous(made: Draft, step: CompiledStep) -> set[int]:
     """The step before it in the list, without those that will not run and those that compensate for others."""
     index = step.index - 1
     if step.key in made.dropped:
@@ -378,75 +340,74 @@ def _previous(made: Draft, step: DraftStep) -> set[int]:
 
 def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[int]) -> None:
     before: list[int] | None = None
-    undos = [(step, place, path) for step in made.steps for t, path in _undo_templates(step) for place in t.places]
-    for step, place, path in undos:
-        needed = made.by_key[place.step] if place.source == "output" else step.index
-        if needed == step.index:
-            continue
-        if before is None:
-            before = graph.ancestors(deps, ordered)
-        if not before[step.index] >> needed & 1:
-            message = f"{cut(place.text, 120)}: step {place.step} may not have run when step {step.key} is undone"
-            hint = f"bind step {step.key} itself, or make it wait for step {place.step}"
-            made.problems.add("rollback-needs-output", (*path, *place.path), message, hint)
+    undos = [(made.steps[index], each) for index, some in sorted(made.bound.items()) for each in some if each.undo]
+    for step, (template, _, path, _) in undos:
+        for place in template.places:
+            needed = made.by_key[place.step] if place.source == "output" else step.index
+            if needed == step.index:
+                continue
+            if before is None:
+                before = graph.ancestors(deps, ordered)
+            if not before[step.index] >> needed & 1:
+                message = f"{cut(place.text, 120)}: step {place.step} may not have run when step {step.key} is undone"
+                hint = f"bind step {step.key} itself, or make it wait for step {place.step}"
+                made.problems.add("rollback-needs-output", (*path, *place.path), message, hint)
 
 
 # --- kinds ---------------------------------------------------------------------------------------------------------
 
 
-def _check_kind(made: Draft, step: DraftStep) -> None:
-    explicit = step.step.kind
-    has_rollback = step.step.rollback is not None
-    reads = step.spec is not None and step.spec.effect == "read" and step.to_check
-    if has_rollback and (reads or step.kind == "read"):
+def _check_kind(made: Draft, step: CompiledStep) -> None:
+    written, path = made.plan.steps[step.index], ("steps", step.index)
+    checked = step.index >= made.check_from
+    reads = checked and step.spec is not None and step.spec.effect == "read"
+    if written.rollback is not None and (reads or step.kind == "read"):
         message = f"step {step.key} reads, so there is nothing to undo"
-        made.problems.add("rollback-on-read", (*step.path, "rollback"), message, "leave the rollback out")
-    elif has_rollback and step.kind in {"pivot", "retriable", "compensation"}:
+        made.problems.add("rollback-on-read", (*path, "rollback"), message, "leave the rollback out")
+    elif written.rollback is not None and step.kind in {"pivot", "retriable", "compensation"}:
         message = f"a {step.kind} step is never undone, and this one has a rollback"
-        made.problems.add("kind-contradiction", (*step.path, "kind"), message, "leave out the kind or the rollback")
-    if not step.to_check or step.spec is None or step.kind == "compensation":
+        made.problems.add("kind-contradiction", (*path, "kind"), message, "leave out the kind or the rollback")
+    if not checked or step.spec is None or step.kind == "compensation":
         return
-    tool = cut(step.step.tool, 80)
-    if explicit == "read" and not reads:
-        message = f"the step says that it reads, and its tool {tool} writes"
+    if written.kind == "read" and not reads:
+        message = f"the step says that it reads, and its tool {cut(step.tool, 80)} writes"
         hint = "leave out the kind, or declare the tool with effect='read'"
-        made.problems.add("kind-contradiction", (*step.path, "kind"), message, hint)
-    elif explicit == "compensatable" and reads:
-        message = f"the step says that it can be undone, and its tool {tool} only reads"
-        made.problems.add("kind-contradiction", (*step.path, "kind"), message, "leave out the kind")
+        made.problems.add("kind-contradiction", (*path, "kind"), message, hint)
+    elif written.kind == "compensatable" and reads:
+        message = f"the step says that it can be undone, and its tool {cut(step.tool, 80)} only reads"
+        made.problems.add("kind-contradiction", (*path, "kind"), message, "leave out the kind")
     elif step.kind == "compensatable" and step.rollback is None and step.spec.semantic in {None, "never"}:
         hint = (
             'give it a rollback, register an undo for its tool, or say "kind": "pivot" and make it the last such step'
         )
-        if explicit is None:
-            message = f"step {step.key} writes by {tool}, and nothing says how that is undone"
-            made.problems.add("rollback-missing", step.path, message, hint)
+        if written.kind is None:
+            message = f"step {step.key} writes by {cut(step.tool, 80)}, and nothing says how that is undone"
+            made.problems.add("rollback-missing", path, message, hint)
         else:
             message = f"step {step.key} says that it can be undone, and nothing says how"
-            made.problems.add("kind-contradiction", (*step.path, "kind"), message, hint)
+            made.problems.add("kind-contradiction", (*path, "kind"), message, hint)
 
 
-def _check_pivot(made: Draft) -> None:
+def _check_pivot(made: Draft, *, acyclic: bool) -> None:
     pivots = [step for step in made.steps if step.kind == "pivot"]
     for second in pivots[1:]:
         message = f"a plan has one point of no return, and step {pivots[0].key} is it"
-        made.problems.add(
-            "pivot-second", (*second.path, "kind"), message, "split the plan, or give this step a rollback"
-        )
-    deps = [step.deps for step in made.steps]
-    if len(graph.sort(deps)) < len(deps):
+        hint = "split the plan, or give this step a rollback"
+        made.problems.add("pivot-second", ("steps", second.index, "kind"), message, hint)
+    if not acyclic:
         return  # a cycle has no before and after
     before: set[int] = set()
     after: set[int] = set()
     if pivots:
+        deps = [step.deps for step in made.steps]
         before = graph.reach(pivots[0].index, deps)
         after = graph.reach(pivots[0].index, graph.dependents(deps))
     for step in made.steps:
         if step.kind == "retriable" and step.index not in after:
             message = f"step {step.key} is retriable, and no pivot comes before it"
             hint = "retriable is for steps after the pivot; give it a rollback instead"
-            made.problems.add("kind-retriable-before-pivot", (*step.path, "kind"), message, hint)
-        elif pivots and step.kind == "compensatable" and step.kind_known and step.index not in before:
+            made.problems.add("kind-retriable-before-pivot", ("steps", step.index, "kind"), message, hint)
+        elif pivots and step.kind == "compensatable" and step.index not in before and step.index not in made.guessed:
             message = f"step {step.key} can be undone and may run after the pivot, step {pivots[0].key}, which cannot"
             hint = 'move the pivot last: make it wait for every step that can be undone; or say "kind": "retriable"'
-            made.problems.add("pivot-not-last", step.path, message, hint)
+            made.problems.add("pivot-not-last", ("steps", step.index), message, hint)

@@ -1,28 +1,48 @@
-"""Compiles a plan for the engine: checked, ordered, with all templates and declarations."""
+"""The doors to a plan's checks: all its problems, or the compiled plan, with all templates and declarations."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph
 from saga_engine.plan.bindings import UndoParams
 from saga_engine.plan.checks import examine
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep, Params
+from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.draft import draft
-from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from saga_engine.plan.draft import Draft, DraftFallback, DraftRollback, DraftStep
-    from saga_engine.plan.model import Plan, Rollback
+    from saga_engine.errors import Problem
+    from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
+    from saga_engine.plan.draft import Draft
+    from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog
 
-#: What neither the plan nor the tool says: the defaults of a tool's declaration.
-_DEFAULT = ToolSpec(name="")
-#: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
-_LEAST_UNDO_ATTEMPTS = 8
+
+def check_plan(
+    plan: Plan,
+    catalog: ToolCatalog | None,
+    *,
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+) -> list[Problem]:
+    """All problems of a plan, at most 100 of them listed; an empty list for a plan that can be compiled.
+
+    The arguments are those of :func:`compile_plan`. Raises ``ValueNotJson`` if ``input`` is not JSON.
+    """
+    return checked_draft(plan, catalog, input=input).problems.listed()
+
+
+def checked_draft(
+    plan: Plan,
+    catalog: ToolCatalog | None,
+    *,
+    input: Mapping[str, Any] | None = None,  # noqa: A002
+) -> Draft:
+    """The draft of a plan: its steps in order as far as that can be determined, and its problems."""
+    made = draft(plan, catalog, input, None, None, check_from=0 if catalog is not None else len(plan.steps))
+    examine(made)
+    return made
 
 
 def compile_plan(
@@ -48,13 +68,13 @@ def compile_plan(
 
 def compile_draft(made: Draft) -> CompiledPlan:
     """Check a draft and compile it. Raises ``PlanInvalid`` with all problems."""
-    plan = made.plan
     examine(made)
     if made.problems:
         made.problems.refuse()
-    dependents = graph.dependents([step.deps for step in made.steps])
-    steps = [_step(step, tuple(dependents[step.index])) for step in made.steps]
-    specs = _specs(made)
+    plan, steps = made.plan, made.steps
+    for step, dependents in zip(steps, graph.dependents([step.deps for step in steps]), strict=True):
+        step.dependents = tuple(dependents)
+    specs = {call.tool: call.spec for _, call in _calls(steps) if call.spec is not None}
     return CompiledPlan(
         goal=plan.goal,
         input=made.input,
@@ -64,118 +84,21 @@ def compile_draft(made: Draft) -> CompiledPlan:
         deadline_s=plan.deadline_s,
         max_tool_calls=plan.max_tool_calls,
         on_failure=plan.on_failure,
-        undos=_registered_undos(made),
+        undos={slot: call.tool for slot, call in _calls(steps) if isinstance(call.params, UndoParams)},
         reads=frozenset(step.key for step in steps if step.kind == "read"),
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive={name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive},
     )
 
 
-def _step(made: DraftStep, dependents: tuple[int, ...]) -> CompiledStep:
-    step, spec = made.step, made.spec or _DEFAULT
-    compiled = CompiledStep(
-        index=made.index,
-        step_id=step.step_id,
-        key=made.key,
-        name=step.title,
-        kind=made.kind,
-        tool=step.tool,
-        spec=made.spec,
-        params=made.params,
-        rollback=_rollback(made, made, step.rollback),
-        retry=step.retry.policy(spec.retry) if step.retry is not None else spec.retry,
-        timeout_s=spec.timeout_s if step.timeout_s is None else step.timeout_s,
-        deps=made.deps,
-        data_deps=frozenset(made.waits),
-        dependents=dependents,
-        resource=made.resource,
-        compensates=made.compensates,
-    )
-    compiled.fallbacks = tuple(_fallback(made, compiled, each) for each in made.fallbacks)
-    return compiled
-
-
-def _fallback(made: DraftStep, step: CompiledStep, draft: DraftFallback) -> CompiledFallback:
-    given = draft.fallback
-    if given.tool is None:
-        return CompiledFallback(
-            way="cached" if given.cached_s is not None else "queue",
-            tool=step.tool,
-            spec=step.spec,
-            params=step.params,
-            rollback=step.rollback,
-            retry=step.retry,
-            timeout_s=step.timeout_s,
-            max_age_s=given.cached_s or 0.0,
-            every_s=given.queue_s or 0.0,
-        )
-    spec = draft.spec or _DEFAULT
-    return CompiledFallback(
-        way="tool",
-        tool=given.tool,
-        spec=draft.spec,
-        params=draft.params,
-        rollback=_rollback(made, draft, given.rollback),
-        retry=given.retry.policy(spec.retry) if given.retry is not None else spec.retry,
-        timeout_s=spec.timeout_s if given.timeout_s is None else given.timeout_s,
-    )
-
-
-def _rollback(made: DraftStep, of: DraftStep | DraftFallback, given: Rollback | None) -> CompiledRollback | None:
-    rollback = of.rollback
-    if rollback is None:
-        return None
-    spec = rollback.spec or _DEFAULT
-    retry = undo_retry(spec.retry)
-    if given is not None and given.retry is not None:
-        retry = given.retry.policy(retry)
-    return CompiledRollback(
-        tool=rollback.tool,
-        spec=rollback.spec,
-        params=rollback.params,
-        retry=retry,
-        timeout_s=given.timeout_s if given is not None and given.timeout_s is not None else spec.timeout_s,
-        needs_output=made.key in rollback.params.outputs,
-        usual=_usual(made.key, of, rollback),
-    )
-
-
-def _usual(key: str, of: DraftStep | DraftFallback, rollback: DraftRollback) -> Params | None:
-    """The params for the registered undo of the call; None if the rollback is another tool."""
-    if rollback.registered:
-        return rollback.params
-    if of.spec is None or of.spec.undo != rollback.tool:
-        return None
-    return UndoParams(rollback.spec.input_schema if rollback.spec is not None else None, key, of.params)
-
-
-def undo_retry(retry: RetryPolicy) -> RetryPolicy:
-    """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
-    return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))
-
-
-def _registered_undos(made: Draft) -> dict[str, str]:
-    """The undos that the plan does not specify, by step key, and by ``KEY#N`` for its N-th fallback."""
-    found: dict[str, str] = {}
-    for step in made.steps:
-        if step.rollback is not None and step.rollback.registered:
-            found[step.key] = step.rollback.tool
-        for number, each in enumerate(step.fallbacks, 1):
-            if each.fallback.tool is not None and each.rollback is not None and each.rollback.registered:
-                found[f"{step.key}#{number}"] = each.rollback.tool
-    return found
-
-
-def _specs(made: Draft) -> dict[str, ToolSpec]:
-    """The declarations of all tools that the plan may call."""
-    specs: dict[str, ToolSpec | None] = {}
-    for step in made.steps:
-        specs[step.step.tool] = step.spec
+def _calls(steps: list[CompiledStep]) -> Iterator[tuple[str, CompiledStep | CompiledFallback | CompiledRollback]]:
+    """Every call of the plan with its slot: the step's key, or ``KEY#N`` for its N-th fallback that is a tool."""
+    for step in steps:
+        yield step.key, step
         if step.rollback is not None:
-            specs[step.rollback.tool] = step.rollback.spec
-        for each in step.fallbacks:
-            if each.fallback.tool is not None:
-                specs[each.fallback.tool] = each.spec
-                if each.rollback is not None:
-                    specs[each.rollback.tool] = each.rollback.spec
-    return {name: spec for name, spec in specs.items() if spec is not None}
+            yield step.key, step.rollback
+        for number, fallback in enumerate(step.fallbacks, 1):
+            if fallback.way == "tool":
+                yield f"{step.key}#{number}", fallback
+                if fallback.rollback is not None:
+                    yield f"{step.key}#{number}", fallback.rollback

@@ -1,80 +1,61 @@
-"""A plan before its checks: each step with its tool, its templates, its kind and its undo."""
+"""Compiles the steps of a plan, each with its tool, templates, kind and undo. ``checks`` then finds their problems.
+
+An invalid plan has a draft, too, so that all its problems are reported at once. ``compiler`` is the only door.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.bindings import Binder, Template, UndoParams
+from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
 from saga_engine.plan.problems import Problems
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from saga_engine.plan.values import plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from saga_engine.plan.compiled import Kind
-    from saga_engine.plan.model import Fallback, Plan, Rollback, Step
+    from saga_engine.plan.compiled import Kind, Params
+    from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step
     from saga_engine.plan.problems import Path
-    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+    from saga_engine.plan.tool_spec import ToolCatalog
+
+#: Used where neither the plan nor the tool gives a value: the defaults of a tool's declaration.
+DEFAULT = ToolSpec(name="")
+#: The least number of attempts of an undo; beyond it, twice as many as its tool declares.
+_LEAST_UNDO_ATTEMPTS = 8
 
 
-@dataclass(slots=True)
-class DraftRollback:
-    """How to undo a step; ``registered`` if the tool's registration says it and not the plan."""
+class Bound(NamedTuple):
+    """A template with bindings: the tool that gets its params, its place in the plan, and whether it is of an undo."""
 
-    tool: str
+    template: Template
     spec: ToolSpec | None
-    params: Template | UndoParams
-    registered: bool
-
-
-@dataclass(slots=True)
-class DraftFallback:
-    """The replacement for a step; without a tool of its own, ``params`` are the step's."""
-
-    fallback: Fallback
     path: Path
-    spec: ToolSpec | None
-    params: Template
-    rollback: DraftRollback | None
-
-
-@dataclass(slots=True)
-class DraftStep:
-    """One step. ``waits`` are the steps that it names itself, by ``depends_on`` or by a binding in its params.
-
-    ``to_check``: its tools are checked, because it has not been accepted before. ``compensates``: the index of the step
-    that it compensates for.
-    """
-
-    index: int
-    step: Step
-    key: str
-    path: Path
-    spec: ToolSpec | None
-    kind: Kind
-    kind_known: bool
-    params: Template
-    rollback: DraftRollback | None
-    to_check: bool
-    compensates: int | None = None
-    resource: Template | None = None
-    fallbacks: list[DraftFallback] = field(default_factory=list)
-    waits: set[int] = field(default_factory=set)
-    deps: tuple[int, ...] = ()
+    undo: bool
 
 
 @dataclass(slots=True)
 class Draft:
-    """A whole plan. ``dropped`` are the keys of steps that will not run any more."""
+    """A plan before its checks, which also set the order of its steps (``deps``, ``data_deps``).
+
+    ``bound`` are the templates with bindings of each step that has some. ``dropped`` are the keys of steps that will
+    not run any more. The tools of the steps from ``check_from`` on are checked: the others were accepted before.
+    ``guessed`` are the steps whose kind is unknown, because their tool is.
+    """
 
     plan: Plan
     input: dict[str, Any]
     catalog: ToolCatalog | None
+    check_from: int
     dropped: frozenset[str]
-    steps: list[DraftStep]
     by_key: dict[str, int]
-    problems: Problems
+    steps: list[CompiledStep] = field(default_factory=list)
+    bound: dict[int, list[Bound]] = field(default_factory=dict)
+    guessed: set[int] = field(default_factory=set)
+    problems: Problems = field(default_factory=Problems)
 
 
 def draft(
@@ -86,110 +67,162 @@ def draft(
     *,
     check_from: int,
     dropped: frozenset[str] = frozenset(),
-    compensates: Mapping[str, str] | None = None,
+    compensates: Mapping[int, str] | None = None,
 ) -> Draft:
     """Assemble a draft; wrong bindings and keys become problems of the draft.
 
-    Steps from the index ``check_from`` on have not been accepted before. ``compensates`` maps the key of a step to
-    that of the step it compensates for.
+    ``compensates`` maps the index of a step to the key of the step it compensates for.
     """
-    problems = Problems()
-    by_key: dict[str, int] = {}
+    values = {**plan.input, **plain(dict(given))} if given else plan.input
+    made = Draft(plan, values, catalog, check_from, dropped, by_key={})
     for index, step in enumerate(plan.steps):
-        if step.key in by_key:
-            first = by_key[step.key]
+        if step.key in made.by_key:
+            first = made.by_key[step.key]
             message = f'the step id {step.key} is that of steps[{first}] too (1 and "1" are the same id)'
-            problems.add("step-duplicate", ("steps", index, "step_id"), message, "give each step an id of its own")
+            made.problems.add("step-duplicate", ("steps", index, "step_id"), message, "give each step an id of its own")
         else:
-            by_key[step.key] = index
-    drafter = _Drafter(catalog, Binder(by_key, problems), undos, reads, check_from)
-    steps = [drafter.step(index, step) for index, step in enumerate(plan.steps)]
-    for key, stuck in (compensates or {}).items():
-        steps[by_key[key]].kind = "compensation"
-        steps[by_key[key]].kind_known = True
-        steps[by_key[key]].compensates = by_key[stuck]
-        steps[by_key[key]].rollback = None
-    return Draft(
-        plan=plan,
-        input={**plan.input, **plain(dict(given))} if given else plan.input,
-        catalog=catalog,
-        dropped=dropped,
-        steps=steps,
-        by_key=by_key,
-        problems=problems,
-    )
+            made.by_key[step.key] = index
+    drafter = _Drafter(made, undos, reads, compensates or {})
+    made.steps = [drafter.step(index, step) for index, step in enumerate(plan.steps)]
+    return made
 
 
-def _kind(step: Step, spec: ToolSpec | None, reads: Collection[str] | None) -> tuple[Kind, bool]:
-    """The kind of a step, and whether it is declared or assumed."""
-    if step.kind is not None:
-        return step.kind, True
-    if reads is not None:
-        return ("read" if step.key in reads else "compensatable"), True
-    if spec is None:
-        return "compensatable", step.rollback is not None
-    return ("read" if spec.effect == "read" else "compensatable"), True
+def undo_retry(retry: RetryPolicy) -> RetryPolicy:
+    """An undo gets more attempts than the call that it undoes: an undo that fails needs an operator."""
+    return replace(retry, max_attempts=max(_LEAST_UNDO_ATTEMPTS, 2 * retry.max_attempts))
 
 
 class _Drafter:
-    """Assembles steps; holds what each part needs of the rest of the plan."""
+    """Compiles steps; holds what each part needs of the rest of the plan."""
 
     def __init__(
         self,
-        catalog: ToolCatalog | None,
-        binder: Binder,
+        made: Draft,
         undos: Mapping[str, str] | None,
         reads: Collection[str] | None,
-        check_from: int,
+        compensates: Mapping[int, str],
     ) -> None:
-        self._catalog = catalog
-        self._binder = binder
+        self._made = made
+        self._binder = Binder(made.by_key, made.problems)
         self._undos = undos
         self._reads = reads
-        self._check_from = check_from
+        self._compensates = compensates
 
-    def step(self, index: int, step: Step) -> DraftStep:
+    def step(self, index: int, written: Step) -> CompiledStep:
         path: Path = ("steps", index)
-        spec = self._spec(step.tool)
-        to_check = index >= self._check_from
-        kind, kind_known = _kind(step, spec, None if to_check else self._reads)
-        params = self._binder.template(step.params, step.key, (*path, "params"))
-        made = DraftStep(index, step, step.key, path, spec, kind, kind_known, params, None, to_check)
-        made.rollback = self._rollback(made, step.rollback, made, path, made.key)
-        if step.resource is not None:
-            made.resource = self._binder.template({"resource": step.resource}, step.key, path)
-        made.fallbacks = [self._fallback(made, number, each) for number, each in enumerate(step.fallback or (), 1)]
-        return made
+        spec = self._spec(written.tool)
+        declared = spec or DEFAULT
+        stuck = self._compensates.get(index)
+        step = CompiledStep(
+            index=index,
+            step_id=written.step_id,
+            key=written.key,
+            name=written.title,
+            kind=self._kind(index, written, spec),
+            tool=written.tool,
+            spec=spec,
+            params=self._template(written.params, index, written.key, spec, (*path, "params")),
+            rollback=None,
+            retry=_retry(written.retry, declared.retry),
+            timeout_s=declared.timeout_s if written.timeout_s is None else written.timeout_s,
+            deps=(),
+            data_deps=frozenset(),
+            compensates=None if stuck is None else self._made.by_key[stuck],
+        )
+        step.rollback = self._rollback(step, step, written.rollback, path, step.key)
+        if written.resource is not None:
+            step.resource = self._template({"resource": written.resource}, index, step.key, spec, path)
+        step.fallbacks = tuple(
+            self._fallback(step, number, each) for number, each in enumerate(written.fallback or (), 1)
+        )
+        return step
 
-    def _fallback(self, step: DraftStep, number: int, given: Fallback) -> DraftFallback:
-        path = (*step.path, "fallback", number - 1)
-        if given.tool is None:
-            return DraftFallback(given, path, step.spec, step.params, step.rollback)
+    def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:
+        if index in self._compensates:
+            return "compensation"
+        if written.kind is not None:
+            return written.kind
+        if self._reads is not None and index < self._made.check_from:
+            return "read" if written.key in self._reads else "compensatable"
+        if spec is None and written.rollback is None:
+            self._made.guessed.add(index)
+        return "read" if spec is not None and spec.effect == "read" else "compensatable"
+
+    def _fallback(self, step: CompiledStep, number: int, written: Fallback) -> CompiledFallback:
+        if written.tool is None:
+            return CompiledFallback(
+                way="cached" if written.cached_s is not None else "queue",
+                tool=step.tool,
+                spec=step.spec,
+                params=step.params,
+                rollback=step.rollback,
+                retry=step.retry,
+                timeout_s=step.timeout_s,
+                max_age_s=written.cached_s or 0.0,
+                every_s=written.queue_s or 0.0,
+            )
+        path: Path = ("steps", step.index, "fallback", number - 1)
+        spec = self._spec(written.tool)
+        declared = spec or DEFAULT
         params = step.params
-        if given.params is not None:
-            params = self._binder.template(given.params, step.key, (*path, "params"))
-        made = DraftFallback(given, path, self._spec(given.tool), params, None)
-        made.rollback = self._rollback(step, given.rollback, made, path, f"{step.key}#{number}")
+        if written.params is not None:
+            params = self._template(written.params, step.index, step.key, spec, (*path, "params"))
+        made = CompiledFallback(
+            way="tool",
+            tool=written.tool,
+            spec=spec,
+            params=params,
+            rollback=None,
+            retry=_retry(written.retry, declared.retry),
+            timeout_s=declared.timeout_s if written.timeout_s is None else written.timeout_s,
+        )
+        made.rollback = self._rollback(step, made, written.rollback, path, f"{step.key}#{number}")
         return made
 
     def _rollback(
-        self, step: DraftStep, given: Rollback | None, of: DraftStep | DraftFallback, path: Path, slot: str
-    ) -> DraftRollback | None:
+        self, step: CompiledStep, of: CompiledStep | CompiledFallback, written: Rollback | None, path: Path, slot: str
+    ) -> CompiledRollback | None:
         """The undo of the call ``of``; ``slot`` is its place among the journalled undos."""
-        if given is not None:
-            params = self._binder.template(given.params, step.key, (*path, "rollback", "params"))
-            return DraftRollback(given.tool, self._spec(given.tool), params, registered=False)
-        if step.kind != "compensatable":
-            return None
-        # The undo that was journalled when the saga began takes precedence over today's registration.
         registered = of.spec.undo if of.spec is not None else None
-        if self._undos is not None and not step.to_check:
-            registered = self._undos.get(slot)
-        if registered is None:
+        if written is not None:
+            tool: str | None = written.tool
+        elif step.kind != "compensatable":
             return None
-        spec = self._spec(registered)
-        undo = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params)
-        return DraftRollback(registered, spec, undo, registered=True)
+        elif self._undos is not None and step.index < self._made.check_from:
+            # The undo that was journalled when the saga began takes precedence over today's registration.
+            tool = self._undos.get(slot)
+        else:
+            tool = registered
+        if tool is None:
+            return None
+        spec = self._spec(tool)
+        declared = spec or DEFAULT
+        usual: UndoParams | None = None
+        if written is None or tool == registered:
+            assert isinstance(of.params, Template)
+            usual = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params)
+        params: Params | None = usual
+        retry, timeout_s = undo_retry(declared.retry), declared.timeout_s
+        if written is not None:
+            place = (*path, "rollback", "params")
+            params = self._template(written.params, step.index, step.key, spec, place, undo=True)
+            retry = _retry(written.retry, retry)
+            timeout_s = timeout_s if written.timeout_s is None else written.timeout_s
+        assert params is not None
+        needs_output = step.key in params.outputs
+        return CompiledRollback(tool, spec, params, retry, timeout_s, needs_output, usual)
+
+    def _template(
+        self, raw: dict[str, Any], index: int, key: str, spec: ToolSpec | None, path: Path, *, undo: bool = False
+    ) -> Template:
+        template = self._binder.template(raw, key, path)
+        if template.places:
+            self._made.bound.setdefault(index, []).append(Bound(template, spec, path, undo))
+        return template
 
     def _spec(self, tool: str) -> ToolSpec | None:
-        return self._catalog.spec(tool) if self._catalog is not None else None
+        return self._made.catalog.spec(tool) if self._made.catalog is not None else None
+
+
+def _retry(written: Retry | None, default: RetryPolicy) -> RetryPolicy:
+    return default if written is None else written.policy(default)

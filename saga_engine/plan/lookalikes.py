@@ -47,27 +47,16 @@ def lookalikes(plan: Plan) -> list[Problem]:
     keys = [step.key for step in plan.steps]
     found: list[Problem] = []
     for index, step in enumerate(plan.steps):
-        for place, value in _values(step, ("steps", index)):
-            for text, path in _texts(value, place):
+        values: list[tuple[Path, Any]] = [((*path, "params"), call.params) for path, call in step.calls()]
+        values.insert(1, (("resource",), step.resource))
+        for place, value in values:
+            for text, path in _texts(value, ("steps", index, *place)):
                 for wrong, meant in _suspects(text, keys):
                     if len(found) >= MAX_FOUND:
                         return found
                     message = f"{cut(wrong, 120)} is not a binding and is passed on as plain text"
                     found.append(Problem(CODE, json_path(path), message, _hint(meant, keys, whole=wrong == text)))
     return found
-
-
-def _values(step: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    yield (*path, "params"), step.params
-    if step.resource is not None:
-        yield (*path, "resource"), step.resource
-    if step.rollback is not None:
-        yield (*path, "rollback", "params"), step.rollback.params
-    for number, each in enumerate(step.fallback or ()):
-        if each.params is not None:
-            yield (*path, "fallback", number, "params"), each.params
-        if each.rollback is not None:
-            yield (*path, "fallback", number, "rollback", "params"), each.rollback.params
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[str, Path]]:

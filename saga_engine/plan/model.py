@@ -22,8 +22,9 @@ from saga_engine.plan.tool_spec import RetryPolicy
 from saga_engine.plan.values import cut, digest, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator
+
+    from saga_engine.plan.parser import Source
 
 
 def _listed(value: Any) -> Any:
@@ -164,6 +165,15 @@ class Step(_Model):
         """The id as text."""
         return str(self.step_id)
 
+    def calls(self) -> Iterator[tuple[ProblemPath, Step | Rollback | Fallback]]:
+        """Every call that is written for the step, its own first, with its path inside the step."""
+        servings: list[tuple[ProblemPath, Step | Fallback]] = [((), self)]
+        servings += [(("fallback", number), each) for number, each in enumerate(self.fallback or ())]
+        for path, serving in servings:
+            yield path, serving
+            if serving.rollback is not None:
+                yield (*path, "rollback"), serving.rollback
+
     @property
     def title(self) -> str:
         """The step's name for people: its own name, or its tool's."""
@@ -226,7 +236,7 @@ _EXPECTED = {
 _ANY_STEP = Step(step_id=0, tool="any")
 
 
-def load_plan(source: Plan | Mapping[str, Any] | str | bytes | Path, *, session: bool = False) -> Plan:
+def load_plan(source: Plan | Source, *, session: bool = False) -> Plan:
     """The plan from a dict, JSON text or bytes, or a file (a ``str`` is JSON if it starts with ``{``).
 
     Only the form is checked here; :func:`saga_engine.plan.checks.check_plan` checks the meaning. A ``session`` begins

@@ -23,8 +23,11 @@ _EXCERPT_CHARS = 40
 _FILE_HINT = "give the path of a JSON file; a text of JSON begins with '{'"
 _BRACKETS = re.compile(r"[\[\]{}]")
 
+#: A plan as a dict, as JSON, or as the path of a file.
+Source = Mapping[str, Any] | str | bytes | Path
 
-def read_source(source: Mapping[str, Any] | str | bytes | Path) -> dict[str, Any]:
+
+def read_source(source: Source) -> dict[str, Any]:
     """The plan as a plain JSON object. A ``str`` is JSON if it starts with ``{``, else the path of a file.
 
     Raises ``PlanInvalid``.

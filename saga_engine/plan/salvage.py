@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from saga_engine.errors import PlanInvalid, Problem
-from saga_engine.plan.checks import check_plan
-from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.limits import MAX_PROBLEMS, MAX_STEPS
 from saga_engine.plan.model import Plan, Step, load_plan, oversized, place_of
 from saga_engine.plan.parser import read_source
 
 if TYPE_CHECKING:
+    from saga_engine.plan.compiled import CompiledPlan
+    from saga_engine.plan.parser import Source
     from saga_engine.plan.tool_spec import ToolCatalog
 
 _STEP: Final = re.compile(r"\$\.steps\[(\d+)\](.*)", re.DOTALL)
@@ -32,7 +32,7 @@ _ROUNDS: Final = 3
 
 
 def load_checked(
-    source: Plan | Mapping[str, Any] | str | bytes | Path,
+    source: Plan | Source,
     catalog: ToolCatalog | None,
     *,
     input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
@@ -46,12 +46,28 @@ def load_checked(
     try:
         return load_plan(source)
     except PlanInvalid as error:
-        raise PlanInvalid(all_problems(error, source, lambda plan: _further(plan, catalog, input))) from None
+        found = all_problems(error, source, lambda plan: check_plan(plan, catalog, input=input))
+        raise PlanInvalid(found) from None
 
 
-def all_problems(
-    error: PlanInvalid, source: Mapping[str, Any] | str | bytes | Path, check: Callable[[Plan], list[Problem]]
-) -> list[Problem]:
+def compile_source(source: Source, compiled: Callable[[Plan], CompiledPlan]) -> CompiledPlan:
+    """Load a plan and compile it by ``compiled``. Raises ``PlanInvalid`` with the problems of the form and the rest."""
+
+    def further(plan: Plan) -> list[Problem]:
+        try:
+            compiled(plan)
+        except PlanInvalid as error:
+            return error.problems
+        return []
+
+    try:
+        plan = load_plan(source)
+    except PlanInvalid as error:
+        raise PlanInvalid(all_problems(error, source, further)) from error
+    return compiled(plan)
+
+
+def all_problems(error: PlanInvalid, source: Source, check: Callable[[Plan], list[Problem]]) -> list[Problem]:
     """The problems of a plan's form, from ``error``, and those that ``check`` finds in the rest of it.
 
     The steps keep their positions, so ``check`` must not move them.
@@ -82,16 +98,6 @@ def all_problems(
         return listed
     more = Problem("more-problems", "$", f"{len(listed) - MAX_PROBLEMS} more problems not listed", "mend these first")
     return [*listed[:MAX_PROBLEMS], more]
-
-
-def _further(plan: Plan, catalog: ToolCatalog | None, given: Any) -> list[Problem]:
-    if catalog is not None:
-        return check_plan(plan, catalog, input=given)
-    try:
-        compile_plan(plan, None, input=given)
-    except PlanInvalid as error:
-        return error.problems
-    return []
 
 
 def _pruned(kind: type[BaseModel], given: Any) -> tuple[dict[str, Any] | None, set[str]]:

@@ -50,7 +50,7 @@ class Offer:
 
     def check(self, plan: Plan) -> list[Problem]:
         """The problems of a plan: those that ``saga check`` finds with the offered tools, and where it exceeds them."""
-        from saga_engine.plan.checks import check_plan
+        from saga_engine.plan.compiler import check_plan
 
         return self.beside(check_plan(plan, self), plan.model_dump(exclude_unset=True)["steps"])
 

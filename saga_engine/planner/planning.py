@@ -269,7 +269,7 @@ def _as_prepared(  # noqa: PLR0917
     reason: SagaError,
 ) -> PlannedPlan:
     """The prepared plan of an intent; a person wrote it, so it may use every tool. Raises ``PlanInvalid``."""
-    from saga_engine.plan.checks import check_plan
+    from saga_engine.plan.compiler import check_plan
     from saga_engine.plan.model import load_plan
 
     plan = load_plan(source)

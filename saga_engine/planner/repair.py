@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph
-from saga_engine.plan.checks import examine
-from saga_engine.plan.draft import draft
+from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
@@ -94,12 +93,12 @@ def move_pivot_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
     """The plan with its pivot after every step that can be undone, if the graph allows that; else unchanged."""
     from saga_engine.plan.model import load_plan
 
-    made = _examined(plan, catalog)
+    made = checked_draft(plan, catalog)
     pivots = [step.index for step in made.steps if step.kind == "pivot"]
     if len(pivots) != 1 or not any(problem.code == "pivot-not-last" for problem in made.problems.listed()):
         return plan
     pivot = pivots[0]
-    behind = graph.reach(pivot, graph.dependents([step.waits for step in made.steps]))
+    behind = graph.reach(pivot, graph.dependents([step.data_deps for step in made.steps]))
     behind |= {step.index for step in made.steps if step.kind == "retriable"}
     if any(made.steps[index].kind == "compensatable" for index in behind):
         return plan  # a step that can be undone needs the pivot's output: only the model can decide
@@ -109,17 +108,11 @@ def move_pivot_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
     moved = {**steps[pivot], "depends_on": [steps[index]["step_id"] for index in first]}
     ordered = [*(steps[index] for index in first), moved, *(steps[index] for index in sorted(behind))]
     better = load_plan({**dumped, "steps": ordered})
-    before, after = _codes(made), _codes(_examined(better, catalog))
+    before, after = _codes(made), _codes(checked_draft(better, catalog))
     if "pivot-not-last" in after or len(after) >= len(before):
         return plan
     _tell(notes, f"step {made.steps[pivot].key} cannot be undone, so it was moved behind the steps that can")
     return better
-
-
-def _examined(plan: Plan, catalog: ToolCatalog) -> Draft:
-    made = draft(plan, catalog, None, None, None, check_from=0)
-    examine(made)
-    return made
 
 
 def _codes(made: Draft) -> list[str]:

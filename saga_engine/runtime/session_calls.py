@@ -12,8 +12,8 @@ from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
 from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, ToolMissing
+from saga_engine.plan.bindings import Template
 from saga_engine.plan.schema_types import unfillable
-from saga_engine.plan.session_steps import OwnOutput
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.plan.values import cut, digest, json_path, plain
 
@@ -137,7 +137,7 @@ def difference(state: State, key: str, record: r.CallAdded) -> str | None:
     undo = step.rollback.tool if step.rollback is not None else None
     if undo != record.undo:
         return f"{step.tool} was to be undone by {undo}, and now by {record.undo}"
-    given = step.rollback.params.raw if step.rollback and isinstance(step.rollback.params, OwnOutput) else None
+    given = step.rollback.params.raw if step.rollback and isinstance(step.rollback.params, Template) else None
     if digest(given) != digest(record.undo_params):
         before, now = (mask.params(params, *tools_of_step(step)) for params in (given, record.undo_params))
         where = "" if before != now else ": they differ in what is not shown"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saga_engine.errors import GoalImpossible, PlannerFailed, SagaError
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.values import printable
 from saga_engine.planner.json_extract import find_object, is_cut
 from saga_engine.planner.models import ModelPlanner

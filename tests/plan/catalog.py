@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 
 from saga_engine.errors import Problem
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 

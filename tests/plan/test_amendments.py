@@ -128,6 +128,14 @@ def test_a_compensating_step_has_no_rollback() -> None:
     assert ("kind-contradiction", "$.steps[0].kind") in faults(Addition([step], compensation="a"))
 
 
+def test_the_fallback_of_a_compensating_step_has_no_undo() -> None:
+    """A compensation is never undone, whichever of its calls happened: none of them has an undo."""
+    step = {"step_id": "x", "tool": "tweet", "params": {"text": "sorry"}, "fallback": {"tool": "any"}}
+    made = grow(Addition([step], compensation="a"))
+    assert [call.rollback for call in (made.steps[2], *made.steps[2].fallbacks)] == [None, None]
+    assert "x#1" not in made.undos
+
+
 def test_a_compensating_step_that_only_reads_is_refused() -> None:
     """A compensation has at least one write: reads change nothing, and the saga would count as compensated."""
     look = {"step_id": "x", "tool": "search"}

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from saga_engine.errors import PlanInvalid
-from saga_engine.plan.checks import check_plan
-from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.compiler import check_plan, compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.problems import CODES
 from tests.plan.catalog import NUMBER, TEXT, TRAVEL, Catalog, closed, codes, declare, places, problems
@@ -185,6 +184,17 @@ def test_all_faults_come_at_once() -> None:
     with pytest.raises(PlanInvalid) as refused:
         compile_plan(plan, TRAVEL)
     assert refused.value.problems == listed
+
+
+def test_an_unknown_tool_hides_no_fault_of_its_undo() -> None:
+    """The undo of a call is checked although the call's own tool is unknown, for a step as for a fallback."""
+    wrong = {"tool": "nope", "rollback": {"tool": "search"}}
+    assert places([wrong, {**ANY, "fallback": wrong}]) == [
+        ("tool-unknown", "$.steps[0].tool"),
+        ("rollback-reads", "$.steps[0].rollback.tool"),
+        ("tool-unknown", "$.steps[1].fallback[0].tool"),
+        ("rollback-reads", "$.steps[1].fallback[0].rollback.tool"),
+    ]
 
 
 def test_a_near_name_is_offered() -> None:

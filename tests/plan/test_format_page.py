@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step, load_plan
 from saga_engine.plan.problems import CODES
 from saga_engine.plan.schema import plan_schema

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from saga_engine.errors import PlanInvalid
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.salvage import load_checked
 from tests.plan.catalog import TRAVEL

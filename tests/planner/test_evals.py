@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.eval_planner import CRITERIA, Case, evaluate, load_cases, review, summary
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.planner.settings import PlannerSettings
 from tests.planner.model_server import call, model_server

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_engine.errors import PlannerUnavailable, Problem
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.planner import prompting, prompts
 from saga_engine.planner.prompts import data, load_prompt, parse_prompt

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.planner.repair import mend_form, move_pivot_last
 from tests.planner.scenes import FLIGHT, HOTEL, MAIL, SHOP, codes, step

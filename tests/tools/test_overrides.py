@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
-from saga_engine.plan.checks import check_plan
+from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.decorator import tool
