@@ -16,13 +16,13 @@ import msgspec
 from saga_engine.core.effects import COMPENSATE, FORWARD, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.states import COMPENSATED, WAIVED
 from saga_engine.errors import SagaError, StoreUnavailable, ValueNotJson
-from saga_engine.guards.waiting import Word, settle, store_trouble, turned_away
+from saga_engine.guards.waiting import Word, store_trouble, turned_away
 from saga_engine.plan.values import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saga_engine.guards.waiting import Chores, Counts, Turn, Waiting
+    from saga_engine.guards.waiting import Chores, Counts, Waiting
     from saga_engine.ports import Call, Claim, GuardStore, SagaLookup
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.invoke import Invocation
@@ -114,16 +114,8 @@ class Deduplication:
         pause_s = _POLL_S
         until_s = loop.time() + call.timeout_s
         while True:
-            if self._waiting.stopped:
-                return Word.INTERRUPTED
-            turn: Turn = loop.create_future()
-            timer = loop.call_later(pause_s, settle, turn, Word.TURN)
-            try:
-                word = await self._waiting.until(turn, call, self._counts)
-            finally:
-                timer.cancel()
+            word = await self._waiting.pause(pause_s, call, self._counts)
             if word is not Word.TURN:
-                assert isinstance(word, Word)
                 return word
             claim = await self._kept.claim(identity, call.idempotency_key)
             if claim.code != "busy" or loop.time() >= until_s:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import SagaError
-from saga_engine.guards.waiting import Turn, Waiting, Word, settle, store_trouble, turned_away
+from saga_engine.guards.waiting import Waiting, Word, store_trouble, turned_away
 from saga_engine.tools.limits import parse_rate
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from saga_engine.ports import Call, GuardStore
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.invoke import Invocation
-
-__all__ = ["Rate", "parse_rate"]
 
 
 class Rate:
@@ -43,21 +40,9 @@ class Rate:
         except SagaError as error:
             return store_trouble(error, f"the rate of tool {self._name!r}")
         if wait_ms:
-            word = Word.DEADLINE if wait_ms < 0 else await self._moment(wait_ms, call)
+            # A reservation fits into the deadline already; a rounding of clocks must not lose it.
+            unlimited = call._replace(deadline_ms=None)
+            word = Word.DEADLINE if wait_ms < 0 else await self._waiting.pause(wait_ms / 1000, unlimited, self._counts)
             if word is not Word.TURN:
                 return turned_away(word, f"its moment in the rate of tool {self._name!r}")
         return await self._inner(params, call)
-
-    async def _moment(self, wait_ms: int, call: Call) -> Word:
-        if self._waiting.stopped:
-            return Word.INTERRUPTED
-        loop = asyncio.get_running_loop()
-        turn: Turn = loop.create_future()
-        timer = loop.call_later(wait_ms / 1000, settle, turn, Word.TURN)
-        try:
-            # The reservation fits into the deadline already; a rounding of clocks must not lose it.
-            word = await self._waiting.until(turn, call._replace(deadline_ms=None), self._counts)
-        finally:
-            timer.cancel()
-        assert isinstance(word, Word)
-        return word

@@ -88,6 +88,20 @@ class Waiting:
                 timer.cancel()
             counts["waited_us"] += int((loop.time() - began_s) * 1_000_000)
 
+    async def pause(self, wait_s: float, call: Call, counts: Counts) -> Word:
+        """Wait for ``wait_s`` seconds: ``TURN``, unless the deadline or ``stop`` comes first."""
+        if self.stopped:
+            return Word.INTERRUPTED
+        loop = asyncio.get_running_loop()
+        turn: Turn = loop.create_future()
+        timer = loop.call_later(wait_s, settle, turn, Word.TURN)
+        try:
+            word = await self.until(turn, call, counts)
+        finally:
+            timer.cancel()
+        assert isinstance(word, Word)
+        return word
+
     def stop(self) -> None:
         """End all waits now, and refuse later ones."""
         self.stopped = True

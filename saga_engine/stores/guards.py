@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from saga_engine.ports import BreakerState, Claim
 
@@ -30,29 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from saga_engine.stores.connection import Argument
+    from saga_engine.stores.repair import Mender
 
 #: Longer is equivalent to for ever, and a server refuses times that do not fit 64 bits.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000
 #: The greatest product of a rate's interval and its burst, in µs: 100 years. Lua counts exactly to 2**53.
 _LONGEST_US: Final = _LONGEST_MS * 1000
-
-
-class Run(Protocol):
-    """Runs a script, given its name, its keys and its arguments. All these scripts are safe to repeat."""
-
-    def __call__(self, name: str, keys: Sequence[Argument], args: Sequence[Argument]) -> Awaitable[Any]:
-        """The reply of the script."""
-        ...
-
-
-class Spread(Protocol):
-    """Runs a script over groups of keys that may be on several servers; a reply for each call made."""
-
-    def __call__(
-        self, name: str, keys_by_tag: Sequence[Sequence[str]], args: Sequence[Argument]
-    ) -> Awaitable[Sequence[Any]]:
-        """The replies, in order."""
-        ...
 
 
 class RedisGuards:
@@ -65,16 +48,14 @@ class RedisGuards:
 
     def __init__(
         self,
-        run: Run,
-        spread: Spread,
+        mender: Mender,
         namespace: str,
         status: Callable[[str], Awaitable[str | None]],
         driven: Callable[[str], Awaitable[bool]],
         *,
         saga_keys: Callable[[str], Sequence[str]],
     ) -> None:
-        self._run = run
-        self._spread = spread
+        self._run, self._spread = mender.run, mender.spread
         self._namespace = namespace
         self._status = status
         self._driven = driven
@@ -211,10 +192,7 @@ class RedisGuards:
         return {_text(owner): _text(entry) for owner, entry in _pairs(flat)}
 
     async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int, saga_id: str = "") -> None:
-        """Set or (None) remove an owner's entry; the whole tally is kept for ``ttl_ms`` from now.
-
-        With ``saga_id`` it is kept for as long as the saga, if that is one of this store.
-        """
+        """See ``ports.GuardStore.tally_set``."""
         if saga_id:
             verb: list[Argument] = ["drop" if entry is None else "set", _hash(name), _ms(ttl_ms), owner]
             await self._run("guard_saga_tally", self._saga_keys(saga_id), verb if entry is None else [*verb, entry])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from saga_engine.ports import PagePlace
 
 if TYPE_CHECKING:
-    from saga_engine.stores.guards import Spread
+    from saga_engine.stores.repair import Mender
 
 #: (changed_ms, saga_id, the status under whose index it was found)
 Candidate = tuple[int, str, str]
@@ -17,26 +17,26 @@ Candidate = tuple[int, str, str]
 _PAGE = 500
 
 
-async def latest(spread: Spread, tags: Sequence[str], statuses: Sequence[str], limit: int) -> Sequence[Candidate]:
+async def latest(mender: Mender, tags: Sequence[str], statuses: Sequence[str], limit: int) -> Sequence[Candidate]:
     """The most recently changed sagas."""
     merged: Sequence[Candidate] = ()
     for status in statuses:
         keys = [(f"{tag}index:{status}",) for tag in tags]
-        flat = [item for reply in await spread("index", keys, [limit]) for item in reply]
+        flat = [item for reply in await mender.spread("index", keys, [limit]) for item in reply]
         found = _candidates(zip(flat[::2], flat[1::2], strict=True), status)
         merged = heapq.nlargest(limit, [*merged, *found])
     return merged
 
 
 async def scanned(
-    plain: Callable[..., Awaitable[Any]], tags: Sequence[str], status: str, at: PagePlace
+    mender: Mender, tags: Sequence[str], status: str, at: PagePlace
 ) -> tuple[Sequence[Candidate], PagePlace | None]:
     """The sagas from ``at`` on, and where to continue; None: that was all."""
     partition, cursor = at
     found: list[Candidate] = []
     # Small partitions share a page.
     while len(found) < _PAGE:
-        cursor_said, flat = await plain("ZSCAN", f"{tags[partition]}index:{status}", cursor, "COUNT", _PAGE)
+        cursor_said, flat = await mender.plain("ZSCAN", f"{tags[partition]}index:{status}", cursor, "COUNT", _PAGE)
         cursor = str(cursor_said, "utf-8") if isinstance(cursor_said, bytes) else str(cursor_said)
         # (Clients differ in whether they pair them.)
         pairs = flat if flat and isinstance(flat[0], tuple | list) else zip(flat[::2], flat[1::2], strict=True)

@@ -114,7 +114,7 @@ class RedisStore:
         self._calls = Calls(connector, patience_s=patience_s, replicas=replicas_of(durability))
         self._appends = self._calls.journal
         self._mender = Mender(self._calls)
-        self._run, self._plain, self._spread = self._mender.run, self._mender.plain, self._mender.spread
+        self._run, self._plain = self._mender.run, self._mender.plain
         self._tags = self._make_tags(PARTITIONS)
 
     # --- opening and closing ---
@@ -419,7 +419,7 @@ class RedisStore:
         for _ in range(_LOOKS):
             heads.clear()
             damaged.clear()
-            candidates = await latest(self._spread, self._tags, wanted, limit)
+            candidates = await latest(self._mender, self._tags, wanted, limit)
             for start in range(0, len(candidates), _HEADS_PER_READ):
                 piece = candidates[start : start + _HEADS_PER_READ]
                 found = await self._heads(piece)
@@ -437,7 +437,7 @@ class RedisStore:
 
     async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
         """Some of the sagas of a status, and where to continue; see ``ports.Store``."""
-        piece, following = await scanned(self._plain, self._tags, status, at)
+        piece, following = await scanned(self._mender, self._tags, status, at)
         heads = []
         for (_, saga_id, _), fields in zip(piece, await self._heads(piece), strict=True):
             try:
@@ -494,13 +494,11 @@ class RedisStore:
 
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""
-        return RedisGuards(
-            self._run, self._spread, self._namespace, self._status, self._driven, saga_keys=self._tally_and_head
-        )
+        return RedisGuards(self._mender, self._namespace, self._status, self._driven, saga_keys=self._tally_and_head)
 
     def value_store(self) -> RedisValues:
         """Large values of sagas whose journals lie elsewhere, on the connections that do not carry the journal."""
-        return RedisValues(self._run, self._plain, self._namespace)
+        return RedisValues(self._mender, self._namespace)
 
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")

@@ -9,41 +9,29 @@ Values are spread over 256 hash tags, so the nodes of a cluster share them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from saga_engine.stores.connection import Argument
-    from saga_engine.stores.guards import Run
+    from saga_engine.stores.repair import Mender
 
 #: Longer is equivalent to for ever, and a server refuses times that do not fit 64 bits.
 _LONGEST_MS: Final = 100 * 365 * 86_400_000
 
 
-class Command(Protocol):
-    """Runs a plain command on one key."""
-
-    def __call__(self, *args: Argument) -> Awaitable[Any]:
-        """The reply of the command."""
-        ...
-
-
 class RedisValues:
     """A ``ValueStore`` (see ``ports``) beside the journals of a ``RedisStore``."""
 
-    def __init__(self, run: Run, command: Command, namespace: str) -> None:
-        self._run = run
-        self._command = command
+    def __init__(self, mender: Mender, namespace: str) -> None:
+        self._mender = mender
         self._namespace = namespace
 
     async def put(self, digest: str, data: bytes, ttl_ms: int) -> None:
         """Keep the bytes. At ``replicated:N`` it returns once N replicas have them on disk."""
-        await self._run("value", [self._key(digest)], [min(max(ttl_ms, 1), _LONGEST_MS), data])
+        await self._mender.run("value", [self._key(digest)], [min(max(ttl_ms, 1), _LONGEST_MS), data])
 
     async def get(self, digest: str) -> bytes | None:
         """The bytes; None if they do not exist."""
-        found: bytes | None = await self._command("GET", self._key(digest))
+        found: bytes | None = await self._mender.plain("GET", self._key(digest))
         return found
 
     def _key(self, digest: str) -> str:

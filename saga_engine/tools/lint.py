@@ -48,84 +48,33 @@ _WHEN: Final = re.compile(
 )
 #: Texts whose form a name does not determine, by a word in the name, with the missing detail.
 _FORMS: Final = {
-    "date": "its form (YYYY-MM-DD): annotate datetime.date",
-    "day": "its form (YYYY-MM-DD): annotate datetime.date",
-    "time": "its form and time zone: annotate datetime.datetime",
-    "timestamp": "its form and time zone: annotate datetime.datetime",
-    "at": "its form and time zone: annotate datetime.datetime",
-    "id": "what it identifies and where it comes from",
-    "ref": "what it identifies and where it comes from",
-    "email": "its form",
-    "url": "its form",
-    "uri": "its form",
-    "phone": "its form",
-    "currency": "its form (ISO 4217, such as EUR)",
-    "country": "its form (ISO 3166, such as DE)",
-    "language": "its form (BCP 47, such as en-GB)",
-    "locale": "its form (BCP 47, such as en-GB)",
-    "amount": "its form and unit",
-    "price": "its form and currency",
-    "code": "which codes there are",
-    "status": "which values there are: annotate a Literal",
-    "type": "which values there are: annotate a Literal",
-    "kind": "which values there are: annotate a Literal",
-    "mode": "which values there are: annotate a Literal",
-    "path": "from which folder it counts",
-    "query": "its language, with an example",
-    "filter": "its language, with an example",
+    word: form
+    for named, form in (
+        ("date day", "its form (YYYY-MM-DD): annotate datetime.date"),
+        ("time timestamp at", "its form and time zone: annotate datetime.datetime"),
+        ("id ref", "what it identifies and where it comes from"),
+        ("email url uri phone", "its form"),
+        ("currency", "its form (ISO 4217, such as EUR)"),
+        ("country", "its form (ISO 3166, such as DE)"),
+        ("language locale", "its form (BCP 47, such as en-GB)"),
+        ("amount", "its form and unit"),
+        ("price", "its form and currency"),
+        ("code", "which codes there are"),
+        ("status type kind mode", "which values there are: annotate a Literal"),
+        ("path", "from which folder it counts"),
+        ("query filter", "its language, with an example"),
+    )
+    for word in named.split()
 }
 #: Numbers that need a unit, and the words in a name that give one.
 _MEASURES: Final = frozenset(
-    (
-        "amount",
-        "price",
-        "cost",
-        "total",
-        "duration",
-        "timeout",
-        "delay",
-        "size",
-        "weight",
-        "distance",
-    )
+    (*("amount", "price", "cost", "total", "duration", "timeout"), *("delay", "size", "weight", "distance"))
 )
 _UNITS: Final = frozenset(
     (
-        *(
-            "s",
-            "ms",
-            "us",
-            "sec",
-            "secs",
-            "seconds",
-            "min",
-            "minutes",
-            "hours",
-            "days",
-            "nights",
-            "bytes",
-            "kb",
-            "mb",
-            "gb",
-        ),
-        *(
-            "eur",
-            "usd",
-            "cny",
-            "gbp",
-            "cents",
-            "kg",
-            "g",
-            "m",
-            "km",
-            "cm",
-            "mm",
-            "pct",
-            "percent",
-            "chars",
-            "items",
-            "pages",
-        ),
+        *("s", "ms", "us", "sec", "secs", "seconds", "min", "minutes", "hours", "days", "nights", "bytes", "kb", "mb"),
+        *("gb", "eur", "usd", "cny", "gbp", "cents", "kg", "g", "m", "km", "cm", "mm", "pct", "percent", "chars"),
+        *("items", "pages"),
     )
 )
 #: Endings of parameters that take a value which another tool has made.

@@ -128,9 +128,8 @@ def _import_failed(what: str, error: BaseException, reference: str) -> ToolInval
         hint = "the module ends the program when it is imported: guard that with if __name__ == '__main__'"
     else:
         hint = "--debug shows the whole traceback"
-    at = f"{place}: " if place else ""
     return ToolInvalid(
-        f"the tools in {what!r} cannot be imported: {at}{message[:1000]}", hint=hint, reference=reference
+        f"the tools in {what!r} cannot be imported: {_placed(error)}{message[:1000]}", hint=hint, reference=reference
     )
 
 

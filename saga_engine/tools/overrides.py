@@ -16,39 +16,15 @@ from saga_engine.errors import SettingInvalid, ToolInvalid, ToolMissing
 from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.tools.declaration import KEPT_BY_EFFECT
 from saga_engine.tools.decorator import AnyTool, Tool
+from saga_engine.tools.options import OPTIONS
 from saga_engine.tools.registry import ToolRegistry
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
 #: Guards from the tool's author that ``false`` removes.
 _REMOVABLE: Final = frozenset({"resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"})
+#: Not the name, and no functions and schemas, which TOML cannot express.
 _ALLOWED: Final = (
-    "timeout_s",
-    "retry",
-    "resource",
-    "max_concurrency",
-    "rate",
-    "breaker",
-    "dedupe_ttl_s",
-    "last_good_s",
-    "key_ttl_s",
-    "keyed",
-    "effect",
-    "undo",
-    "probe",
-    "compensates",
-    "tolerates_absence",
-    "not_done",
-    "unknown",
-    "on_doubt",
-    "late_s",
-    "semantic",
-    "version",
-    "description",
-    "use_when",
-    "not_when",
-    "returns",
-    "sensitive",
-    "tags",
+    *(option for option in OPTIONS if option not in ("name", "failed", "input_schema", "output_schema")),
     "disabled",
 )
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from saga_engine.core.effects import Done, NotDone
 from saga_engine.errors import StoreUnavailable
 from saga_engine.guards.bulkhead import Places
-from saga_engine.guards.rate_limit import parse_rate
 from saga_engine.guards.waiting import Waiting, Word
 from saga_engine.tools.decorator import tool
+from saga_engine.tools.limits import parse_rate
 from tests.guards.world import RealClock, Stage, guard, poll, step
 
 
