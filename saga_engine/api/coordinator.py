@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,7 +14,7 @@ from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.identity import identity_of, submission_of
-from saga_engine.api.plans import CheckedPlans, as_configured, planning_of
+from saga_engine.api.plans import Registration, as_configured, planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -40,7 +39,7 @@ from saga_engine.policy.rules import Policy
 from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
-from saga_engine.runtime.messages import deliver, in_the_store, resume_all, say, send, settled, transfer
+from saga_engine.runtime.messages import deliver, resume_all, say, send, settled, transfer
 from saga_engine.runtime.owner import provably_dead
 from saga_engine.runtime.record_stream import follow
 from saga_engine.runtime.session import Diverging, Session, opened
@@ -89,14 +88,15 @@ class Coordinator:
     ) -> None:
         self.store = store
         self.tools = tools
-        self._plans = CheckedPlans(tools, declared, tool_options)
+        self._registration = Registration(tools, declared, tool_options)
         self._planning = planning
         self._workers: set[Worker] = set()
         clock = StoreClock()
         shared = store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
         self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s)
-        self._supervisor = Supervisor(
+        #: The sagas that this process drives: the door of the runtime, for tests and for those who watch it.
+        self.supervisor = Supervisor(
             store,
             self._guards,
             clock,
@@ -185,11 +185,11 @@ class Coordinator:
 
     async def close(self) -> None:
         """Start nothing more, await and journal the calls in flight, release the sagas, end the lease."""
-        self._supervisor.stop()
+        self.supervisor.stop()
         self._guards.stop_waiting()
         for worker in [*self._workers]:
             await worker.stop()
-        await self._supervisor.close()
+        await self.supervisor.close()
         await self._guards.close()
 
     # --- planning ------------------------------------------------------------------------------------------------
@@ -268,13 +268,8 @@ class Coordinator:
         which is driven on if no process drives it. Raises ``PlanInvalid``, ``SagaExists``, ``SecretMissing``,
         ``QueueFull`` or ``StoreUnavailable``.
         """
-        journalled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        handle = await self._begin(plan, saga_id, input, detach=detach, journalled=journalled)
-        either: list[asyncio.Future[Any]] = [journalled, handle._future]  # noqa: SLF001
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not journalled.done():
-            journalled.cancel()
-            handle._future.result()  # noqa: SLF001 - raises what kept it from being journalled
+        handle = await self._begin(plan, saga_id, input, detach=detach)
+        await handle.journalled()
         return handle
 
     async def run(
@@ -288,8 +283,7 @@ class Coordinator:
 
         Cancelling the wait leaves the saga running.
         """
-        handle = await self._begin(plan, saga_id, input, detach=False, journalled=None)
-        return await handle.wait()
+        return await (await self._begin(plan, saga_id, input, detach=False)).wait()
 
     async def _begin(
         self,
@@ -298,22 +292,17 @@ class Coordinator:
         given: Mapping[str, Any] | None,
         *,
         detach: bool,
-        journalled: asyncio.Future[None] | None,
     ) -> Handle:
-        plan, compiled, chosen = checked(source, given, self.tools, self._plans.compile)
+        plan, compiled, chosen = checked(source, given, self.tools)
         name = check_saga_id(saga_id or plan.task_id or new_saga_id())
-        while (present := self._supervisor.find(name)) is not None and present.detached and not detach:
-            await present.created()  # it leaves the queue again
-        if present is not None:
-            if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
-                raise other_plan(name)
-            if not detach:
-                present.stay()
-            handle = Handle(name, present.future)
-            if journalled is not None and await in_the_store(self.store, handle):
-                journalled.set_result(None)
-            return handle
-        return self._supervisor.begin(submission_of(name, plan, compiled, chosen), journalled, detach=detach)
+        present = self.supervisor.find(name)
+        if present is None or (present.detached and not detach):  # one that is being queued leaves the queue again
+            return self.supervisor.begin(submission_of(name, plan, compiled, chosen), detach=detach)
+        if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
+            raise other_plan(name)
+        if not detach:
+            present.stay()
+        return present.handle
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -339,7 +328,7 @@ class Coordinator:
         limits = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
         body: dict[str, Any] = {"goal": goal, "steps": []}
         body |= {key: value for key, value in limits.items() if value is not None}
-        handle = partial(session_handle, self.store, self._supervisor, self.tools)
+        handle = partial(session_handle, self.store, self.supervisor, self.tools)
         async with opened(Session(name, self.tools, diverging=on_divergence), handle, body) as session:
             yield session
 
@@ -367,7 +356,7 @@ class Coordinator:
         (another process owns the fork, or has not transferred the effects yet: repeating the call continues where this
         one stopped).
         """
-        forking = await Forking.of(self.store, self.tools, saga_id, self._supervisor.clock.now_ms())
+        forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms())
         step = None if run_from is None else str(run_from)
         fork = await forking.look(plan, new_id, step)
         if dry_run:
@@ -376,11 +365,11 @@ class Coordinator:
             fork = await forking.claim(fork, step)
         if on_chosen is not None:
             on_chosen(fork)
-        await transfer(self.store, self._supervisor, forking, fork)
-        present = self._supervisor.find(fork.saga_id)
+        await transfer(self.store, self.supervisor, forking, fork)
+        present = self.supervisor.find(fork.saga_id)
         if present is not None:
-            return await Handle(fork.saga_id, present.future).wait()
-        return await self._supervisor.begin(fork.submission, taken=fork.plan.taken).wait()
+            return await present.handle.wait()
+        return await self.supervisor.begin(fork.submission, reused=fork.plan.taken).wait()
 
     # --- resuming ------------------------------------------------------------------------------------------------
 
@@ -389,11 +378,11 @@ class Coordinator:
 
         Raises ``SagaNotFound``, ``ToolMissing`` (the saga stays as it is), ``LeaseHeld``, ``StoreUnavailable``.
         """
-        return await self._supervisor.resume(saga_id).wait()
+        return await self.supervisor.resume(saga_id).wait()
 
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Resume all sagas that can continue: escalated ones only if answered. An error stands in its saga's place."""
-        return await resume_all(self.store, self._supervisor)
+        return await resume_all(self.store, self.supervisor)
 
     # --- working -------------------------------------------------------------------------------------------------
 
@@ -416,7 +405,7 @@ class Coordinator:
                 hint="omit the partitions to serve all",
                 partitions=chosen,
             )
-        worker = Worker(self.store.work(), self._supervisor, concurrency=concurrency, partitions=chosen)
+        worker = Worker(self.store.work(), self.supervisor, concurrency=concurrency, partitions=chosen)
         self._workers.add(worker)
         try:
             return await worker.run()
@@ -443,7 +432,7 @@ class Coordinator:
         worker or the next resume. Cancelling it again changes nothing. Raises ``SagaNotFound`` or ``CancelRefused`` (it
         has ended, is being undone, or is past its pivot).
         """
-        return await say(self.store, self._supervisor, self.tools, saga_id, cancel_message(by, note), wait=wait)
+        return await say(self.store, self.supervisor, self.tools, saga_id, cancel_message(by, note), wait=wait)
 
     async def resolve(
         self,
@@ -463,7 +452,7 @@ class Coordinator:
         owner has read the first. Raises ``SagaNotFound``, ``DecisionRefused``, ``ValueNotJson``.
         """
         message = answer_message(step_id, decision, output, by, note)
-        return await say(self.store, self._supervisor, self.tools, saga_id, message, wait=wait)
+        return await say(self.store, self.supervisor, self.tools, saga_id, message, wait=wait)
 
     async def amend(
         self, saga_id: str, steps: Sequence[Mapping[str, Any]], *, by: str = "", note: str = "", wait: bool = True
@@ -479,8 +468,8 @@ class Coordinator:
         message = amend_message(steps, by, note)
         check_amendment(state_of(await read_records(self.store, saga_id), self.tools), message.steps)
         if wait:
-            return await deliver(self.store, self._supervisor, saga_id, message)
-        return await send(self.store, self._supervisor, saga_id, message)
+            return await deliver(self.store, self.supervisor, saga_id, message)
+        return await send(self.store, self.supervisor, saga_id, message)
 
     def check(
         self,
@@ -489,7 +478,7 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
         """The problems of a plan with the tools of this coordinator; an empty list if it can be submitted."""
-        return problems_of(plan, input, self.tools, self._plans.compile)
+        return problems_of(plan, input, self.tools)
 
     def register(self, *tools: Any) -> None:
         """Add tools after opening; the operator's options apply to them, too.
@@ -497,7 +486,7 @@ class Coordinator:
         Plans that are submitted from now on may use them, and sagas that wait for them can be resumed. Raises
         ``ToolInvalid`` and ``SettingInvalid``; the tools are then as before.
         """
-        self._plans.register(tools)
+        self._registration.register(tools)
 
     async def simulate(
         self,
@@ -509,7 +498,7 @@ class Coordinator:
 
         The simulated tools behave as declared (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
         """
-        return await simulated(plan, input, self.tools, self._plans.compile)
+        return await simulated(plan, input, self.tools)
 
     async def tool_stats(self) -> dict[str, dict[str, Any]]:
         """The counters of the guards in all processes, by tool; tools without guards are not counted."""
@@ -521,7 +510,7 @@ class Coordinator:
         """Whether another process drives a saga, and how many messages are unread. Raises ``SagaNotFound``."""
         head = await self.store.head(saga_id)
         owned = head.owner_ttl_ms > 0 and not provably_dead(head.owner)
-        return Ownership(owned and self._supervisor.find(saga_id) is None, head.messages)
+        return Ownership(owned and self.supervisor.find(saga_id) is None, head.messages)
 
     async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga, read from its journal. No tools are needed.

@@ -1,11 +1,10 @@
-"""Plans and tools of a coordinator before anything runs: checked plans, and tools that are registered later."""
+"""The tools of a coordinator with the operator's options, and what writes its plans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from saga_engine.plan.compiler import compile_plan
 from saga_engine.settings import check_output_limit
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry
@@ -13,15 +12,10 @@ from saga_engine.tools.secrets import allowed_secrets
 from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
-    from saga_engine.plan.compiled import CompiledPlan
-    from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.ports import Planner
-
-#: How many checked plans a coordinator caches, so that a plan that runs again is not checked again.
-_REMEMBERED_PLANS: Final = 256
 
 
 def as_configured(
@@ -42,28 +36,14 @@ def as_configured(
     return registry
 
 
-class CheckedPlans:
-    """Compiles plans for the tools of a coordinator, and caches those that were passed as objects."""
+class Registration:
+    """Registers tools after a coordinator was opened: the operator's options apply to them, too."""
 
     def __init__(self, tools: ToolRegistry, declared: ToolRegistry | None, options: Mapping[str, Any] | None) -> None:
         self._tools = tools
         #: The tools before the operator's options, and these.
         self._declared = tools if declared is None else declared
         self._options = options
-        self._known: dict[int, tuple[Plan, CompiledPlan]] = {}
-
-    def compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:
-        """The plan with its input. Raises ``PlanInvalid``."""
-        if given is not None:
-            return compile_plan(plan, self._tools, input=given)
-        known = self._known.get(id(plan))
-        if known is not None and known[0] is plan:
-            return known[1]
-        compiled = compile_plan(plan, self._tools)
-        if len(self._known) >= _REMEMBERED_PLANS:
-            self._known.pop(next(iter(self._known)))
-        self._known[id(plan)] = (plan, compiled)
-        return compiled
 
     def register(self, tools: tuple[Any, ...]) -> None:
         """Add tools, with the operator's options. Raises ``ToolInvalid``, ``SettingInvalid``; nothing changes then."""
@@ -73,7 +53,6 @@ class CheckedPlans:
             self._declared = declared
         else:
             self._tools.add(*tools)
-        self._known.clear()
 
 
 def planning_of(given: str | Planner | PlannerSettings | None) -> Planning | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.analysis.simulation import Rehearsal, rehearse
 from saga_engine.core.messages import Message
 from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.values import plain
 
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog
 
-#: From a plan and its input to its compiled form. Raises ``PlanInvalid``.
-Compile = Callable[["Plan", dict[str, Any] | None], "CompiledPlan"]
+#: From a plan, its input and the tools to its compiled form. Raises ``PlanInvalid``.
+Compile = Callable[["Plan", dict[str, Any] | None, "ToolCatalog"], "CompiledPlan"]
 
 
 def checked(
-    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
+    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile = compile_submitted
 ) -> tuple[Plan, CompiledPlan, dict[str, Any] | None]:
     """A plan that can be submitted, and its input. Raises ``PlanInvalid`` and ``ValueNotJson``."""
     chosen = plain(dict(given)) if given else None
     plan = load_checked(source, tools, input=chosen)
-    return plan, compiling(plan, chosen), chosen
+    return plan, compiling(plan, chosen, tools), chosen
 
 
 def problems_of(
-    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
+    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile = compile_submitted
 ) -> list[Problem]:
     """The problems that keep a plan from being submitted."""
     try:
@@ -45,7 +46,7 @@ def problems_of(
 
 
 async def simulated(
-    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile
+    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile = compile_submitted
 ) -> Rehearsal:
     """Simulate a plan. In a thread: it may take seconds, and the sagas that run here must not wait."""
     return await asyncio.to_thread(rehearse, checked(source, given, tools, compiling)[1])

@@ -50,10 +50,10 @@ from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsuppo
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan, went_back
 from saga_engine.execution.observers import Observers
+from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
-from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
@@ -75,6 +75,7 @@ from saga_engine.tools.threads import start_in_thread
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export
     from saga_engine.plan.compiled import CompiledPlan
+    from saga_engine.plan.tool_spec import ToolCatalog
     from saga_engine.planner.settings import PlannerSettings
 
 DEFAULT_RUNTIME: Final = "temporal://localhost:7233/default"
@@ -242,10 +243,8 @@ class TemporalCoordinator:
         """
         submission = await self._submitted(plan, saga_id, input)
         if detach:
-            found: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
             started = submission.started(0)  # only the workflow knows when
-            found.set_result(SagaResult(begin(started, submission.compiled)))
-            return Handle(submission.saga_id, found)
+            return Handle.ended(SagaResult(begin(started, submission.compiled)))
         return Handle(submission.saga_id, lambda: self._watch(submission.saga_id))
 
     def _watch(self, saga_id: str) -> asyncio.Future[SagaResult]:
@@ -261,7 +260,7 @@ class TemporalCoordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
         """The problems of a plan with the tools of this process; an empty list if it can be submitted."""
-        return problems_of(plan, input, self.tools, self._compile)
+        return problems_of(plan, input, self.tools, _compile)
 
     async def simulate(
         self,
@@ -270,15 +269,11 @@ class TemporalCoordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> Rehearsal:
         """Simulate every single failure of a plan; see ``Coordinator.simulate``."""
-        return await simulated(plan, input, self.tools, self._compile)
-
-    def _compile(self, plan: Plan, given: dict[str, Any] | None) -> CompiledPlan:
-        _require_short(plan)
-        return compile_plan(plan, self.tools, input=given)
+        return await simulated(plan, input, self.tools, _compile)
 
     @_ends_with_it
     async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> Submission:
-        loaded, compiled, chosen = checked(plan, given, self.tools, self._compile)
+        loaded, compiled, chosen = checked(plan, given, self.tools, _compile)
         name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
         submission = submission_of(name, loaded, compiled, chosen)
         body = payloads.Begin(
@@ -553,10 +548,11 @@ async def serve(
         )
 
 
-def _require_short(plan: Plan) -> None:
+def _compile(plan: Plan, given: dict[str, Any] | None, catalog: ToolCatalog) -> CompiledPlan:
     if len(plan.steps) > _MAX_STEPS:
         message = f"{len(plan.steps)} steps; at most {_MAX_STEPS} are possible in Temporal"
         raise PlanInvalid([Problem("limit-steps", "$.steps", message, "divide it, or run it without --runtime")])
+    return compile_submitted(plan, given, catalog)
 
 
 def _advisor(

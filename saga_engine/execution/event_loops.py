@@ -1,4 +1,4 @@
-"""Objects that belong to one event loop: in another loop they would hang, so they raise."""
+"""Event loops: objects that belong to one of them and raise in another, and waits for futures and events."""
 
 from __future__ import annotations
 
@@ -72,3 +72,25 @@ def _called(method: Callable[..., Any], what: str) -> Callable[..., Any]:
         return method(self, *args, **options)
 
     return checked
+
+
+def pass_on(waiter: asyncio.Future[_T], ended: asyncio.Future[_T]) -> None:
+    """Let ``waiter`` end as ``ended`` did."""
+    if waiter.done():
+        return
+    if ended.cancelled():
+        waiter.cancel()
+    elif (error := ended.exception()) is not None:
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(ended.result())
+
+
+async def happens(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for ``event``, at most for ``within_s``; False: it did not happen."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

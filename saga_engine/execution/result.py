@@ -10,7 +10,7 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.report import Sources, abridged, sources, view
 from saga_engine.core.state import State
-from saga_engine.execution.event_loops import require_loop
+from saga_engine.execution.event_loops import pass_on, require_loop
 from saga_engine.execution.step_results import Failure, Steps, failure_of
 
 
@@ -85,17 +85,33 @@ class SagaResult:
 
 
 class Handle:
-    """A saga that has been journalled, and a way to wait for it."""
+    """A saga that was submitted or resumed, and a way to wait for it."""
 
-    __slots__ = ("_begin", "_known", "saga_id")
+    __slots__ = ("_begin", "_in_store", "_known", "_stored", "saga_id")
 
     def __init__(
-        self, saga_id: str, future: asyncio.Future[SagaResult] | Callable[[], asyncio.Future[SagaResult]]
+        self,
+        saga_id: str,
+        future: asyncio.Future[SagaResult] | Callable[[], asyncio.Future[SagaResult]],
+        *,
+        journalled: bool = True,
     ) -> None:
-        """``future`` has the saga's end; a function creates it on first use, because watching costs."""
+        """``future`` has the saga's end; a function creates it on first use, because watching costs.
+
+        ``journalled``: whether the saga is known to be in its store; else ``set_journalled`` says so later.
+        """
         self.saga_id = saga_id
         self._begin = future if callable(future) else None
         self._known = None if callable(future) else future
+        self._in_store = journalled
+        self._stored: asyncio.Future[None] | None = None
+
+    @classmethod
+    def ended(cls, result: SagaResult) -> Handle:
+        """A handle whose ``wait`` returns ``result`` at once."""
+        future: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
+        future.set_result(result)
+        return cls(result.saga_id, future)
 
     @property
     def _future(self) -> asyncio.Future[SagaResult]:
@@ -103,6 +119,23 @@ class Handle:
             assert self._begin is not None
             self._known = self._begin()
         return self._known
+
+    async def journalled(self) -> None:
+        """Wait until the saga is in its store. Raises what prevented that."""
+        if self._in_store:
+            return
+        if self._stored is None:
+            self._stored = asyncio.get_running_loop().create_future()
+        either: list[asyncio.Future[Any]] = [self._stored, self._future]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._in_store:
+            self._future.result()  # one that another process found there, or only queued, has ended here
+
+    def set_journalled(self) -> None:
+        """The saga is in its store."""
+        self._in_store = True
+        if self._stored is not None and not self._stored.done():
+            self._stored.set_result(None)
 
     async def wait(self) -> SagaResult:
         """Wait until the saga ends or needs an operator. Cancelling the wait leaves the saga running.
@@ -138,15 +171,3 @@ class Handle:
     def done(self) -> bool:
         """Whether ``wait`` would return at once."""
         return self._future.done()
-
-
-def pass_on(waiter: asyncio.Future[SagaResult], ended: asyncio.Future[SagaResult]) -> None:
-    """Let ``waiter`` end as ``ended`` did."""
-    if waiter.done():
-        return
-    if ended.cancelled():
-        waiter.cancel()
-    elif (error := ended.exception()) is not None:
-        waiter.set_exception(error)
-    else:
-        waiter.set_result(ended.result())

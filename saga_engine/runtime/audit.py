@@ -13,18 +13,17 @@ from collections.abc import Callable, Sequence
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.ports import SWEEP_START, WorkStore
+from saga_engine.runtime.driver import AT_ONCE
 from saga_engine.runtime.pending_releases import PendingReleases
 
 _log = logging.getLogger("saga_engine.audit")
 
 #: The interval between pieces, in seconds.
-_EVERY_S = 1.0
+EVERY_S = 1.0
 #: Every so many whole sweeps, the audit searches for owners that are gone.
 _SWEEPS_PER_CLEARING = 60
 #: At most so many damaged sagas are logged, each once.
 _MAX_TOLD = 1000
-#: A due time in the distant past: the saga needs a worker now.
-_AT_ONCE = 1
 
 
 class Audit:
@@ -92,7 +91,7 @@ class Audit:
             # Seen twice, so that sagas in the middle of a take-over or a release are left alone.
             if self._before.get(saga_id) == epoch:
                 _log.warning("saga %s is ours by the store's word and is not driven here: it is given up", saga_id)
-                self._pending.add_unsure(saga_id, _AT_ONCE)
+                self._pending.add_unsure(saga_id, AT_ONCE)
             else:
                 self._now[saga_id] = epoch
         self._at = swept.at
@@ -140,7 +139,7 @@ class Audit:
 
     async def _go_round(self) -> None:
         while not self._stopped:
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(EVERY_S)
             try:
                 await self.look()
             except (StoreUnavailable, StoreRefused) as error:

@@ -22,6 +22,7 @@ from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.submission import Submission
 from saga_engine.errors import ForkRefused, SagaExists, SagaNotFound
 from saga_engine.execution.ids import check_saga_id
+from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
@@ -29,7 +30,7 @@ from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
-from saga_engine.runtime.journal import compile_journalled, read_records
+from saga_engine.runtime.journal import read_records
 
 Transfer = Literal["none", "due", "done"]
 
@@ -79,7 +80,7 @@ class Forking:
         self._catalog = catalog
         self._now_ms = now_ms
         self._first = started
-        self._old, self._prints = folded(records, compile_journalled(records, catalog), Growth(started, catalog))
+        self._old, self._prints = folded(records, compile_journalled(started, catalog), Growth(started, catalog))
         self._handed_to = next((record.to for record in records if isinstance(record, EffectTransferred)), None)
 
     @classmethod

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-from weakref import WeakKeyDictionary
-
-from msgspec.json import encode
 
 from saga_engine.core.codec import abridge, decode, inflate, refs_of
 from saga_engine.core.fold import fold, started_of
 from saga_engine.core.masking import is_sensitive, masked_records
-from saga_engine.core.plan_growth import Growth, compile_started
+from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
 from saga_engine.core.transitions import SAGA_FINAL
 from saga_engine.errors import JournalUnreadable, SagaError, ToolMissing
-from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.ports import Store
 
@@ -59,46 +55,10 @@ async def _inflated(store: Store, saga_id: str, records: list[AnyRecord]) -> lis
     return [inflate(record, values) for record in records]
 
 
-def compile_journalled(records: list[AnyRecord], catalog: ToolCatalog | None) -> CompiledPlan:
-    """The plan of a journal; ``catalog`` None is enough to view a saga, but not to drive it."""
-    started = started_of(records)
-    if started.session:
-        return compile_started(started, catalog)  # the plan grows in place
-    known = _known(catalog)
-    said = encode([started.plan, started.input, started.undos, started.reads])
-    compiled = known.pop(said, None) or compile_started(started, catalog)
-    known[said] = compiled  # the last one used is last
-    if len(said) > _REMEMBERED_BYTES or (catalog is not None and not _is_complete(compiled)):
-        known.pop(said)
-    elif len(known) > _REMEMBERED_PLANS:
-        known.pop(next(iter(known)))
-    return compiled
-
-
-def _is_complete(compiled: CompiledPlan) -> bool:
-    """Whether every tool of the plan is known. A missing one may be registered later."""
-    calls = list(compiled.calls())
-    return all(call.spec is not None and (call.rollback is None or call.rollback.spec is not None) for call in calls)
-
-
-class _Nobody:
-    """Replaces a missing catalog."""
-
-
-_NOBODY = _Nobody()
-#: Plans by their journalled content, for each catalog: many sagas of a worker have the same plan.
-_PLANS: WeakKeyDictionary[Any, dict[bytes, CompiledPlan]] = WeakKeyDictionary()
-_REMEMBERED_PLANS = 256
-_REMEMBERED_BYTES = 64 * 1024
-
-
-def _known(catalog: ToolCatalog | None) -> dict[bytes, CompiledPlan]:
-    return _PLANS.setdefault(_NOBODY if catalog is None else catalog, {})
-
-
 def state_of(records: list[AnyRecord], catalog: ToolCatalog | None = None) -> State:
     """The state that the records fold to."""
-    return fold(records, compile_journalled(records, catalog), Growth(started_of(records), catalog))
+    started = started_of(records)
+    return fold(records, compile_journalled(started, catalog), Growth(started, catalog))
 
 
 async def look(store: Store, saga_id: str, *, full: bool = False) -> State:

@@ -20,7 +20,6 @@ from saga_engine.errors import (
     ForkRefused,
     LeaseHeld,
     SagaError,
-    SagaNotFound,
     SecretMissing,
     ToolMissing,
 )
@@ -130,7 +129,7 @@ async def post(store: Store, supervisor: Supervisor, saga_id: str, message: Mess
     present = supervisor.find(saga_id)
     if present is not None:
         supervisor.notify(saga_id)
-        return Handle(saga_id, present.future)
+        return present.handle
     if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
         return None
     return supervisor.resume(saga_id)
@@ -175,21 +174,6 @@ async def transfer(store: Store, supervisor: Supervisor, forking: Forking, fork:
                 hint="try the same fork again: it goes on where this one was",
                 saga_id=fork.of,
             )
-
-
-async def in_the_store(store: Store, handle: Handle) -> bool:
-    """Wait until a saga that another task submits here is journalled; False: it ended first, and its end says why."""
-    pause_s = _LOOK_AGAIN_S[0]
-    while True:
-        try:
-            await store.head(handle.saga_id)
-        except SagaNotFound:
-            if handle.done():
-                return False
-        else:
-            return True
-        await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, _LOOK_AGAIN_S[1])
 
 
 async def settled(store: Store, saga_id: str) -> SagaResult:

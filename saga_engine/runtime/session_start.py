@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Mapping
 from functools import partial
@@ -57,8 +56,6 @@ async def session_handle(
     if isinstance(records[-1], SagaCompleted):
         # A job that is delivered again: the journal answers its calls, and nothing is driven.
         state = state_of(records, tools)
-        ended: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
-        ended.set_result(SagaResult(state))
         session.repeat(state)
-        return Handle(name, ended)
+        return Handle.ended(SagaResult(state))
     return supervisor.resume(name, session.link)

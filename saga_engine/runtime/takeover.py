@@ -1,24 +1,37 @@
-"""Take-over: from the journal on request, or from the queue.
+"""Take-over: how a saga enters this process, from wherever it comes.
 
-A take-over ends with a driver that has not started, and its first record; or with a result, if there is nothing to
-drive. A saga that became ours and is not driven is released again.
+A saga comes from its submission, from its journal on request, from the queue, or from its sleep. A take-over ends with
+a driver that has not started, and its first records; or with a result, if there is nothing to drive here. A saga that
+became ours and is not driven is released again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from saga_engine.core import transitions as t
+from saga_engine.core.codec import encode
 from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.evolve import evolve
-from saga_engine.core.records import AnyRecord, SagaResumed
+from saga_engine.core.fold import begin
+from saga_engine.core.masking import masked_records
+from saga_engine.core.plan_growth import Growth
+from saga_engine.core.records import AnyRecord, EffectReused, SagaResumed, SagaStarted
+from saga_engine.core.report import summary
 from saga_engine.core.state import State
-from saga_engine.errors import Interrupted, LeaseHeld, LeaseLost, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.core.submission import Submission
+from saga_engine.errors import Interrupted, LeaseHeld, LeaseLost, QueueFull, SagaError, StoreRefused, StoreUnavailable
 from saga_engine.execution.calls import lesson_of
 from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.event_loops import happens
+from saga_engine.execution.ids import other_plan
+from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import SagaResult
-from saga_engine.ports import Acquired, Held, Store, Taken, Tools
+from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
 from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, SagaDriver, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, lease_clock_s
@@ -27,6 +40,7 @@ from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost
+from saga_engine.runtime.writer import JournalWriter
 
 #: The interval, in seconds, at which a saga of another process is requested: its owner may end with it, or prove that
 #: it lives, before its lease ends. A lease that ends later than it did, by more than this, has been renewed.
@@ -36,16 +50,45 @@ _RENEWED_S = 0.25
 _RETRY_REFUSED_MS = (5_000, 600_000)
 #: When the next saga that may have ended its owners is offered again, while another one is tried here.
 _NEXT_SUSPECT_MS = 500
-#: A driver and its first record, or the state of a saga that is not driven.
-Took = SagaResult | tuple[SagaDriver, AnyRecord]
+#: For a longer wait for a timer, a saga from the queue returns there.
+_REST_MS = 2_000
+
+
+class FromSubmission(NamedTuple):
+    """A new saga. ``reused``: the effects that a fork reuses. ``detach``: it is only queued, for any worker."""
+
+    submission: Submission
+    reused: Sequence[EffectReused] = ()
+    detach: bool = False
+
+
+class FromJournal(NamedTuple):
+    """A saga that is in the store already: on request, or after its lease was lost here."""
+
+
+class FromQueue(NamedTuple):
+    """A saga that ``owner``, the lease of this process, has taken from the queue."""
+
+    taken: Taken
+    owner: str
+
+
+class FromSleep(NamedTuple):
+    """A saga that slept here, with the driver that knows its state."""
+
+    driver: SagaDriver
+
+
+Source = FromSubmission | FromJournal | FromQueue | FromSleep
+#: A driver and its first records, or the state of a saga that is not driven.
+Took = SagaResult | tuple[SagaDriver, Sequence[AnyRecord]]
 
 
 class TakeOver:
     """The take-overs of one process.
 
-    ``owner``: this process's owner. ``drives``: whether it drives a saga. ``open_lease``: its lease.
-    ``performer``: makes the calls of a saga.
-    ``driver(state, seq, performer, saga, messages)`` creates a driver. ``on_wait`` is called when a take-over waits.
+    ``drives``: whether this process drives a saga. ``open_lease``: its lease. ``performer``: makes the calls of a saga.
+    ``keep_ms`` and ``room`` are those of ``Supervisor``. ``on_wait`` is called when a take-over waits.
     """
 
     def __init__(
@@ -54,13 +97,15 @@ class TakeOver:
         tools: Tools,
         clock: StoreClock,
         capabilities: Capabilities,
-        pending: PendingReleases,
         *,
-        owner: Callable[[], str],
+        pending: PendingReleases,
+        writer: JournalWriter,
+        observers: Observers,
+        keep_ms: int,
+        room: int,
         drives: Callable[[str], bool],
         open_lease: Callable[[], Awaitable[Lease]],
         performer: Callable[[str], Awaitable[Performer]],
-        driver: Callable[[State, int, Performer, Running, bool], SagaDriver],
         stopping: asyncio.Event,
         on_wait: Callable[[str, str, float], None] | None,
     ) -> None:
@@ -69,17 +114,81 @@ class TakeOver:
         self._clock = clock
         self._capabilities = capabilities
         self._pending = pending
-        self._owner = owner
+        self._writer = writer
+        self._observers = observers
+        self._keep_ms = keep_ms
+        self._room = room
         self._drives = drives
         self._open_lease = open_lease
         self._performer = performer
-        self._driver = driver
         self._stopping = stopping
         self._on_wait = on_wait
         self._suspect = ""  # the last saga that may have ended its owners and is tried here
 
-    async def take(self, saga_id: str, saga: Running) -> Took:
-        """Take a saga over from its journal; a result if there is nothing to drive."""
+    async def enter(self, saga: Running, source: Source) -> Took:
+        """What the saga is to be driven with, or its result, if there is nothing to drive here."""
+        if type(source) is FromSubmission:
+            return await self._create(saga, source)
+        if type(source) is FromQueue:
+            return await self._dequeue(saga, *source)
+        if type(source) is FromSleep:
+            return source.driver, ()  # its state is the one that fell asleep
+        return await self._resume(saga)
+
+    # --- from a submission ---------------------------------------------------------------------------------------
+
+    async def _create(self, saga: Running, source: FromSubmission) -> Took:
+        submission, reused, detach = source
+        performer = None
+        if detach:
+            await self._open_lease()
+        else:
+            performer = await self._performer(saga.saga_id)
+        started = submission.started(self._clock.now_ms())  # the store's clock, known since there is a lease
+        if performer is None:
+            return await self._queue(submission, started)
+        state = begin(started, submission.compiled, Growth(started, self._tools))
+        first: list[AnyRecord] = [started]
+        driver = self._driver(saga, state, 0, performer, creation=Creation(digest=started.digest, owned=True))
+        for record in reused:  # a fork starts with what it reuses, in the same write
+            first.append(msgspec.structs.replace(record, at=started.at))
+            evolve(state, first[-1])
+        return driver, first
+
+    async def _queue(self, submission: Submission, started: SagaStarted) -> SagaResult:
+        """Journal a saga without driving it."""
+        state = begin(started, submission.compiled)
+        values: dict[str, bytes] = {}
+        entry = Entry(
+            saga_id=started.saga_id,
+            seq=0,
+            epoch=0,
+            records=[encode(started, values)],
+            status=t.PENDING,
+            summary=msgspec.json.encode(summary(state)),
+            values=values or None,
+            creation=Creation(digest=started.digest, owned=False, room=self._room),
+            due_ms=AT_ONCE,
+        )
+        ack = await self._writer.append(entry)
+        if ack.code == "ok" and self._observers:
+            await self._observers.tell(started.saga_id, masked_records([started]))
+        if ack.code == "full":
+            raise QueueFull(
+                "too many sagas wait for a worker already; nothing was journalled",
+                hint="submit it again later, start more workers (`saga worker`), or raise queue_limit",
+                saga_id=started.saga_id,
+            )
+        if ack.code == "exists":
+            if ack.digest != started.digest:
+                raise other_plan(started.saga_id)
+            return SagaResult(state_of(await read_records(self._store, started.saga_id)))
+        return SagaResult(state)
+
+    # --- from its journal ----------------------------------------------------------------------------------------
+
+    async def _resume(self, saga: Running) -> Took:
+        saga_id = saga.saga_id
         records = await read_records(self._store, saga_id)
         state = drivable(saga_id, records, self._tools)
         if state.status in t.SAGA_FINAL:
@@ -111,9 +220,10 @@ class TakeOver:
                 state = state_of(records, self._tools)
             await self._learn_again(state, records, performer)
             if saga.link is None and self._is_idle(state) and not acquired.messages:
-                await self._leave_idle(state, acquired.epoch)
-                return SagaResult(state)
-            return await self._take_up(saga, state, acquired, performer)
+                return await self._leave(state, acquired.epoch, state.binding_deadline or 0)
+            if state.status in t.SAGA_FINAL:
+                return await self._leave(state, acquired.epoch, 0)
+            return self._continue(saga, state, acquired, performer)
         except Exception as error:
             await self._pending.release(saga_id, acquired.epoch, self.due_after(error))
             raise
@@ -134,40 +244,16 @@ class TakeOver:
 
     def _is_idle(self, state: State) -> bool:
         """Whether it is an open session that waits only for its agent; a record of a take-over would only grow it."""
-        if (
-            not state.open
-            or state.in_flight
-            or state.asking
-            or state.alerts_pending(alerting=self._capabilities.alerting)
-        ):
+        able = self._capabilities
+        if not state.open or state.in_flight or state.asking or state.alerts_pending(alerting=able.alerting):
             return False
         now_ms = self._now_of(state)
-        return state.next_due(now_ms) in {None, state.binding_deadline} and not decide(
-            state, now_ms, self._capabilities
-        )
+        return state.next_due(now_ms) in {None, state.binding_deadline} and not decide(state, now_ms, able)
 
-    async def _leave_idle(self, state: State, epoch: int) -> None:
-        due_ms = state.binding_deadline or 0
-        await self._store.release(state.saga_id, epoch, due_ms and self._clock.in_store(due_ms, self._now_of(state)))
+    # --- from the queue ------------------------------------------------------------------------------------------
 
-    def _now_of(self, state: State) -> int:
-        return self._clock.now_after(state.saga_id, state.at)
-
-    async def _take_up(self, saga: Running, state: State, acquired: Acquired, performer: Performer) -> Took:
-        """Continue a saga that has just become ours."""
-        owner, saga.reason, reason = self._owner(), "", saga.reason
-        resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=acquired.epoch, reason=reason)
-        if state.status in t.SAGA_FINAL:
-            await self._store.release(state.saga_id, acquired.epoch)
-            return SagaResult(state)
-        evolve(state, resumed)
-        return self._driver(state, acquired.seq, performer, saga, bool(acquired.messages)), resumed
-
-    async def adopt(self, taken: Taken, owner: str, saga: Running) -> Took:
-        """Start with a saga that was taken from the queue.
-
-        Whatever prevents this process from driving it sends it back there.
-        """
+    async def _dequeue(self, saga: Running, taken: Taken, owner: str) -> Took:
+        """Whatever prevents this process from driving the saga sends it back to the queue."""
         saga_id, epoch = taken.saga_id, taken.epoch
         records: list[AnyRecord] = []
         try:
@@ -181,13 +267,9 @@ class TakeOver:
             state = drivable(saga_id, records, self._tools)
             await self._learn_again(state, records, performer)
             if self._rests(state) and not taken.messages:
-                now_ms = self._now_of(state)
-                due_ms = queued_again(state, now_ms)
-                await self._store.release(saga_id, epoch, due_ms and self._clock.in_store(due_ms, now_ms))
-                return SagaResult(state)
+                return await self._leave(state, epoch, queued_again(state, self._now_of(state)))
             if self._is_idle(state) and not taken.messages:
-                await self._leave_idle(state, epoch)
-                return SagaResult(state)
+                return await self._leave(state, epoch, state.binding_deadline or 0)
             require_secrets(state.plan)
             if is_suspect(state):
                 if self._suspect != saga_id and self._drives(self._suspect):
@@ -199,9 +281,50 @@ class TakeOver:
         except Exception as error:
             await self._pending.release(saga_id, epoch, self.due_after(error, records[-1].at if records else None))
             raise
-        resumed = SagaResumed(at=self._now_of(state), owner=owner, epoch=epoch)
+        return self._continue(saga, state, taken, performer)
+
+    # --- a saga that is ours -------------------------------------------------------------------------------------
+
+    async def _leave(self, state: State, epoch: int, due_ms: int) -> SagaResult:
+        """Release a saga that needs nobody before ``due_ms`` of its own time; 0: nobody at all."""
+        await self._store.release(state.saga_id, epoch, due_ms and self._clock.in_store(due_ms, self._now_of(state)))
+        return SagaResult(state)
+
+    def _continue(self, saga: Running, state: State, ours: Acquired | Taken, performer: Performer) -> Took:
+        """Continue a saga that has just become ours."""
+        reason, saga.reason = saga.reason, ""
+        resumed = SagaResumed(at=self._now_of(state), owner=self._writer.owner, epoch=ours.epoch, reason=reason)
         evolve(state, resumed)
-        return self._driver(state, taken.seq, performer, saga, taken.messages > 0), resumed
+        return self._driver(saga, state, ours.seq, performer, messages=bool(ours.messages)), [resumed]
+
+    def _driver(
+        self,
+        saga: Running,
+        state: State,
+        seq: int,
+        performer: Performer,
+        *,
+        messages: bool = False,
+        creation: Creation | None = None,
+    ) -> SagaDriver:
+        return SagaDriver(
+            state,
+            seq=seq,
+            creation=creation,
+            store=self._store,
+            writer=self._writer,
+            performer=performer,
+            clock=self._clock,
+            observers=self._observers,
+            keep_ms=self._keep_ms,
+            journalled=None if creation is None else saga.handle.set_journalled,
+            link=saga.link,
+            messages=messages,
+            rest_ms=_REST_MS if saga.queued else None,
+        )
+
+    def _now_of(self, state: State) -> int:
+        return self._clock.now_after(state.saga_id, state.at)
 
     def due_after(self, error: Exception, since_ms: int | None = None) -> int:
         """When a worker may try again: at once after an outage.
@@ -221,47 +344,36 @@ class TakeOver:
         return now_ms + min(max((now_ms - since_ms) // 2, least_ms), most_ms)
 
     async def _acquire(self, saga_id: str) -> Acquired:
-        return await acquire(self._store, saga_id, self._owner, self._stopping, self._on_wait)
+        """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it.
 
-
-async def acquire(
-    store: Store,
-    saga_id: str,
-    owner: Callable[[], str],
-    stopping: asyncio.Event,
-    on_wait: Callable[[str, str, float], None] | None,
-) -> Acquired:
-    """Own the saga: at once if its owner is gone, else when its lease ends; an owner that renews it keeps it.
-
-    ``owner`` is this process's owner. ``on_wait(saga_id, owner, seconds)`` is called with the owner it waits for.
-    Raises ``LeaseHeld``, ``Interrupted`` once ``stopping`` is set, and what ``Store.acquire`` raises.
-    """
-    told, ends_s = "", 0.0
-    while True:
-        answer = await store.acquire(saga_id, owner())
-        if isinstance(answer, Held) and provably_dead(answer.owner):
-            answer = await store.acquire(saga_id, owner(), dead_owner=answer.owner)
-        if isinstance(answer, Acquired):
-            return answer
-        left_s = answer.ttl_ms / 1000
-        now_s = lease_clock_s()
-        if told != answer.owner:
-            told, ends_s = answer.owner, now_s + left_s
-            if on_wait is not None:
-                on_wait(saga_id, answer.owner, left_s)
-        elif now_s + left_s > ends_s + _RENEWED_S:
-            raise LeaseHeld(
-                f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
-                hint=f"it continues there; to see its state: saga show {saga_id}",
-                saga_id=saga_id,
-                owner=answer.owner,
-            )
-        if await _happens(stopping, min(left_s, _AGAIN_S) + 0.01):
-            raise Interrupted(
-                f"saga {saga_id} was not taken over; it stands as its journal says",
-                hint=f"saga resume {saga_id}",
-                saga_id=saga_id,
-            )
+        Raises ``LeaseHeld``, ``Interrupted`` when this process stops meanwhile, and what ``Store.acquire`` raises.
+        """
+        told, ends_s = "", 0.0
+        while True:
+            answer = await self._store.acquire(saga_id, self._writer.owner)
+            if isinstance(answer, Held) and provably_dead(answer.owner):
+                answer = await self._store.acquire(saga_id, self._writer.owner, dead_owner=answer.owner)
+            if isinstance(answer, Acquired):
+                return answer
+            left_s = answer.ttl_ms / 1000
+            now_s = lease_clock_s()
+            if told != answer.owner:
+                told, ends_s = answer.owner, now_s + left_s
+                if self._on_wait is not None:
+                    self._on_wait(saga_id, answer.owner, left_s)
+            elif now_s + left_s > ends_s + _RENEWED_S:
+                raise LeaseHeld(
+                    f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
+                    hint=f"it continues there; to see its state: saga show {saga_id}",
+                    saga_id=saga_id,
+                    owner=answer.owner,
+                )
+            if await happens(self._stopping, min(left_s, _AGAIN_S) + 0.01):
+                raise Interrupted(
+                    f"saga {saga_id} was not taken over; it stands as its journal says",
+                    hint=f"saga resume {saga_id}",
+                    saga_id=saga_id,
+                )
 
 
 def is_suspect(state: State) -> bool:
@@ -274,14 +386,6 @@ def is_suspect(state: State) -> bool:
     if any(state.ask_crashes.get(index) for index in state.asking):
         return True
     return any(state.steps[index].call(direction).crashes >= 1 for index, direction in state.in_flight)
-
-
-async def _happens(event: asyncio.Event, within_s: float) -> bool:
-    try:
-        await asyncio.wait_for(event.wait(), within_s)
-    except TimeoutError:
-        return False
-    return True
 
 
 def _who(owner: str) -> str:

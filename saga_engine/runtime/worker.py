@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.execution.event_loops import happens
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.ports import Taken, Taking, WorkStore
 from saga_engine.runtime.driver import AT_ONCE
@@ -137,7 +138,7 @@ class Worker:
             free = self._concurrency - self._active
             if free <= 0:
                 # Not for ever: a little room that long sagas leave is room as well.
-                await self._wait(_ASK_AGAIN_S[1])
+                await happens(self._room, _ASK_AGAIN_S[1])
                 continue
             taking = await self._ask(min(free, _TAKE_AT_ONCE))
             if taking is not None and taking.sagas:
@@ -146,7 +147,7 @@ class Worker:
                     continue  # there may be more
             else:
                 pause_s = min(pause_s * 2, _ASK_AGAIN_S[1])
-            await self._wait(self._until_next(taking, pause_s))
+            await happens(self._room, self._until_next(taking, pause_s))
 
     def _until_next(self, taking: Taking | None, pause_s: float) -> float:
         if taking is None or taking.next_due_ms is None:
@@ -219,14 +220,6 @@ class Worker:
         except (TimeoutError, SagaError) as error:
             _log.warning("sagas could not be given back yet: %s", error or "the store does not answer")
 
-    async def _wait(self, seconds: float) -> None:
-        """Wait until there is room again (or more of it), at most for ``seconds``."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._room.wait()
-        except TimeoutError:
-            return
-
     def _done(self, handle: Handle) -> None:
         self._active -= 1
         if self._active <= self._concurrency * 3 // 4:  # not one round trip for each saga that ends
@@ -265,11 +258,7 @@ class Worker:
                 _log.info("no looking after other owners now: %s", error)
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
                 _log.exception("a round of looking after other owners failed")
-            try:
-                async with asyncio.timeout(_LOOK_AGAIN_S if self._suspects_lately() else _LOOK_ROUND_S):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await happens(self._stopping, _LOOK_AGAIN_S if self._suspects_lately() else _LOOK_ROUND_S)
 
     async def _verify(self) -> None:
         """Verify periodically that the store keeps the configured durability; if not, the worker takes no work."""

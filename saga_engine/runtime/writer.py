@@ -14,6 +14,7 @@ from functools import partial
 
 from saga_engine.errors import SagaError
 from saga_engine.execution.clock import StoreClock
+from saga_engine.execution.event_loops import pass_on
 from saga_engine.ports import Ack, Entry, Store
 
 _log = logging.getLogger("saga_engine.writer")
@@ -106,21 +107,10 @@ class JournalWriter:
             if not future.done() and ack.code != "late":
                 future.set_result(ack)
         for place, late in reply.late.items():
-            late.add_done_callback(partial(_pass_on, batch[place][0]))
+            late.add_done_callback(partial(pass_on, batch[place][0]))
             self._late.add(late)
             late.add_done_callback(self._late.discard)
 
     async def close(self) -> None:
         """Wait for what is under way."""
         await asyncio.gather(*self._tasks, *self._late, return_exceptions=True)
-
-
-def _pass_on(waiting: asyncio.Future[Ack], late: asyncio.Future[Ack]) -> None:
-    if waiting.done():
-        return
-    if late.cancelled():
-        waiting.cancel()  # the event loop is closing
-    elif error := late.exception():
-        waiting.set_exception(error)
-    else:
-        waiting.set_result(late.result())

@@ -72,7 +72,7 @@ async def test_closing_the_coordinator_awaits_the_call_in_flight(place: Place, g
         await coordinator.submit(PLAN, saga_id=place.saga_id)
         await asyncio.to_thread(gate.wait_for_the_call)
         closing = asyncio.create_task(coordinator.close())
-        await eventually(coordinator._supervisor._stopping.is_set, "the coordinator to begin closing")
+        await eventually(lambda: coordinator.supervisor.closing, "the coordinator to begin closing")
         assert not closing.done()
         await asyncio.to_thread(gate.open)
         await closing
@@ -139,9 +139,9 @@ async def test_a_message_for_a_saga_that_stops_does_not_keep_it_from_stopping(pl
         await coordinator.submit(plan, saga_id=place.saga_id)
         await asyncio.to_thread(gate.wait_for_the_call)
         closing = asyncio.create_task(manager.__aexit__(None, None, None))
-        await eventually(lambda: coordinator._supervisor.find(place.saga_id).driver.stopping, "the saga to stop")
+        await eventually(lambda: coordinator.supervisor.find(place.saga_id).driver.stopping, "the saga to stop")
         await other.cancel(place.saga_id)
-        coordinator._supervisor.notify(place.saga_id)
+        coordinator.supervisor.notify(place.saga_id)
         await asyncio.sleep(0)
         gate.open()
         await closing
@@ -169,7 +169,7 @@ async def test_a_lease_that_is_lost_while_a_saga_is_given_up(place: Place) -> No
     async with Coordinator.open(store, TOOLS["bare"]) as coordinator:
         handle = await coordinator.submit({"steps": [step(1)]}, saga_id=place.saga_id)
         await store.asked.wait()
-        coordinator._supervisor._lease.lose()
+        (await coordinator.supervisor.lease()).lose()
         store.answer.set()
         with pytest.raises(StoreUnavailable):
             await handle.wait()
@@ -184,9 +184,10 @@ async def test_a_lease_that_is_over_here_before_it_is_over_on_the_server(place: 
         if isinstance(record, StepIntended) and record.step == "1":
             intents.append(record.attempt)
             if len(intents) == 1:
-                coordinator._supervisor._lease.share_of(place.saga_id).valid_until_s = 0.0
+                lease.share_of(place.saga_id).valid_until_s = 0.0
 
     async with Coordinator.open(place.url, TOOLS["keyed"], lease_s=3.0, observers=[listen]) as coordinator:
+        lease = await coordinator.supervisor.lease()
         outcome = await coordinator.run({"steps": [step(1)]}, saga_id=place.saga_id)
     assert (outcome.status, intents) == ("COMPLETED", [1, 2])
     assert [line.attempt for line in place.ledger.lines(what="sent")] == [2]

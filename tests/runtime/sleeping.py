@@ -37,4 +37,4 @@ PLAN = {
 
 async def asleep(coordinator: Coordinator, saga_id: str) -> None:
     """Until the saga sleeps."""
-    await eventually(lambda: coordinator._supervisor.find(saga_id).alarm is not None, "the saga to fall asleep")
+    await eventually(lambda: coordinator.supervisor.find(saga_id).asleep, "the saga to fall asleep")

@@ -35,7 +35,7 @@ async def test_the_lease_outlives_a_blocked_loop_and_the_tool_is_named(url, tmp_
 
     @tool(undo="back")
     async def blocker(item: str, ctx: ToolContext) -> dict:
-        ends = box[0]._supervisor._lease.valid_until_s
+        ends = (await box[0].supervisor.lease()).valid_until_s
         time.sleep(ends + 0.5 - lease_clock_s())  # noqa: ASYNC251 - what no async tool must do
         return {"item": item}
 
@@ -67,7 +67,7 @@ async def test_a_question_about_a_lost_call_says_why() -> None:
     async with Coordinator.open("memory://", [hangs, back]) as coordinator:
         handle = await coordinator.submit(plan("hangs"), saga_id="s1")
         await begun.wait()
-        lease = coordinator._supervisor._lease
+        lease = await coordinator.supervisor.lease()
         await coordinator.store.close_lease(lease.owner)
         lease.why = "the event loop was blocked for 99.0 s by tool 'x'"
         lease.lose()

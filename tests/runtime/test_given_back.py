@@ -111,7 +111,7 @@ def test_who_waits_for_a_saga_that_ended_its_loop_hears_of_it() -> None:
 
 def test_what_ends_a_driver_gives_its_saga_back_before_any_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process lives on and sweeps nothing for an hour, as long as its lease lasts: the saga is free all the same."""
-    monkeypatch.setattr(audit, "_EVERY_S", 3600.0)
+    monkeypatch.setattr(audit, "EVERY_S", 3600.0)
     ENDED.clear()
 
     async def begun(coordinator: Coordinator) -> None:
@@ -160,7 +160,7 @@ async def test_a_journal_that_went_back_under_its_owner_is_given_up() -> None:
         Coordinator.open("memory://went-back", TOOLS) as other,
     ):
         await coordinator.run(plan("take"))  # it has a lease now
-        owner = (await coordinator._supervisor.lease()).owner
+        owner = (await coordinator.supervisor.lease()).owner
         await other.submit(plan("take"), saga_id="s1", detach=True)
         await coordinator.store.acquire("s1", owner)  # as a restored backup would say it
 
@@ -185,8 +185,8 @@ async def test_a_saga_that_is_driven_is_never_given_up_by_the_audit() -> None:
     async with Coordinator.open("memory://", [wait, give_back]) as coordinator:
         handle = await coordinator.submit(plan("wait"), saga_id="s1")
         for _ in range(4):
-            await coordinator._supervisor._audit.look()
-        await coordinator._supervisor.pending.settle()
+            await coordinator.supervisor.audit.look()
+        await coordinator.supervisor.pending.settle()
         assert (await coordinator.store.head("s1")).owner
         gate.set()
         assert (await handle.wait()).completed
@@ -207,7 +207,7 @@ async def test_an_idle_session_is_left_to_its_agent() -> None:
         await eventually(is_free, "the session to be given up")
         before = (await coordinator.store.head("s1")).length
         for _ in range(3):
-            await coordinator._supervisor._audit.look()
+            await coordinator.supervisor.audit.look()
         assert (await coordinator.overview()).queued == 0
         assert (await coordinator.store.head("s1")).length == before
 

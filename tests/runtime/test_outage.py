@@ -7,7 +7,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import LeaseLost, StoreRefused, StoreUnavailable
-from saga_engine.runtime import supervisor
+from saga_engine.runtime import resumptions
 from tests.kill.polling import eventually
 from tests.servers import GIVE_UP_S
 
@@ -32,7 +32,7 @@ def plan(steps: int) -> dict:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch) -> None:
     """The pause between two tries is no law."""
-    monkeypatch.setattr(supervisor, "_WAKE_AGAIN_S", 0.05)
+    monkeypatch.setattr(resumptions, "RESUME_AGAIN_S", 0.05)
     MADE.clear()
 
 
@@ -71,8 +71,10 @@ async def test_a_submission_that_the_store_never_got_begins_nothing_later(monkey
         with pytest.raises(StoreUnavailable):
             await coordinator.run(plan(1), saga_id="s1")
         monkeypatch.setattr(coordinator.store, "append", append)
-        woken = coordinator._supervisor._alarms
-        await eventually(lambda: not woken and coordinator._supervisor.find("s1") is None, "the one try to end")
+        supervisor = coordinator.supervisor
+        await eventually(
+            lambda: "s1" not in supervisor.resumptions and supervisor.find("s1") is None, "the one try to end"
+        )
         assert await coordinator.list() == []
     assert MADE == []
 
@@ -91,7 +93,7 @@ async def test_a_session_is_left_to_its_agent_after_an_outage(monkeypatch) -> No
                 monkeypatch.setattr(coordinator.store, "append", failing)
                 await session.call(make, number=2)
         monkeypatch.setattr(coordinator.store, "append", append)
-        assert "s1" not in coordinator._supervisor._alarms
+        assert "s1" not in coordinator.supervisor.resumptions
         async with coordinator.session("s1") as session:
             await session.call(make, number=1)
     assert MADE == [1]
@@ -117,12 +119,12 @@ async def test_a_lease_whose_renewal_breaks_is_lost_and_that_is_said(monkeypatch
         with caplog.at_level(logging.WARNING, "saga_engine"):
             handle = await coordinator.submit({"steps": [{**plan(1)["steps"][0], "tool": "wait"}]}, saga_id="s1")
             await begun.wait()
-            first = (await coordinator._supervisor.lease()).owner
+            first = (await coordinator.supervisor.lease()).owner
             begun.clear()
             monkeypatch.setattr(coordinator.store, "renew", broken)
             async with asyncio.timeout(GIVE_UP_S):
                 await begun.wait()  # under another lease
-        assert (await coordinator._supervisor.lease()).owner != first
+        assert (await coordinator.supervisor.lease()).owner != first
         assert "RuntimeError: a defect" in caplog.text
         gate.set()
         assert (await handle.wait()).completed

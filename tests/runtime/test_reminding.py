@@ -14,23 +14,18 @@ async def look() -> dict:
 
 
 async def test_a_store_that_is_away_when_a_reminder_is_due_does_not_end_the_reminding() -> None:
-    """The alarm is set anew after an outage, and not after a saga that went on."""
-    faults = Faults("")
-    store = FaultyStore(open_store("memory://"), faults)
+    """The timer is set anew after an outage, and not after a saga that went on."""
+    store = FaultyStore(open_store("memory://"), Faults(""))
     async with Coordinator.open(store, [look]) as coordinator:
         await coordinator.run({"steps": [{"step_id": 1, "tool": "look"}]}, saga_id="s1")
-        supervisor = coordinator._supervisor
-        nothing = asyncio.get_running_loop().call_later(3600, print)
-        store.faults = Faults("read:1:before:raise")
-        supervisor._alarms["s1"] = nothing
-        supervisor._wake("s1")
-        await eventually(lambda: "s1" in supervisor._alarms, "another alarm")
+        supervisor = coordinator.supervisor
+        store.faults = away = Faults("read:1:before:raise")
+        supervisor.resumptions.add("s1", 0)
+        await eventually(lambda: away.counts["read"] and "s1" in supervisor.resumptions, "another timer")
 
-        supervisor._alarms["s1"].cancel()
-        store.faults = faults
-        supervisor._wake("s1")
-        await supervisor.find("s1").task
+        store.faults = back = Faults("")
+        supervisor.resumptions.add("s1", 0)
+        await eventually(lambda: back.counts["read"] and supervisor.find("s1") is None, "the saga to be looked at")
         await asyncio.sleep(0)
-        assert "s1" not in supervisor._alarms
-        nothing.cancel()
+        assert "s1" not in supervisor.resumptions
     await store.close()

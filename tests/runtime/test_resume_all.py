@@ -34,7 +34,7 @@ async def test_all_are_resumed_some_hundreds_at_a_time(monkeypatch) -> None:
         page = store.page
 
         async def failing(saga_id, start=0):
-            most.append(coordinator._supervisor.count()[0])
+            most.append(coordinator.supervisor.count()[0])
             if saga_id == "s0007":
                 raise SagaError("it cannot be read")
             return await read(saga_id, start)

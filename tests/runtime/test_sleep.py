@@ -21,8 +21,7 @@ async def test_a_saga_that_waits_for_a_timer_has_no_task() -> None:
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
-        saga = coordinator._supervisor.find("s1")
-        assert saga.task is None
+        assert "saga s1" not in {task.get_name() for task in asyncio.all_tasks()}
         assert (await coordinator.store.head("s1")).owner_ttl_ms > 0
         await coordinator.cancel("s1")
         assert (await handle.wait()).status == "COMPENSATED"
@@ -98,9 +97,9 @@ async def test_a_lease_that_is_lost_while_it_wakes_loses_nobody() -> None:
     async with Coordinator.open("memory://", TOOLS) as coordinator:
         handle = await coordinator.submit(PLAN, saga_id="s1")
         await asleep(coordinator, "s1")
-        lease = coordinator._supervisor._lease
+        lease = await coordinator.supervisor.lease()
         await coordinator.store.close_lease(lease.owner)
-        coordinator._supervisor._rouse("s1")
+        coordinator.supervisor.notify("s1")
         lease.lose()
         await coordinator.cancel("s1")
         assert (await handle.wait()).status == "COMPENSATED"
@@ -113,7 +112,7 @@ async def test_a_call_whose_intent_is_durable_is_made_although_the_coordinator_c
     def stop_here(_saga_id: str, record: Record) -> None:
         if isinstance(record, StepIntended):
             intended.set()
-            coordinator._supervisor.stop()
+            coordinator.supervisor.stop()
 
     made = []
 

@@ -131,7 +131,7 @@ async def test_a_session_left_after_a_step_back_is_due_on_the_stores_clock(serve
         with pytest.raises(Interrupted):
             async with coordinator.session("s", deadline_s=600) as session:
                 await session.call("look")
-                clock = coordinator._supervisor.clock
+                clock = coordinator.supervisor.clock
                 await eventually(lambda: clock.now_ms() < time.time() * 1000 + 60_000, "a renewal after the step")
                 raise Interrupted("the agent stops, and leaves its work open")
 
