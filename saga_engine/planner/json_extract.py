@@ -63,8 +63,9 @@ def _is_answer(value: dict[str, Any]) -> bool:
 
 def is_cut(text: str) -> bool:
     """Whether an object begins in the text and does not end: the answer was too long for its limit."""
-    at = _THINKING.sub("", text[:MAX_ANSWER_CHARS]).find("{")
-    return at >= 0 and _end(_THINKING.sub("", text[:MAX_ANSWER_CHARS]), at) < 0
+    spoken = _THINKING.sub("", text[:MAX_ANSWER_CHARS])
+    at = spoken.find("{")
+    return at >= 0 and _end(spoken, at) < 0
 
 
 def _end(text: str, start: int) -> int:
@@ -87,20 +88,18 @@ def _cleaned(span: str) -> str:
     def kept(match: re.Match[str]) -> str:
         return " " if match.group().startswith("/") else match.group()
 
-    bare = _TOKEN.sub(kept, span)
-
-    def comma(match: re.Match[str]) -> str:
-        return "" if match.group() == "," else match.group()
-
-    return _TOKEN.sub(comma, bare)
+    return _TOKEN.sub(lambda match: "" if match.group() == "," else match.group(), _TOKEN.sub(kept, span))
 
 
 def _loads(text: str) -> dict[str, Any] | None:
-    """The object, or ``None``. A first look: the plan's parser checks depth, size, doubled keys and numbers again."""
+    """The object, or ``None``. A first look: the plan's parser checks depth, size, doubled keys and numbers again.
+
+    Integers are not converted (slow for a very long one): their length stands for them.
+    """
     if not text.startswith("{"):
         return None
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_int=_integer)
+        value = json.loads(text, parse_constant=_refuse, parse_int=len)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -108,8 +107,3 @@ def _loads(text: str) -> dict[str, Any] | None:
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(name)
-
-
-def _integer(digits: str) -> int:
-    # Converting a very long number to an int is slow; such a number is out of range anyway.
-    return int(digits) if len(digits) <= 21 else 2**64

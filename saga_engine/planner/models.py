@@ -1,8 +1,8 @@
 """Asks a model through pydantic-ai: one adapter for all providers and for every server with a compatible API.
 
 The package is imported when a model is asked, in a thread, because that takes seconds. Its SDKs retry by themselves and
-their time-outs count for each attempt; here their retries are off, every request on the wire is counted, and one limit
-covers all attempts.
+their time-outs count for each attempt; here their retries are off, every request on the wire is counted, and the repair
+loop's limit on time covers all attempts.
 """
 
 from __future__ import annotations
@@ -61,26 +61,16 @@ class ModelPlanner:
                 f"{settings.model!r} names no model", hint="write provider:name, such as openai:gpt-5 or ollama:qwen3"
             )
         self.model = settings.model
-        self._settings = settings
+        self.settings = settings
         self._wait = wait
 
     async def ask(self, request: PlannerRequest) -> PlannerAnswer:
         """One answer, with the requests on the wire that it took: a busy server is asked again."""
-        asked, allowance = prompt_for(request, self._settings.output), request.allowance
+        asked, allowance = prompt_for(request, self.settings.output), request.allowance
         started = time.monotonic()
-        seconds = min(each for each in (allowance.seconds, self._settings.total_s) if each is not None)
-        try:
-            async with asyncio.timeout(seconds) as limit:
-                model = await asyncio.to_thread(build_model, self._settings)
-                async with model:
-                    response, requests = await self._tries(model, asked, allowance)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise ModelUnreachable(
-                f"{self.model} did not answer within {seconds:g} seconds",
-                hint="ask again, or allow more time: SAGA_MODEL_TOTAL_S",
-            ) from error
+        model = await asyncio.to_thread(build_model, self.settings)
+        async with model:
+            response, requests = await self._tries(model, asked, allowance)
         text, json_text = read_response(response)
         used, seconds = response.usage, time.monotonic() - started
         usage = PlannerUsage(used.input_tokens, used.output_tokens, requests, _cost(response), seconds)
@@ -93,12 +83,12 @@ class ModelPlanner:
         from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
         from pydantic_ai.settings import ModelSettings
 
-        most = self._settings.max_output_tokens
+        most = self.settings.max_output_tokens
         options = ModelSettings(max_tokens=most if allowance.tokens is None else max(1, min(most, allowance.tokens)))
         if not _retries_off(model) and "max_retries" not in model.unsupported_settings:
             options["max_retries"] = 0
         message = ModelRequest(parts=[SystemPromptPart(asked.system), UserPromptPart(asked.question)])
-        parameters = _parameters(asked, self._settings.output)
+        parameters = _parameters(asked, self.settings.output)
         again = (
             exceptions.ModelRateLimitError,
             exceptions.ModelUnavailableError,
@@ -122,7 +112,7 @@ class ModelPlanner:
         """The error that ends a question, in words of ours; the server's own stand in it, without the key."""
         from pydantic_ai import exceptions
 
-        key, said = self._settings.api_key, str(error) or type(error).__name__
+        key, said = self.settings.api_key, str(error) or type(error).__name__
         # Some servers repeat the key that they refuse.
         said = printable(said.replace(key, "***") if key else said, _MESSAGE_CHARS)
         settled = (exceptions.ModelAuthenticationError, exceptions.ModelNotFoundError, exceptions.UserError)

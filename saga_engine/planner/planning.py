@@ -102,17 +102,16 @@ class Planning:
 
     @classmethod
     def of(cls, given: str | Planner | PlannerSettings, select: SelectTools | None = None) -> Planning:
-        """From ``provider:name`` (the environment has the rest), from settings, or from a custom planner.
+        """From ``provider:name`` (the environment has the rest), from settings, or from a planner.
 
-        The model's packages are not loaded before a request. Raises ``PlannerUnavailable`` for a name without a model,
-        and ``SettingInvalid``.
+        A planner that is no ``ModelPlanner`` gets the default limits. The model's packages are not loaded before a
+        request. Raises ``PlannerUnavailable`` for a name without a model, and ``SettingInvalid``.
         """
         if isinstance(given, str):
-            given = planner_settings({}, {"model": given})
-            return cls(ModelPlanner(given), given, select)
+            given = ModelPlanner(planner_settings({}, {"model": given}))
         if isinstance(given, PlannerSettings):
             return cls(ModelPlanner(given) if given.model else None, given, select)
-        return cls(given, PlannerSettings(), select)
+        return cls(given, given.settings if isinstance(given, ModelPlanner) else PlannerSettings(), select)
 
     @property
     def advisor(self) -> Planning | None:

@@ -18,7 +18,11 @@ from typing import Any
 from saga_engine.errors import PlannerUnavailable
 
 _PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
-_HEADING = re.compile(r"^# (System|Question)$", re.MULTILINE)
+_HEADING = re.compile(r"^# (?:System|Question)$", re.MULTILINE)
+_FILE = re.compile(
+    r"---\nname: (\S+)\nversion: (\S+)\ninputs: ([^\n]+)\noutputs: ([^\n]+)\n---\n+# System\n(.*)\n# Question\n(.*)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +76,15 @@ def load_prompt(name: str) -> Prompt:
 
 def parse_prompt(text: str) -> Prompt:
     """A prompt from its file's text. Raises ``ValueError``."""
-    opening, fence, rest = text.partition("---\n")
-    head, end, body = rest.partition("\n---\n")
-    if opening or not fence or not end:
-        raise ValueError("it does not begin with a front matter between two lines of ---")
-    fields = {}
-    for line in head.splitlines():
-        key, colon, value = line.partition(":")
-        if not colon:
-            raise ValueError(f"the line {line!r} of its front matter is no 'key: value'")
-        fields[key.strip()] = value.strip()
-    missing = {"name", "version", "inputs", "outputs"} - set(fields)
-    if missing:
-        raise ValueError(f"its front matter lacks {min(missing)}")
-    before, *parts = _HEADING.split(body)
-    halves = dict(zip(parts[::2], parts[1::2], strict=True))
-    if before.strip() or len(parts) != 4 or set(halves) != {"System", "Question"}:
-        raise ValueError("it needs the headings '# System' and '# Question', each once")
-    inputs = tuple(name.strip() for name in fields["inputs"].split(",") if name.strip())
-    places = set(_PLACE.findall(body))
+    found = _FILE.fullmatch(text)
+    if found is None or len(_HEADING.findall(text)) != 2:
+        raise ValueError("it needs name, version, inputs and outputs, then '# System' and '# Question', each once")
+    name, version, listed, outputs, system, question = (part.strip() for part in found.groups())
+    inputs = tuple(each.strip() for each in listed.split(","))
+    places = set(_PLACE.findall(system + question))
     if places != set(inputs):
         raise ValueError(f"its inputs and its places differ: {sorted(places ^ set(inputs))}")
-    system, question = halves["System"].strip(), halves["Question"].strip()
-    return Prompt(fields["name"], fields["version"], inputs, fields["outputs"], system, question)
+    return Prompt(name, version, inputs, outputs, system, question)
 
 
 def data(name: str, value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
@@ -51,7 +50,7 @@ class PlannerSettings:
         return Allowance(self.max_requests, self.max_tokens, self.max_cost_usd, self.total_s)
 
 
-#: Minimum and maximum of each number.
+#: Minimum and maximum of each number; a whole number has whole ones.
 _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "total_s": (0.01, 3600.0),
     "max_requests": (1, 1000),
@@ -61,7 +60,7 @@ _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "rounds": (1, 20),
     "tools_offered": (1, 200),
 }
-_WHOLE: Final = ("max_requests", "max_tokens", "max_output_tokens", "rounds", "tools_offered")
+_CHOICES: Final = {"output": get_args(OutputMode), "semantic": get_args(Semantic)}
 #: Settings by their variable; settings missing here exist in the file only.
 _VARIABLES: Final[Mapping[str, str]] = {
     "SAGA_MODEL": "model",
@@ -113,28 +112,32 @@ def _from_file(table: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _apply(settings: PlannerSettings, values: Mapping[str, Any], source: str) -> PlannerSettings:
-    known = [each.name for each in fields(PlannerSettings) if each.name != "api_key"]
-    unknown = sorted(set(values) - set(known))
-    if unknown:
-        raise SettingInvalid(f"{source} sets {unknown[0]}, which is no setting of the planner", hint=", ".join(known))
-    changes = dict(values)
-    for name, (least, most) in _BOUNDS.items():
-        if name in changes:
-            changes[name] = _bounded(name, changes[name], least, most, source)
-    for name in ("model", "base_url"):
-        if not isinstance(changes.get(name, ""), str):
+    return replace(settings, **{name: _checked(name, value, source) for name, value in values.items()})
+
+
+def _checked(name: str, value: Any, source: str) -> Any:
+    """The value of a setting. Raises ``SettingInvalid``."""
+    if name in _BOUNDS:
+        least, most = _BOUNDS[name]
+        kind, types = ("a whole number", int) if isinstance(least, int) else ("a number", int | float)
+        if isinstance(value, bool) or not isinstance(value, types) or not least <= value <= most:
+            raise SettingInvalid(f"{name} must be {kind} from {least:g} to {most:g}, not {value!r} ({source})")
+    elif name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise SettingInvalid(f"{name} cannot be {value!r}", hint=" or ".join(_CHOICES[name]))
+    elif name in ("model", "base_url"):
+        if not isinstance(value, str):
             raise SettingInvalid(f"{name} in {source} must be a text")
-    if changes.get("base_url") and not _is_address(changes["base_url"]):
-        raise SettingInvalid(f"base_url in {source} is no address of a server", hint="write http://host:port/v1")
-    for name, choices in (("output", get_args(OutputMode)), ("semantic", get_args(Semantic))):
-        if name in changes and changes[name] not in choices:
-            raise SettingInvalid(f"{name} cannot be {changes[name]!r}", hint=" or ".join(choices))
-    if "secrets" in changes:
-        names = changes["secrets"]
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        if name == "base_url" and value and not _is_address(value):
+            raise SettingInvalid(f"base_url in {source} is no address of a server", hint="write http://host:port/v1")
+    elif name == "secrets":
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
             raise SettingInvalid(f"secrets in {source} must be a list of names")
-        changes["secrets"] = tuple(names)
-    return replace(settings, **changes)
+        return tuple(value)
+    elif name != "prepared_plans":
+        known = [each.name for each in fields(PlannerSettings) if each.name != "api_key"]
+        raise SettingInvalid(f"{source} sets {name}, which is no setting of the planner", hint=", ".join(known))
+    return value
 
 
 def _is_address(text: str) -> bool:
@@ -146,21 +149,8 @@ def _is_address(text: str) -> bool:
     return split.scheme in ("http", "https") and bool(split.hostname) and port != 0 and text.isprintable()
 
 
-def _bounded(name: str, value: Any, least: float, most: float, source: str) -> float:
-    whole = name in _WHOLE
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int if whole else int | float)
-        or not isfinite(value)
-        or not least <= value <= most
-    ):
-        kind = "a whole number" if whole else "a number"
-        raise SettingInvalid(f"{name} must be {kind} from {least:g} to {most:g}, not {value!r} ({source})")
-    return value
-
-
 def _number(variable: str, name: str, text: str) -> float:
     try:
-        return int(text) if name in _WHOLE else float(text)
+        return int(text) if isinstance(_BOUNDS[name][0], int) else float(text)
     except ValueError as error:
         raise SettingInvalid(f"{variable} must be a number, not '{text}'") from error

@@ -166,7 +166,7 @@ class Planner(Protocol):
     model: str
 
     async def ask(self, request: PlannerRequest) -> PlannerAnswer:
-        """One answer. Raises ``PlannerUnavailable`` (not configured), ``ModelUnreachable`` (no answer in time)."""
+        """One answer; the caller limits the time. Raises ``PlannerUnavailable`` or ``ModelUnreachable``."""
         ...
 
 

@@ -231,6 +231,16 @@ async def test_rounds_end_on_the_wire_too() -> None:
     assert len(failed.value.context["transcript"]) == 3
 
 
+async def test_a_planner_keeps_the_limits_that_it_was_made_with() -> None:
+    """A ``ModelPlanner`` that is passed as a planner of one's own is asked within its own settings."""
+    async with model_server(*[call(BAD)] * 5) as server:
+        planning = Planning.of(ModelPlanner(settings(server, rounds=2, max_tokens=5000)))
+        with pytest.raises(PlannerFailed, match="2 rounds") as failed:
+            await planning.plan(GOAL, specs(), catalog=SHOP)
+    assert len(server.requests) == 2
+    assert failed.value.context["budget"]["tokens"] == 5000
+
+
 async def test_the_limit_on_tokens_reaches_the_wire() -> None:
     """No answer may be longer than what is left."""
     async with model_server(call(BAD), call(GOOD)) as server:
