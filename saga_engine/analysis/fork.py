@@ -17,13 +17,10 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.state import State, StateScope
+from saga_engine.core.state import Made, Reused, State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import graph
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep
-
-#: How a step may be known to have happened although the saga does not own its effect.
-_NOT_OWN = frozenset({"deduplicated", "cache"})
 
 
 @dataclass(slots=True)
@@ -96,13 +93,15 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
     found: dict[str, list[str]] = {}
     turned = old.failing is not None and old.status not in t.SAGA_FINAL
     for compiled, step in zip(old.plan.steps, old.steps, strict=True):
-        own = step.via and step.via not in _NOT_OWN and step.handed_to in ("", to)
-        if turned and step.handed_to != to:
+        effect = step.effect
+        if not isinstance(effect, Made | Reused) or (isinstance(effect, Made) and effect.via == "cache"):
+            continue  # there is none, or it is not this saga's own
+        if turned and effect.to != to:
             continue  # it is about to be undone
         if compiled.compensates is not None:
             continue  # it belongs to the step that it compensates for
         stands = step.status == t.SUCCEEDED and compiled.key not in elsewhere
-        if own and stands and compiled.key in fingerprints:
+        if effect.to in ("", to) and stands and compiled.key in fingerprints:
             found.setdefault(fingerprints[compiled.key], []).append(compiled.key)
     return found
 

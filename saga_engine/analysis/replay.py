@@ -275,7 +275,7 @@ class Replay:
         index = state.plan.by_key[record.step]
         direction = getattr(record, "direction", FORWARD)
         call = state.steps[index].call(direction)
-        kind = Probe if call.phase == "probing" else CallTool
+        kind = Probe if state.in_flight.get((index, direction)) == "probe" else CallTool
         effect = kind(index, direction, call.attempt)
         return [
             interpreting.interpret(state, effect, outcome, record.at, 0.5)

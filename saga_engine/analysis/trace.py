@@ -225,10 +225,10 @@ class _Walk:
         return index, getattr(record, "direction", FORWARD)
 
     def _is_probe(self, place: Place) -> bool:
-        return self._state.steps[place[0]].call(place[1]).phase == "probing"
+        return self._state.in_flight.get(place) == "probe"
 
     def _is_queued(self, place: Place) -> bool:
-        return self._state.steps[place[0]].call(place[1]).phase == "queued"
+        return self._state.in_flight.get(place) == "queued"
 
     def _intended(self, record: r.StepIntended) -> dict[str, Any]:
         state = self._state

@@ -74,7 +74,7 @@ from saga_engine.core.effects import (
     Probe,
 )
 from saga_engine.core.questions import escalate
-from saga_engine.core.state import MAX_PARALLEL, CallState, State, StateScope
+from saga_engine.core.state import MAX_PARALLEL, CallState, Doubt, Proposal, State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.known_faults import known_faults
 from saga_engine.plan.tool_spec import RetryPolicy, Semantic, ToolSpec
@@ -122,7 +122,7 @@ def decide(state: State, now_ms: int, capabilities: Capabilities = Capabilities(
     if state.denied:
         return [_denied(state, index, now_ms) for index in state.denied]
     # Before any call: an approval that has expired must not let one pass.
-    if state.expiring and (expired := _expired(state, now_ms)):
+    if state.questions and (expired := _expired(state, now_ms)):
         return expired
     if capabilities.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
         return due
@@ -146,9 +146,8 @@ def _is_quiet(state: State) -> bool:
         or state.to_replan is not None
         or state.to_escalate
         or state.denied
-        or state.expiring
+        or state.questions
         or state.alerts
-        or state.reminders
     )
 
 
@@ -182,15 +181,15 @@ def _stuck(  # noqa: PLR0917
     Else an operator is asked.
     """
     step = state.plan.steps[index]
-    asks = kind in _STUCK and capabilities.planner and not state.steps[index].settled_ask
+    asks = kind in _STUCK and capabilities.planner and state.steps[index].semantic is None
     asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
     # A session's agent adds its own calls; steps of a model would interleave with them.
     if asks and step.compensates is None and not state.session:
         spec = state.acting(index).spec
         if ((spec.semantic if spec else None) or capabilities.semantic) != "never":
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
-    if kind == "compensation":
-        proposal = state.proposals[index]
+    proposal = state.steps[index].semantic
+    if kind == "compensation" and isinstance(proposal, Proposal):
         why = ErrorInfo("approval_required", "a model proposes steps that make up for it")
         ask = Ask(why, proposal.digest, PROPOSAL_EXPIRES_S)
         return escalate(state, index, direction, kind, now, state.steps[index].call(direction).error, ask)
@@ -278,11 +277,11 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
     out: list[r.AnyRecord] = []
     _settle_all(state, now, out, room)
     for place, due in state.waiting.items():
-        if len(out) < room and due <= now and state.steps[place[0]].forward.doubtful:
+        if len(out) < room and due <= now and state.steps[place[0]].forward.doubt:
             out += _due(state, now, room - len(out), only=place)
     if out:
         return out
-    if state.questions or any(state.steps[index].forward.doubtful for index, _ in state.waiting):
+    if state.questions or any(state.steps[index].forward.doubt for index, _ in state.waiting):
         return _NONE
     step = state.plan.steps[failed].key
     if state.ask_crashes.get(failed, 0) >= MAX_CRASHES:
@@ -309,7 +308,7 @@ def _turn_around(state: State, now: int) -> Records:
         status = state.steps[pivot].status
         if status == t.SUCCEEDED:
             return [r.CompensationRefused(at=now, reason=reason)]
-        if status == t.IN_DOUBT or (status == t.ESCALATED and state.steps[pivot].forward.doubtful):
+        if status == t.IN_DOUBT or (status == t.ESCALATED and state.steps[pivot].forward.doubt):
             # Whether the saga can turn around at all depends on the pivot: settle it first.
             out = _due(state, now, 1, only=(pivot, FORWARD))
             if (pivot, FORWARD) in state.doubts:
@@ -374,7 +373,7 @@ def _due(state: State, now: int, room: int, only: tuple[int, Direction] | None =
             continue  # a later call happened meanwhile: its undo comes first (row 8)
         call = state.steps[index].call(direction)
         # What an operator wants called is called; a call in doubt is not just repeated because its wait is over.
-        if call.approved or not call.doubtful:
+        if not call.doubt or call.doubt.repeat == "wanted":
             out.append(_intend(state, index, direction, now))
         else:
             _settle(state, index, direction, now, out)
@@ -428,7 +427,7 @@ def _cannot_call(  # noqa: PLR0917
     call = state.steps[index].call(direction)
     # Neither is a failure of the step: an operator can restore the tool, and a doubt outlives params that do not fit
     # (scenarios tool-changed, tool-changed-in-doubt).
-    if changed or call.doubtful:
+    if changed or call.doubt:
         kind = "tool-changed" if changed else "in-doubt" if direction == FORWARD else "undo-in-doubt"
         return escalate(state, index, direction, kind, now, error)
     return give_up(state, index, direction, now, error, unavailable=False)
@@ -484,8 +483,10 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
         return  # a later call happened meanwhile: its undo comes first (row 8)
     spec, retry = facts(state, index, direction)
     call = state.steps[index].call(direction)
+    doubt = call.doubt
+    assert doubt is not None, "nothing else is settled"
     key = state.plan.steps[index].key
-    again = call.tries < _budget(call, retry) and state.still_wanted(index, direction)
+    again = call.tries < _budget(doubt, retry) and state.still_wanted(index, direction)
     # This call may be what ends the processes: not even its probe is asked again.
     if call.crashes >= MAX_CRASHES:
         why = (
@@ -503,7 +504,7 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
         out.append(_intend(state, index, direction, now))
     # A read has no effect; and an error that proves that a request never left counts if no probe knows better
     # (doubt-never-sent).
-    elif spec.effect == "read" or not (call.sent or call.insisted):
+    elif spec.effect == "read" or not (doubt.sent or doubt.repeat):
         error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
         if spec.effect != "read" and call.tries < retry.max_attempts and not moot(state, index, direction):
             out.append(_intend(state, index, direction, now))
@@ -526,9 +527,9 @@ def _settle(state: State, index: int, direction: Direction, now: int, out: list[
         out.append(escalate(state, index, direction, kind, now))
 
 
-def _budget(call: CallState, retry: RetryPolicy) -> int:
+def _budget(doubt: Doubt, retry: RetryPolicy) -> int:
     """How often a call in doubt may be made; one more call can settle an attempt that died with its process."""
-    return max(retry.max_attempts, 2) if call.lost else retry.max_attempts
+    return max(retry.max_attempts, 2) if doubt.lost else retry.max_attempts
 
 
 def _waits_for_key(state: State, index: int, spec: ToolSpec, call: CallState, now: int) -> bool:

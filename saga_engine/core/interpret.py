@@ -84,14 +84,14 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
     else:
         assert isinstance(outcome, NotDone)
         error = outcome.error
-        if not outcome.counted and not (moot(state, effect.step, direction) and not call.doubtful):
+        if not outcome.counted and not (moot(state, effect.step, direction) and not call.doubt):
             # It never got its turn, because its process closed: the next owner makes the same attempt.
-            if call.doubtful:
+            if call.doubt:
                 return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, counted=False)
             return r.StepRetryScheduled(
                 at=now_ms, step=key, direction=direction, error=error, delay_ms=0, counted=False
             )
-        if call.doubtful and not (outcome.definite and not outcome.retryable):
+        if call.doubt and not (outcome.definite and not outcome.retryable):
             delay = _at_least(delay, outcome)
             return r.StepInDoubt(at=now_ms, step=key, direction=direction, error=error, delay_ms=delay)
         # An undo is retried unless the tool says that it is useless; a forward call only if the tool says it is useful.
@@ -104,7 +104,7 @@ def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: 
 
 
 def _ask(state: State, index: int, direction: Direction, ask: Ask, now: int) -> r.AnyRecord:
-    if moot(state, index, direction) and not state.steps[index].call(direction).doubtful:
+    if moot(state, index, direction) and not state.steps[index].call(direction).doubt:
         # The saga turns around: a call that is not wanted any more needs no question.
         key = state.plan.steps[index].key
         return r.StepBlocked(at=now, step=key, direction=direction, error=ask.error, rule=ask.rule)

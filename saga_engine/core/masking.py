@@ -21,7 +21,7 @@ from saga_engine.core.fold import state_at_start
 from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.redaction import REDACTED, without_values
 from saga_engine.core.scrubbing import Scrubber
-from saga_engine.core.state import State, StateScope
+from saga_engine.core.state import Proposal, State, StateScope
 from saga_engine.errors import BindingUnresolved, JournalUnreadable, SagaError
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Params
@@ -225,8 +225,9 @@ def mask_of(state: State) -> Mask | None:
     mask = Mask(state.sensitive)
     for step in state.plan.steps:
         _learn_step(mask, state, step)
-    for proposal in state.proposals.values():
-        _learn_planned(mask, list(proposal.added.addition.steps))
+    for at in state.steps:
+        if isinstance(at.semantic, Proposal):
+            _learn_planned(mask, list(at.semantic.added.addition.steps))
     return mask
 
 

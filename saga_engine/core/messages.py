@@ -235,7 +235,7 @@ def check_fork(state: State) -> None:
     if state.status != t.ESCALATED or state.in_flight or state.backward or state.failing is not None:
         raise ForkRefused(f"{saga} is under way ({state.status})", hint="wait until it ends or rests, or cancel it")
     pivot = state.plan.pivot
-    if pivot is not None and (state.past_pivot or state.steps[pivot].forward.doubtful):
+    if pivot is not None and (state.past_pivot or state.steps[pivot].forward.doubt):
         passed = "has passed" if state.past_pivot else "may have passed"
         raise ForkRefused(f"{saga} {passed} its pivot: it can only go forward", hint="answer its open questions")
 

@@ -10,7 +10,19 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import Stored, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.masking import mask_of, masked_view
-from saga_engine.core.state import CallState, OpenQuestion, State, StateScope, StepState
+from saga_engine.core.state import (
+    CallState,
+    Deduplicated,
+    Effect,
+    Made,
+    OpenQuestion,
+    Proposal,
+    Reused,
+    State,
+    StateScope,
+    StepState,
+    Underway,
+)
 from saga_engine.errors import BindingUnresolved, JournalUnreadable
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.preview import brief
@@ -103,16 +115,16 @@ def report(state: State) -> dict[str, Any]:
         if name is not None:
             lists[name].append(compiled.step_id)
     steps = zip(state.plan.steps, state.steps, strict=True)
-    semantic = [compiled.step_id for compiled, step in steps if step.compensated_by_others]
+    semantic = [compiled.step_id for compiled, step in steps if step.semantic == "happened"]
     clean = not (lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic)
     return {**lists, **({"semantic": semantic} if semantic else {}), "clean": clean}
 
 
 def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None:
-    if step.status == t.COMPENSATED or step.by_hand:
+    if step.status == t.RESOLVED:
+        return "left_in_place" if step.accepted else "compensated"
+    if step.status == t.COMPENSATED:
         return "compensated"
-    if step.left:
-        return "left_in_place"
     asked = next((q for q in state.questions.values() if state.plan.steps[q.step] is compiled), None)
     if step.status == t.COMPENSATION_FAILED or (
         asked and asked.direction == COMPENSATE and asked.kind not in ("undo-in-doubt", "approval")
@@ -120,20 +132,20 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
         return "failed"
     if compiled.kind == "read" or step.status in (t.PENDING, t.SKIPPED, t.FAILED, t.BLOCKED):
         return None
-    if step.status == t.SUCCEEDED and (step.via == "deduplicated" or step.handed_to):
+    if step.status == t.SUCCEEDED and not state.owns(compiled.index):
         return None  # the effect is another saga's, and so is its undo
-    if compiled.compensates is not None and not step.forward.doubtful:
-        stuck = state.steps[compiled.compensates]
-        if stuck.compensated_by_others or stuck.open_compensations or step.status != t.SUCCEEDED:
+    if compiled.compensates is not None and not step.forward.doubt:
+        wanted = state.steps[compiled.compensates].semantic
+        if wanted == "happened" or isinstance(wanted, Underway) or step.status != t.SUCCEEDED:
             return None  # it compensates for another step, under whose name it is listed
         return "left_in_place"  # the other steps of its compensation failed, and its effect remains
     if step.status == t.SUCCEEDED:
         if not state.backward:
             return "left_in_place" if state.status == t.WAIVED else None
         return "left_in_place" if state.undoing(compiled.index) is None else "unresolved"
-    if step.status == t.RUNNING and not step.forward.doubtful:
+    if step.status == t.RUNNING and not step.forward.doubt:
         return None
-    if step.status == t.ESCALATED and not (step.forward.doubtful or state.backward or step.returning):
+    if step.status == t.ESCALATED and not (step.forward.doubt or state.backward or step.undo_waits is not None):
         return None  # it was not done; the question is how to continue
     return "unresolved"
 
@@ -166,14 +178,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         **_output(step.output),
         "compensation": None,
     }
-    if step.via and step.via != "call":
-        body["via"] = step.via
-    if step.source:
-        body["source"] = step.source
-    if step.age_ms is not None:
-        body["age_ms"] = step.age_ms
-    if step.handed_to:
-        body["handed_to"] = step.handed_to
+    body |= _effect(step.effect)
     if step.using:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
     if step.deferred:
@@ -182,7 +187,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["dropped"] = True
     if compiled.compensates is not None:
         body["compensates"] = state.plan.steps[compiled.compensates].step_id
-    if step.compensated_by_others:
+    if step.semantic == "happened":
         body["compensated_by_others"] = True
     rollback = state.undoing(compiled.index)
     if rollback is not None and step.undo is not None:
@@ -197,10 +202,22 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
     return body
 
 
+def _effect(effect: Effect | None) -> dict[str, Any]:
+    """How a step is known to have happened, unless by its call's own response, and whose its effect is."""
+    match effect:
+        case Made(via, age_ms, to):
+            facts = {"via": None if via == "call" else via, "age_ms": age_ms, "handed_to": to or None}
+        case Deduplicated(source, age_ms):
+            facts = {"via": "deduplicated", "source": source, "age_ms": age_ms}
+        case Reused(source, _, to):
+            facts = {"via": "fork", "source": source, "handed_to": to or None}
+        case None:
+            return {}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
 def _undo_status(step: StepState) -> str:
-    if step.by_hand or step.left:
-        return t.RESOLVED
-    if step.status == t.COMPENSATING and step.undo is not None and step.undo.doubtful:
+    if step.status == t.COMPENSATING and step.undo is not None and step.undo.doubt:
         return t.IN_DOUBT
     return step.status
 
@@ -270,8 +287,8 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
 
 def proposed_steps(state: State, index: int) -> list[Any] | None:
     """The steps of a proposed semantic compensation, while an operator is asked about them."""
-    proposal = state.proposals.get(index)
-    return None if proposal is None else list(proposal.added.addition.steps)
+    proposal = state.steps[index].semantic
+    return list(proposal.added.addition.steps) if isinstance(proposal, Proposal) else None
 
 
 def asked_tool(state: State, index: int, direction: Direction) -> str:

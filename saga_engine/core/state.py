@@ -5,15 +5,15 @@ journal are in the same state (``core.fold``). *Row N* is a row of the table in 
 ``tests/scenarios/x.txt``.
 
 **Three layers.** The saga has a status and a direction; each step has a status; each call, which is a step in one
-direction (``Place``), has a phase and counters. The tables of ``core/transitions.py`` hold the statuses and refuse
-every move that they do not have. The phase and the flags below say what the status alone cannot: why a call waits, and
-what is known of its earlier attempts.
+direction (``Place``), has counters and perhaps a doubt. The tables of ``core/transitions.py`` hold the statuses and
+refuse every move that they do not have. The facts below say what the status alone cannot: where a call is, and what is
+known of its earlier attempts.
 
 **Where a call is.** A call that is under way, and about which no operator has to be asked, is in one of these sets:
 
-* ``in_flight``: a record ordered the call or its probe (``in_flight``, ``probing``), or the call waits for a guard
-  (``queued``), and no outcome is recorded. When the owner changes, a call or probe in flight comes into doubt
-  (scenario ``crash-after-intent``), and the next owner makes a queued one, because it was never made (row 39).
+ ``in_flight``: a record ordered the ``call`` or its ``probe``, or the call is ``queued``, which waits for a guard, and
+  no outcome is recorded. When the owner changes, a call or probe in flight comes into doubt (scenario
+  ``crash-after-intent``), and the next owner makes a queued one, because it was never made (row 39).
 * ``waiting``: something is due at a time: a retry, the next way to settle a doubt, or a call that an operator wants.
 * ``doubts``: the next way to settle the doubt is due now.
 
@@ -23,30 +23,32 @@ other undo precedes). What no call can settle is in ``to_escalate``; from the qu
 a step does not grow with the saga (``tests/runtime/test_hot_path.py``). The two walks over all steps, at the turn and
 at the end, happen once in the life of a saga.
 
-**What is known of a call.** The flags of ``CallState`` hold what an outcome left open:
+**What is known of a call.** With a ``Doubt``, some attempt may have happened. Only evidence ends it: a response that
+speaks of all attempts, a probe, an operator. A later *not done* speaks of its own attempt alone, unless the tool itself
+reports it as permanent (row 4, scenario ``fallback-never-in-doubt``). What an outcome left open is part of the doubt,
+and ends with it:
 
-* ``doubtful``: some attempt may have happened. Only evidence ends it: a response that speaks of all attempts, a probe,
-  an operator. A later *not done* speaks of its own attempt alone, unless the tool itself reports it as permanent (row
-  4, scenario ``fallback-never-in-doubt``).
 * ``sent``: in at least one attempt the request may have left. A connection that was refused proves the opposite
   (scenario ``doubt-never-sent``).
 * ``lost``: the last attempt died with its process, or was never made because of that. It gets one more call, even with
   ``max_attempts = 1`` (scenario ``crash-after-intent``).
-* ``approved``: an operator wants the call made; the next intent uses that up. ``insisted``: an operator wanted a call
-  repeated whatever is known of it; that holds until the call is settled (scenario ``doubt-person-retry``).
-* ``approval``: the digest of the one call that an operator permitted, until ``approval_until`` (row 22, scenarios
-  ``approval-of-another-saga`` and ``approval-expired``).
+* ``repeat``: an operator wants the call repeated whatever is known of it. It is ``wanted`` until the next intent, and
+  ``made`` from then on (scenario ``doubt-person-retry``).
 
-**Who owns an effect.** ``via`` says how a step is known to have happened, ``source`` names the saga that owns its
-effect if that is another one, and ``handed_to`` the fork that took it over. Only the owner undoes (row 27), which is
-why ``undoing`` and not ``rollback`` says whether there is something to undo (scenarios ``guard-dedupe``,
-``fork-reuses``). ``using`` names the fallback that was called: it has a key of its own, and its own undo (row 30,
-scenario ``fallback-tool``).
+An ``Approval`` is independent of that: it permits one exact call for a time, whether or not the call is in doubt (row
+22, scenarios ``approval-of-another-saga`` and ``approval-expired``).
 
-**The way back.** A step is ``returning`` from the moment its undo is wanted until that has ended. ``undo_waits`` counts
-the undos that come before its own: those of its dependents, or in a session that of the call that happened next. An
-undo that failed, waits or is in doubt has not ended, and holds back all that follow it (row 8,
-``core/evolve/compensation.py``).
+**Who owns an effect.** A step that happened has an ``effect``: this saga ``Made`` it, or ``Reused`` that of the saga
+that it is a fork of, and may since have transferred it to a fork of its own; or another saga made it and owns it
+(``Deduplicated``). Only the owner undoes (row 27), which is why ``undoing`` and not ``rollback`` says whether there is
+something to undo (scenarios ``guard-dedupe``, ``fork-reuses``). ``using`` names the fallback that was called: it has a
+key of its own, and its own undo (row 30, scenario ``fallback-tool``).
+
+**The way back.** A step is returning from the moment its undo is wanted until that has ended. Meanwhile ``undo_waits``
+counts the undos that come before its own: those of its dependents, or in a session that of the call that happened next.
+An undo that failed, waits or is in doubt has not ended, and holds back all that follow it (row 8,
+``core/evolve/compensation.py``). A step whose undo failed or does not exist may get a ``semantic`` compensation: a
+model is asked once, then its steps are reviewed, are on their way, or have all happened.
 
 **Change in place.** A state is changed and not copied: a copy for each record would make a saga of N steps cost N²
 (docs/decisions/0002-state-in-place.md). Whoever needs an earlier state folds the journal again.
@@ -71,11 +73,76 @@ from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRo
 #: How many calls of one saga may be in flight at once. One that waits for its next attempt is not in flight.
 MAX_PARALLEL: Final = 64
 
-#: Where a call stands: nothing asked for; in flight, and there waiting for a guard; its probe in flight; waiting for
-#: ``due``; in doubt.
-Phase = Literal["idle", "in_flight", "queued", "probing", "waiting", "doubt"]
-
 Place = tuple[int, Direction]
+
+#: What is in flight: a call, a call that waits for a guard, a probe.
+Flight = Literal["call", "queued", "probe"]
+
+
+class Doubt(NamedTuple):
+    """Some attempt of a call may have happened. The module's docstring says what the fields mean."""
+
+    sent: bool = False
+    lost: bool = False
+    repeat: Literal["", "wanted", "made"] = ""
+
+
+class Approval(NamedTuple):
+    """An operator permitted the exact call with this digest, until ``until`` (Unix ms)."""
+
+    digest: str
+    until: int
+
+
+class Made(NamedTuple):
+    """The step happened in this saga; ``via`` and ``age_ms`` as in ``StepSucceeded``.
+
+    ``to``: the fork that owns the effect since; empty: this saga does.
+    """
+
+    via: str
+    age_ms: int | None = None
+    to: str = ""
+
+
+class Deduplicated(NamedTuple):
+    """An identical call of another saga, ``source``, made the effect and owns it."""
+
+    source: str
+    age_ms: int | None
+
+
+class Reused(NamedTuple):
+    """``source`` made the effect under the idempotency key ``key`` and transferred it to this saga; ``to`` as above."""
+
+    source: str
+    key: str
+    to: str = ""
+
+
+Effect = Made | Deduplicated | Reused
+
+
+class Proposal(NamedTuple):
+    """Steps that a model proposed as a semantic compensation; an operator reviews them.
+
+    ``kind`` is the question that follows if they are denied.
+    """
+
+    added: Added
+    tools: Mapping[str, str]
+    digest: str
+    kind: str
+
+
+class Underway(NamedTuple):
+    """The steps of a semantic compensation were added, and so many (at least one) have not happened yet."""
+
+    open: int
+
+
+#: What came of the one request to a model: ``none``, if it gave no steps, or they were denied, not needed or failed.
+Semantic = Proposal | Underway | Literal["happened", "none"]
 
 
 class CallState(msgspec.Struct, eq=False):
@@ -83,9 +150,7 @@ class CallState(msgspec.Struct, eq=False):
 
     ``attempt`` counts all attempts, ``not_made`` those of them that called nothing (an operator was asked first, the
     policy refused), ``tries`` those since the budget was last filled. ``spent_ms`` is the calls' own time, without any
-    waits; ``called_at`` is when the one that is in flight was intended. ``doubtful``: some attempt may have happened
-    although no response says so. ``approved``: an operator wants it called again, whatever the tool declares.
-    ``approval``: the digest of the exact call that an operator approved, until ``approval_until`` (Unix ms).
+    waits; ``called_at`` is when the one that is in flight was intended.
     """
 
     attempt: int = 0
@@ -94,14 +159,8 @@ class CallState(msgspec.Struct, eq=False):
     probes: int = 0
     crashes: int = 0  # how many owners in a row ended before it, or its probe, was answered
     asked: int = 0  # how often an operator was asked about it
-    phase: Phase = "idle"
-    doubtful: bool = False
-    sent: bool = False
-    lost: bool = False
-    approved: bool = False
-    insisted: bool = False  # an operator wants a call in doubt repeated, before any other way
-    approval: str = ""
-    approval_until: int = 0
+    doubt: Doubt | None = None
+    approval: Approval | None = None
     first_at: int = 0
     called_at: int = 0
     spent_ms: int = 0
@@ -133,23 +192,15 @@ class StepState(msgspec.Struct, eq=False):
     undo: CallState | None = None
     output: Any = None
     undo_output: Any = None
-    via: str = ""  # how it is known to have happened: StepSucceeded.via
-    source: str = ""  # the owner of its effect, if that is another saga
-    handed_to: str = ""  # the fork that owns its effect
-    taken_key: str = ""  # the key under which another saga made its effect
-    age_ms: int | None = None  # the age of its result, if that is a stored one
+    effect: Effect | None = None  # None: it is not known to have happened
     using: int = 0  # which of its fallbacks is called; 0: its own tool
     unavailable: bool = False  # its own tool was unreachable
     deferred: int = 0  # how often
     happened_nth: int = 0  # its number in the order in which the saga's steps happened, from 1
-    returning: bool = False  # its undo is wanted and has not ended
-    undo_waits: int = 0  # undos that come before its own and have not ended yet
+    undo_waits: int | None = None  # undos that come before its own and have not ended yet; None: its own is not wanted
     undo_next: int = -1  # in a session: the step whose undo comes right after its own
-    left: bool = False  # an operator accepted its effect
-    by_hand: bool = False  # an operator undid it
-    settled_ask: bool = False  # the planner has been asked about it, and has answered
-    open_compensations: int = 0  # steps of its semantic compensation that have not happened yet
-    compensated_by_others: bool = False  # they all have
+    accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
+    semantic: Semantic | None = None  # None: no model has answered about it
 
     def call(self, direction: Direction) -> CallState:
         """The call of one direction."""
@@ -204,18 +255,6 @@ class Reminder(NamedTuple):
     round: int
 
 
-class Proposal(NamedTuple):
-    """Steps that a model proposed as a semantic compensation, not yet accepted.
-
-    ``kind`` is the question that follows if they are denied.
-    """
-
-    added: Added
-    tools: Mapping[str, str]
-    digest: str
-    kind: str
-
-
 class State:
     """One saga. See the module's docstring for who may change it."""
 
@@ -232,7 +271,6 @@ class State:
         "doubts",
         "ended_at",
         "epoch",
-        "expiring",
         "failed",
         "failing",
         "growth",
@@ -243,7 +281,6 @@ class State:
         "notices",
         "open",
         "plan",
-        "proposals",
         "questions",
         "ready",
         "remaining",
@@ -293,7 +330,7 @@ class State:
         self.happened = 0
         # Dicts serve as ordered sets: what came first goes first.
         self.ready: dict[int, None] = {step.index: None for step in plan.steps if not step.deps}
-        self.in_flight: dict[Place, None] = {}
+        self.in_flight: dict[Place, Flight] = {}
         self.waiting: dict[Place, int] = {}
         self.doubts: dict[Place, None] = {}
         self.undo_ready: dict[int, None] = {}
@@ -302,7 +339,6 @@ class State:
         #: Steps that did not happen according to an operator, and that have another way left.
         self.denied: dict[int, None] = {}
         self.questions: dict[str, OpenQuestion] = {}
-        self.expiring: dict[str, int] = {}
         self.notices: dict[str, Notice] = {}
         self.alerts: dict[str, Alerting] = {}
         self.reminders: dict[str, Reminder] = {}
@@ -310,7 +346,6 @@ class State:
         self.asking: dict[int, str] = {}
         #: How many owners in a row ended before a model answered for a step.
         self.ask_crashes: dict[int, int] = {}
-        self.proposals: dict[int, Proposal] = {}
         #: The failed step for which another way is wanted.
         self.to_replan: int | None = None
         #: How many steps there were when a model was last asked for another way.
@@ -359,8 +394,12 @@ class State:
 
     def undoing(self, index: int) -> CompiledRollback | None:
         """The undo of the step's current call; None if it cannot be undone, or if another saga owns the effect."""
-        step = self.steps[index]
-        return None if step.via == "deduplicated" or step.handed_to else self.acting(index).rollback
+        return self.acting(index).rollback if self.owns(index) else None
+
+    def owns(self, index: int) -> bool:
+        """Whether the effect of a step, if it has one, is this saga's to undo."""
+        effect = self.steps[index].effect
+        return effect is None or not (isinstance(effect, Deduplicated) or effect.to)
 
     def rollback(self, index: int) -> CompiledRollback:
         """The undo of a step; the step must have a rollback."""
@@ -375,7 +414,7 @@ class State:
     def makes_up(self, index: int) -> bool:
         """Whether the step belongs to a semantic compensation that is still wanted: its other steps go well."""
         stuck = self.plan.steps[index].compensates
-        return stuck is not None and self.steps[stuck].open_compensations > 0
+        return stuck is not None and isinstance(self.steps[stuck].semantic, Underway)
 
     def still_wanted(self, index: int, direction: Direction) -> bool:
         """Whether a call in doubt may be repeated to settle it.
@@ -387,18 +426,22 @@ class State:
     def key(self, index: int, direction: Direction) -> str:
         """The idempotency key of a step in one direction."""
         step = self.steps[index]
-        if step.taken_key and direction == FORWARD:
-            return step.taken_key
+        if type(step.effect) is Reused and step.effect.key and direction == FORWARD:
+            return step.effect.key
         return idempotency_key(self.saga_id, self.plan.steps[index].key, direction, self.seed, step.using)
 
     def approval(self, index: int, direction: Direction) -> str:
         """The digest of the exact call that an operator approved, while that is valid; else an empty text."""
-        call = self.steps[index].call(direction)
-        return call.approval if call.approval and self.at < call.approval_until else ""
+        approval = self.steps[index].call(direction).approval
+        return approval.digest if approval and self.at < approval.until else ""
+
+    def expiries(self) -> list[int]:
+        """When, in Unix ms, the open questions expire."""
+        return [question.expires for question in self.questions.values() if question.expires is not None]
 
     def overdue(self, now_ms: int, *, alerting: bool) -> bool:
         """Whether a resting saga has something to do: its deadline or an approval has expired, or a reminder is due."""
-        if any(expires <= now_ms for expires in self.expiring.values()):
+        if any(expires <= now_ms for expires in self.expiries()):
             return True
         deadline = self.binding_deadline
         if deadline is not None and deadline <= now_ms:
@@ -408,10 +451,8 @@ class State:
     def next_overdue(self) -> int | None:
         """When, in Unix ms, ``overdue`` becomes true of a saga that rests or is open if nothing else happens."""
         deadline = self.binding_deadline if self.status == ESCALATED or self.open else None
-        if not (self.expiring or self.reminders or deadline is not None):
-            return None
-        dues = [*self.expiring.values(), *(reminder.due for reminder in self.reminders.values())]
-        return min(dues if deadline is None else [*dues, deadline])
+        dues = [*self.expiries(), *(reminder.due for reminder in self.reminders.values())]
+        return min(dues if deadline is None else [*dues, deadline], default=None)
 
     def changed(self, tool: str, digest: str) -> bool:
         """Whether a tool's declaration differs from that at the submission of the saga."""
@@ -433,10 +474,10 @@ class State:
         Call it after ``decide`` has nothing more to do at ``now_ms``: what is overdue then waits for others, not for
         time.
         """
-        if not (self.waiting or self.alerts or self.plan.deadline_s or self.expiring or self.reminders):
+        if not (self.waiting or self.alerts or self.plan.deadline_s or self.questions):
             return None
         dues = [due for due in self.waiting.values() if due > now_ms]
-        dues += [expires for expires in self.expiring.values() if expires > now_ms]
+        dues += [expires for expires in self.expiries() if expires > now_ms]
         dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
         deadline = self.binding_deadline
@@ -466,7 +507,7 @@ class StateScope:
     def output(self, step_key: str) -> Any:
         """The output of a step that happened; raises ``BindingUnresolved``."""
         step = self._step(step_key)
-        if not step.via:
+        if step.effect is None:
             raise BindingUnresolved(f"step {step_key} has no output", step=step_key)
         return step.output
 

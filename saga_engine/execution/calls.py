@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.records import AnyRecord, QuestionResolved
 from saga_engine.core.scrubbing import scrubber
-from saga_engine.core.state import State, StateScope
+from saga_engine.core.state import Made, State, StateScope
 from saga_engine.core.states import SUCCEEDED
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params
@@ -49,7 +49,7 @@ def call_of(
         (state.acting(index).tool, state.key(index, FORWARD)) if backward else None,
         permit,
         backward or step.compensates is not None,
-        _key_until(state, effect, timeout_s) if made.doubtful else None,
+        _key_until(state, effect, timeout_s) if made.doubt else None,
         _chosen(state, index) if backward else step.compensates is not None,
         waits,
     )
@@ -71,7 +71,12 @@ def lesson_of(state: State, record: AnyRecord) -> Lesson | None:
     index = state.plan.by_key[record.step]
     serving = state.acting(index)
     step = state.steps[index]
-    if step.via != "decision" or step.status != SUCCEEDED or serving.spec is None or not serving.spec.remembers:
+    if (
+        step.effect != Made("decision")
+        or step.status != SUCCEEDED
+        or serving.spec is None
+        or not serving.spec.remembers
+    ):
         return None
     effect = CallTool(index, FORWARD, state.steps[index].forward.attempt)
     call = call_of(state, effect, FORWARD, serving.timeout_s, None)
@@ -99,7 +104,7 @@ def _chosen(state: State, index: int) -> bool:
 def _key_until(state: State, effect: CallTool | Probe, timeout_s: float) -> int | None:
     """The time until which a repeat of a call in doubt arrives while the remote system remembers its key."""
     call = state.steps[effect.step].call(effect.direction)
-    if not call.doubtful or call.insisted:
+    if not call.doubt or call.doubt.repeat:
         return None
     serving = state.serving(effect.step, effect.direction)
     spec = serving.spec

@@ -75,7 +75,7 @@ def _compensation(state: State, stuck: int, catalog: ToolCatalog, capabilities: 
     return CompensationRequest(
         goal=state.plan.goal if mask is None else mask.value(state.plan.goal),
         stuck=_past(state, stuck, mask),
-        past=[_past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].via],
+        past=[_past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].effect],
         tools=_specs(catalog, bounds_of(state, "compensate", catalog, capabilities).tools),
         max_steps=MAX_COMPENSATING_STEPS,
     )

@@ -338,8 +338,8 @@ class SagaDriver:
     def _note(self, call: Call, waits: bool) -> Awaitable[None] | None:
         """What a call must await before it waits on, or is made; None: nothing needs to be written."""
         state = self.state
-        phase = state.steps[state.plan.by_key[call.step_id]].call(call.direction).phase  # type: ignore[arg-type]
-        if (phase == "queued") is waits:
+        flight = state.in_flight.get((state.plan.by_key[call.step_id], call.direction))  # type: ignore[arg-type]
+        if (flight == "queued") is waits:
             return None
         if self._here:
             return self._write_note(call, waits)
@@ -463,7 +463,7 @@ class SagaDriver:
     def _asked(self) -> tuple[Any, ...] | None:
         """What the head says about open questions: a listing reads no journal."""
         state = self.state
-        if not (state.questions or state.expiring or state.reminders):
+        if not state.questions:
             return None
         return (tuple(state.questions), state.next_overdue())
 

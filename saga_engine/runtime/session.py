@@ -380,7 +380,7 @@ class Session:
                         f"session {self.saga_id} went on in another process: {difference(state, key, record)}",
                         saga_id=self.saga_id,
                     )
-                if state.steps[index].via:
+                if state.steps[index].effect:
                     return state.steps[index].output
                 raise refusal(state, index)
             self._require_unasked((key,))
@@ -441,7 +441,7 @@ class Session:
         self._state = state
         steps = zip(state.plan.steps, state.steps, strict=True)
         known = [(compiled.key, step) for compiled, step in steps]
-        self._settled = {key for key, step in known if step.via or step.status in (t.FAILED, t.BLOCKED)}
+        self._settled = {key for key, step in known if step.effect or step.status in (t.FAILED, t.BLOCKED)}
         self._undone = {key for key, step in known if step.status in (t.COMPENSATED, t.RESOLVED)}
         self._asked = {state.plan.steps[question.step].key for question in state.questions.values()}
         self._latest = None
@@ -480,7 +480,7 @@ class Session:
         step = state.steps[state.plan.by_key[key]]
         if direction == COMPENSATE and step.status == t.RESOLVED:
             self._undone.add(key)
-        elif direction == FORWARD and (step.via or step.status in (t.FAILED, t.BLOCKED)):
+        elif direction == FORWARD and (step.effect or step.status in (t.FAILED, t.BLOCKED)):
             self._settle(key)
 
     def _settle(self, key: str) -> None:
@@ -488,7 +488,7 @@ class Session:
         self._settled.add(key)
         state = self._here()
         compiled = state.plan.steps[state.plan.by_key[key]]
-        if self._latest is not None and state.steps[compiled.index].via:
+        if self._latest is not None and state.steps[compiled.index].effect:
             self._happened(compiled)
 
     def _wake(self, keys: Iterable[str] | None = None) -> None:
@@ -505,7 +505,7 @@ def _stands(state: State, key: str) -> bool:
 
 def _has_undo(state: State, index: int) -> bool:
     undo = state.undoing(index) is not None or state.plan.steps[index].semantic
-    return bool(state.steps[index].via) and undo
+    return state.steps[index].effect is not None and undo
 
 
 def _to_undo(state: State, index: int) -> bool:

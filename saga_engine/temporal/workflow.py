@@ -264,7 +264,7 @@ class SagaFlow:
     def _unwanted(self, effect: CallTool | Probe) -> bool:
         """Whether a call that nobody could begin yet is no longer wanted."""
         state = self._here()
-        if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubtful:
+        if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubt:
             return False
         return state.failing is not None and state.plan.steps[effect.step].compensates is None
 

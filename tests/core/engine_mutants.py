@@ -74,9 +74,7 @@ MUTANTS: dict[str, Patch] = {
     "compensate twice": rewrite(calls, "intended", ("state.undo_ready.pop(index, None)", "None")),
     "repeat a write without a key": rewrite(decide, "_repeatable", ("if not spec.keyed:", "if False:")),
     "repeat after the key has expired": rewrite(decide, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
-    "a later refusal settles an earlier doubt": rewrite(
-        interpret, "interpret", ("if call.doubtful and", "if False and")
-    ),
+    "a later refusal settles an earlier doubt": rewrite(interpret, "interpret", ("if call.doubt and", "if False and")),
     "start forward calls while turning around": rewrite(
         decide, "_turn_around", ("if any(direction == FORWARD for _, direction in state.in_flight):", "if False:")
     ),
@@ -85,14 +83,14 @@ MUTANTS: dict[str, Patch] = {
         calls, "failed", ('move(step, "undo_failed")', "compensation.end_undo(state, index); return")
     ),
     "undo before the dependents are undone": both(
-        rewrite(compensation, "undo_turn", ("if step.undo_waits or", "if")),
+        rewrite(compensation, "undo_turn", ("if step.undo_waits != 0:", "if step.undo_waits is None:")),
         rewrite(compensation, "_send_back", ("if not steps[index].undo_waits]", "]")),
     ),
     "undo blindly what does not tolerate it": rewrite(
         decide, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
     ),
     "an approval counts for ever": rewrite(
-        state.State, "approval", ("and self.at < call.approval_until", "and call.approval_until")
+        state.State, "approval", ("and self.at < approval.until", "and approval.until")
     ),
     "a denied call is made all the same": rewrite(
         escalation, "decided", ('if record.decision == "deny":', "if False:")
@@ -100,26 +98,28 @@ MUTANTS: dict[str, Patch] = {
     "a blocked undo counts as done": rewrite(
         calls, "refused", ('move(step, "undo_failed")', 'move(step, "undo"); move(step, "undone")')
     ),
-    "a block settles an earlier doubt": rewrite(calls, "refused", ("if call.doubtful:", "if False:")),
-    "undo what another saga made": rewrite(state.State, "undoing", ('step.via == "deduplicated" or', "")),
+    "a block settles an earlier doubt": rewrite(calls, "refused", ("if call.doubt:", "if False:")),
+    "undo what another saga made": rewrite(
+        state.State, "owns", ("isinstance(effect, Deduplicated) or", "not isinstance(effect, Deduplicated) and")
+    ),
     "undo a fallback by the step's own undo": both(
         rewrite(state.State, "rollback", ("self.acting(index).rollback", "self.plan.steps[index].rollback")),
     ),
     "a fallback under the step's own key": rewrite(state.State, "key", ("self.seed, step.using)", "self.seed, 0)")),
     "fall back while the step is in doubt": rewrite(
-        interpret, "interpret", ("if call.doubtful and not (outcome.definite and not outcome.retryable):", "if False:")
+        interpret, "interpret", ("if call.doubt and not (outcome.definite and not outcome.retryable):", "if False:")
     ),
     "run a model's steps without asking": rewrite(
         interpret, "interpret_advice", ("auto = all(", "auto = True or all(")
     ),
-    "ask the model again": rewrite(decide, "_stuck", ("and not state.steps[index].settled_ask", "")),
+    "ask the model again": rewrite(decide, "_stuck", ("and state.steps[index].semantic is None", "")),
     "steps that failed have made up for another": rewrite(
         amendments,
         "compensation_failed",
-        ("step.open_compensations = 0", "step.open_compensations = 1; compensation_happened(state, stuck); return"),
+        ('step.semantic = "none"', "step.semantic = Underway(1); compensation_happened(state, stuck); return"),
     ),
     "the first of several steps makes up for all": rewrite(
-        amendments, "compensation_happened", ("step.open_compensations -= 1", "step.open_compensations = 0")
+        amendments, "compensation_happened", ("step.semantic.open - 1", "0")
     ),
     "wait for steps that were dropped": rewrite(amendments, "_drop", ("state.remaining -= 1", "None")),
     "added steps are started at once": rewrite(amendments, "_grow", ("if not step.waits:", "if True:")),
@@ -148,17 +148,15 @@ LATER_MUTANTS: dict[str, Patch] = {
     "forget steps that make up for nothing": rewrite(
         compensation, "ask_about_compensations", ("compiled.compensates == stuck", "False")
     ),
-    "a call that only waited is in doubt": rewrite(evolve, "_resumed", ('if call.phase == "queued":', "if False:")),
+    "a call that only waited is in doubt": rewrite(evolve, "_resumed", ('if flight == "queued":', "if False:")),
     "a call that only waited was an attempt": rewrite(
         calls, "never_made", ("_take_back(state, call, direction)", "None")
     ),
-    "a call that has begun still waits": rewrite(calls, "begun", ('.phase = "in_flight"', '.phase = "queued"')),
+    "a call that has begun still waits": rewrite(calls, "begun", ('"queued", "call"', '"queued", "queued"')),
     "ask about a call that is at work": rewrite(calls, "in_doubt", ("if record.at_work:", "if False:")),
-    "a request that left counts as never sent": rewrite(
-        calls, "in_doubt", ("call.sent = call.sent or record.sent", "call.sent = False")
-    ),
+    "a request that left counts as never sent": rewrite(calls, "in_doubt", ("was.sent or record.sent", "False")),
     "a call that died with its process counts as never sent": rewrite(
-        evolve, "_resumed", ("call.sent = call.lost = True", "call.lost = True")
+        evolve, "_resumed", ("sent=True, lost=True", "sent=False, lost=True")
     ),
     "turn around for an undo that cannot settle the doubt": rewrite(
         decide, "_undo_settles", ("and _blind_undo(state, index)", "")
@@ -197,7 +195,7 @@ SESSION_MUTANTS: dict[str, Patch] = {
         session_records, "takes_calls", ("and state.failing is None", "")
     ),
     "an undo in flight ends before those that come before it": rewrite(
-        compensation, "end_undo", ("if not step.returning or step.undo_waits:", "if not step.returning:")
+        compensation, "end_undo", ("if step.undo_waits != 0:", "if step.undo_waits is None:")
     ),
     "accepting a remainder ends the session": rewrite(decide, "_rest", (" and not state.open", "")),
     "an idle session has no deadline": rewrite(

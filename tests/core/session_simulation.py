@@ -120,7 +120,7 @@ class SessionSimulation(Simulation):
         self.wishes -= 1
         if luck < 0.45:
             return self._wish_call(state)
-        unsettled = any(not step.via and step.status not in (t.FAILED, t.BLOCKED) for step in state.steps)
+        unsettled = any(not step.effect and step.status not in (t.FAILED, t.BLOCKED) for step in state.steps)
         if luck < 0.95 and not unsettled and state.steps:
             since = self.dice.randrange(len(state.steps))
             chosen = [step.key for step in state.plan.steps[since:]]
@@ -154,7 +154,7 @@ class SessionSimulation(Simulation):
             self.closing = reason
             self.inbox.append(Message(id="close", kind="close", reason=reason))
             return None
-        unsettled = any(not step.via and step.status not in (t.FAILED, t.BLOCKED) for step in state.steps)
+        unsettled = any(not step.effect and step.status not in (t.FAILED, t.BLOCKED) for step in state.steps)
         if not reason and (unsettled or state.undo_open) and not state.failing:
             return None  # it awaits its calls and its roll-back first
         self.closing = reason

@@ -32,8 +32,8 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.report import view
-from saga_engine.core.state import State
+from saga_engine.core.report import proposed_steps, view
+from saga_engine.core.state import Deduplicated, State
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
@@ -149,13 +149,13 @@ class Simulation:
             self.world.at_work.pop(step, None)
         self.journal.epoch += 1
         resumed = r.SagaResumed(at=self.now, owner="o", epoch=self.journal.epoch)
-        waited = [(place, state.steps[place[0]].call(place[1])) for place in state.in_flight]
-        never_made = [
-            (place, call, call.tries) for place, call in waited if call.phase == "queued" and not call.doubtful
+        waited = [
+            (place, state.steps[place[0]].call(place[1])) for place, kind in state.in_flight.items() if kind == "queued"
         ]
+        never_made = [(place, call, call.tries) for place, call in waited if not call.doubt]
         evolving.evolve(state, resumed)
         for place, call, tries in never_made:
-            if call.doubtful or call.tries != tries - 1 or place not in state.waiting:
+            if call.doubt or call.tries != tries - 1 or place not in state.waiting:
                 raise Violation(f"{place}: the call only waited when its process ended, and counts as made")
         return state, [resumed]
 
@@ -244,9 +244,8 @@ class Simulation:
 
     def _waits(self, state: State, effect: CallTool) -> r.AnyRecord | None:
         """A guard has the call wait; or the wait is over: the call is made, or was turned away. None: it is made now."""
-        call = state.steps[effect.step].call(effect.direction)
         key = state.plan.steps[effect.step].key
-        waits = call.phase == "queued"
+        waits = state.in_flight.get((effect.step, effect.direction)) == "queued"
         if place_of(effect) in self.begun or (not waits and self.dice.random() > 0.15):
             return None
         self._maybe_crash()
@@ -279,7 +278,7 @@ class Simulation:
             raise Violation(f"{compiled.key} makes up for another step, and nobody allowed it")
         if not isinstance(effect, CallTool):
             outcome = self._probe(compiled.key, effect.direction, spec)
-        elif effect.direction == COMPENSATE and self._folded().steps[effect.step].via == "deduplicated":
+        elif effect.direction == COMPENSATE and isinstance(self._folded().steps[effect.step].effect, Deduplicated):
             raise Violation(f"{compiled.key}: undone although its effect is another saga's")
         elif getattr(serving, "way", "") == "cached":
             outcome = self._last_good()
@@ -422,7 +421,7 @@ class Simulation:
         options = [option for option in question.options if self._truthful(option, step, question.direction, key, spec)]
         decision = self.dice.choice(options)
         if decision == "approve" and question.kind == "compensation":
-            steps = state.proposals[question.step].added.addition.steps
+            steps = proposed_steps(state, question.step) or ()
             self.allowed_compensations |= {str(added["step_id"]) for added in steps}
         elif decision == "approve":
             self.approved[question.call] = question.expires or 0
@@ -545,14 +544,9 @@ class Simulation:
             return
         for other in self._after(state, effect.step):
             compiled, step = state.plan.steps[other], state.steps[other]
-            settled = (
-                step.left
-                or step.by_hand
-                or step.compensated_by_others
-                or step.status in (t.COMPENSATED, t.FAILED, t.BLOCKED)
-            )
+            settled = step.status in (t.RESOLVED, t.COMPENSATED, t.FAILED, t.BLOCKED)
             to_undo = state.undoing(other) is not None or compiled.semantic
-            if step.forward.doubtful and not settled:
+            if step.forward.doubt and not settled:
                 raise Violation(f"{state.plan.steps[effect.step].key} is undone, and {compiled.key} is in doubt")
             if self.world.standing.get(compiled.key) and to_undo and not settled:
                 raise Violation(f"{state.plan.steps[effect.step].key} is undone, and {compiled.key} stands")

@@ -186,3 +186,21 @@ def test_a_call_that_is_blocked_called_nothing() -> None:
     blocked = r.StepBlocked(at=150, step="1", error=ERROR, rule="never")
     step = view(saga(ToolSpec("pay"), r.StepIntended(at=100, step="1"), blocked))["steps"][0]
     assert (step["attempts"], step["took_ms"]) == (0, None)
+
+
+def test_what_an_operator_wanted_repeated_is_the_doubt_that_was_shown() -> None:
+    """A retry of what did not happen says nothing about a later doubt: a key that has expired is not used again."""
+    spec = ToolSpec("pay", keyed=True, key_ttl_s=10.0, timeout_s=1.0, retry=RetryPolicy(max_attempts=3))
+    asked = r.StepEscalated(at=3, step="1", question="1:f:1", kind="tool-changed", options=["retry"])
+    again = r.QuestionResolved(at=4, question="1:f:1", step="1", decision="retry")
+    state = saga(spec, asked, again)
+    assert names(decide(state, 5)) == ["StepIntended"]
+    evolve(state, r.StepIntended(at=5, step="1"))
+    evolve(state, r.StepInDoubt(at=6, step="1", error=ERROR))
+    evolve(state, r.StepIntended(at=7, step="1", attempt=2))
+    approval = r.StepEscalated(
+        at=8, step="1", question="1:f:2", kind="approval", options=["approve", "deny"], call="d", expires_ms=99_999
+    )
+    evolve(state, approval)
+    evolve(state, r.QuestionResolved(at=50_000, question="1:f:2", step="1", decision="approve"))
+    assert names(decide(state, 50_000)) == ["StepEscalated"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from saga_engine.core import evolve
 from saga_engine.core import records as r
-from saga_engine.core.state import State
+from saga_engine.core.state import State, Underway
 from saga_engine.guards.dedupe import KeptResults
 from saga_engine.policy.gate import Gate
 from saga_engine.ports import Claim
@@ -77,8 +77,8 @@ def forget_what_the_model_answered() -> None:
     def resumed(saga: Any, record: Any) -> None:
         genuine(saga, record)
         for index, step in enumerate(saga.steps):
-            if step.open_compensations:
-                step.open_compensations, step.settled_ask = 0, False
+            if isinstance(step.semantic, Underway):
+                step.semantic = None
                 saga.to_escalate[index, "compensate"] = "undo-missing"
 
     evolve._HANDLERS[r.SagaResumed] = resumed

@@ -33,7 +33,7 @@ def forget_the_calls_in_flight() -> None:
         saga.epoch = record.epoch
         for index, direction in list(saga.in_flight):
             saga.in_flight.pop((index, direction))
-            saga.steps[index].call(direction).doubtful = False
+            saga.steps[index].call(direction).doubt = None
             saga.waiting[index, direction] = record.at
 
     evolve._HANDLERS[r.SagaResumed] = resumed

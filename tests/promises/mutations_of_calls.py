@@ -21,9 +21,8 @@ _UNKNOWN_IS_FAILED = (
 _FORGOTTEN = (("t.RESOLVED, t.COMPENSATED})", "t.RESOLVED, t.COMPENSATED, t.IN_DOUBT, t.ESCALATED})"),)
 
 _SIDE_BY_SIDE = (
-    ("sum(1 for other in dependents if steps[other].returning)", "0"),
-    ("if step.undo_waits or not step.returning:", "if not step.returning:"),
-    ("if not step.returning or step.undo_waits:", "if not step.returning:"),
+    ("sum(1 for other in dependents if steps[other].undo_waits is not None)", "0"),
+    ("if step.undo_waits != 0:", "if step.undo_waits is None:"),
 )
 
 OF_CALLS = [

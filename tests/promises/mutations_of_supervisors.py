@@ -220,7 +220,7 @@ OF_SUPERVISORS = [
         "tests/core/test_fork.py::test_every_effect_has_one_owner",
         "the old saga undoes what it has handed over",
         "saga_engine/core/state.py",
-        ((" or step.handed_to", ""),),
+        ((" or effect.to)", ")"),),
     ),
     Mutation(
         "tests/kill/test_forks.py::test_killed_anywhere",
@@ -354,14 +354,14 @@ OF_SUPERVISORS = [
         "tests/kill/test_queued.py::test_a_call_that_only_waited_when_its_process_was_killed_is_not_in_doubt",
         "a call that waited is in doubt",
         "saga_engine/core/evolve/__init__.py",
-        (('        if call.phase == "queued":\n', "        if False:\n"),),
+        (('        if flight == "queued":\n', "        if False:\n"),),
         only="alone",
     ),
     Mutation(
         "tests/kill/test_queued.py::test_the_mark_that_it_begins_decides",
         "a call that has begun still counts as waiting",
         "saga_engine/core/evolve/calls.py",
-        (('_in_flight(state, record, "queued").phase = "in_flight"', '_in_flight(state, record, "queued")'),),
+        (('_proceed(state, record, "queued", "call")', '_proceed(state, record, "queued", "queued")'),),
     ),
     Mutation(
         "tests/test_guarded_sagas.py::test_a_process_that_lost_its_saga_while_a_call_waited_does_not_begin_it",

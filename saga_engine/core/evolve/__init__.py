@@ -16,7 +16,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation, escalation
 from saga_engine.core.evolve.transition import move, turn_saga
-from saga_engine.core.state import State
+from saga_engine.core.state import Doubt, State
 from saga_engine.errors import JournalUnreadable
 
 
@@ -38,16 +38,16 @@ _ANSWER_LOST = "the process that made the call ended, or lost its lease, before 
 
 def _resumed(state: State, record: r.SagaResumed) -> None:
     state.epoch = record.epoch
-    for index, direction in list(state.in_flight):
+    for (index, direction), flight in list(state.in_flight.items()):
         call = state.steps[index].call(direction)
-        if call.phase == "queued":
+        if flight == "queued":
             calls.never_made(state, index, direction, record.at)
             continue
-        if call.phase == "probing":
+        if flight == "probe":
             calls.probe_lost(call)
         else:
             call.crashes += 1
-            call.sent = call.lost = True
+            call.doubt = Doubt(sent=True, lost=True, repeat=call.doubt.repeat if call.doubt else "")
             call.called_at = 0  # the time of its end is unknown
         calls.doubt(state, index, direction, ErrorInfo("answer_lost", record.reason or _ANSWER_LOST), None)
     for question, alert in list(state.alerts.items()):
@@ -84,7 +84,7 @@ def _turning(trigger: str) -> Callable[[State, Any], None]:
         if state.status in t.SAGA_FINAL:
             state.ended_at = record.at
             state.ready.clear()
-            for open_things in (state.questions, state.alerts, state.notices, state.expiring, state.reminders):
+            for open_things in (state.questions, state.alerts, state.notices, state.reminders):
                 open_things.clear()
             # A step that never ran has been skipped; the walk over all steps happens once, at the end.
             for step in state.steps:

@@ -10,7 +10,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.evolve import compensation
 from saga_engine.core.evolve.transition import index_of, move, turn_saga
 from saga_engine.core.plan_growth import Added
-from saga_engine.core.state import Proposal, State, StepState
+from saga_engine.core.state import Proposal, State, StepState, Underway
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.values import digest
@@ -111,7 +111,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
     kind = state.asking.pop(index, "")
     state.ask_crashes.pop(index, None)
     if record.purpose == "compensate":
-        state.steps[index].settled_ask = True
+        state.steps[index].semantic = "none"
         state.to_escalate[index, COMPENSATE] = kind
         return
     if state.to_replan is not None and not (kind and overtaken(state)):  # else it is asked anew
@@ -125,30 +125,28 @@ def compensation_proposed(state: State, record: r.CompensationProposed) -> None:
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
     state.ask_crashes.pop(index, None)
-    step = state.steps[index]
-    step.settled_ask = True
     addition = Addition(record.steps, (), record.step)
     added = Added(addition, record.undos, frozenset(record.reads))
     _mark(state, record.sensitive)
-    state.proposals[index] = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
     if record.auto:
-        _adopt_proposal(state, index)
-    else:
-        state.to_escalate[index, COMPENSATE] = "compensation"
-
-
-def _adopt_proposal(state: State, index: int) -> None:
-    proposal = state.proposals.pop(index)
-    state.steps[index].open_compensations = _grow(state, proposal.added, proposal.tools)
+        state.steps[index].semantic = Underway(_grow(state, added, record.tools))
+        return
+    proposal = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
+    state.steps[index].semantic = proposal
+    state.to_escalate[index, COMPENSATE] = "compensation"
 
 
 def compensation_reviewed(state: State, index: int, *, approved: bool) -> None:
     """An operator approved or denied the proposed steps, or did not answer in time."""
-    move(state.steps[index], "undo_failed")
+    step = state.steps[index]
+    move(step, "undo_failed")
+    if not isinstance(step.semantic, Proposal):
+        raise KeyError(f"no steps are proposed for step {state.plan.steps[index].key}")
     if approved:
-        _adopt_proposal(state, index)
+        step.semantic = Underway(_grow(state, step.semantic.added, step.semantic.tools))
     else:
-        state.to_escalate[index, COMPENSATE] = state.proposals.pop(index).kind
+        state.to_escalate[index, COMPENSATE] = step.semantic.kind
+        step.semantic = "none"
 
 
 def compensation_happened(state: State, stuck: int) -> None:
@@ -157,23 +155,25 @@ def compensation_happened(state: State, stuck: int) -> None:
     With the last of them, ``stuck`` is compensated.
     """
     step = state.steps[stuck]
-    if not step.open_compensations:  # another of its steps has failed, and an operator is or was asked about it
-        if not step.returning:
+    if not isinstance(step.semantic, Underway):  # another of its steps failed, and an operator is or was asked about it
+        if step.undo_waits is None:
             compensation.ask_about_compensations(state, stuck)
         return
-    step.open_compensations -= 1
-    if not step.open_compensations:
-        move(step, "compensated_by_others")
-        step.compensated_by_others = True
-        compensation.end_undo(state, stuck)
+    still = step.semantic.open - 1
+    if still:
+        step.semantic = Underway(still)
+        return
+    step.semantic = "happened"
+    move(step, "compensated_by_others")
+    compensation.end_undo(state, stuck)
 
 
 def compensation_failed(state: State, stuck: int) -> None:
     """A step of a semantic compensation failed. No model is asked again: an operator is."""
     step = state.steps[stuck]
-    if not step.open_compensations:
+    if not isinstance(step.semantic, Underway):
         return
-    step.open_compensations = 0
+    step.semantic = "none"
     for compiled in state.plan.steps:
         if compiled.compensates != stuck:
             continue

@@ -9,7 +9,19 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.evolve import amendments, compensation
 from saga_engine.core.evolve.transition import index_of, move, settle, turn_saga
-from saga_engine.core.state import Alerting, CallState, Notice, State, StepState
+from saga_engine.core.state import (
+    Alerting,
+    CallState,
+    Deduplicated,
+    Doubt,
+    Effect,
+    Flight,
+    Made,
+    Notice,
+    Reused,
+    State,
+    StepState,
+)
 from saga_engine.plan.compiled import CompiledStep
 
 
@@ -37,45 +49,43 @@ def intended(state: State, record: r.StepIntended) -> None:
             state.waiting.pop((index, FORWARD), None)
     call.attempt = record.attempt
     call.tries += 1
-    call.approved = call.lost = False
-    call.phase = "in_flight"
+    if call.doubt:
+        call.doubt = Doubt(call.doubt.sent, repeat="made" if call.doubt.repeat else "")
     call.called_at = record.at
     if not call.first_at:
         call.first_at = record.at
     if state.doubts or state.waiting:
         state.waiting.pop(place, None)
         state.doubts.pop(place, None)
-    state.in_flight[place] = None
+    state.in_flight[place] = "call"
 
 
 def queued(state: State, record: r.StepQueued) -> None:
     """A call that was intended waits, and has not been made."""
-    _in_flight(state, record, "in_flight").phase = "queued"
+    _proceed(state, record, "call", "queued")
 
 
 def begun(state: State, record: r.StepBegun) -> None:
     """A call that waited is about to be made."""
-    _in_flight(state, record, "queued").phase = "in_flight"
+    _proceed(state, record, "queued", "call")
 
 
-def _in_flight(state: State, record: r.StepQueued | r.StepBegun, phase: str) -> CallState:
-    """The call that is in flight in this phase; raises ``KeyError``."""
-    call = state.steps[index_of(state, record)].call(record.direction)
-    if call.phase != phase:
-        raise KeyError(f"the call of step {record.step} is {call.phase}")
-    return call
+def _proceed(state: State, record: r.StepQueued | r.StepBegun, before: Flight, after: Flight) -> None:
+    place = index_of(state, record), record.direction
+    if state.in_flight.get(place) != before:
+        raise KeyError(f"step {record.step} has no {before} in flight")
+    state.in_flight[place] = after
 
 
 def never_made(state: State, index: int, direction: Direction, at: int) -> None:
     """The process ended while the call waited: the call was not made, and its attempt does not count."""
     call = state.steps[index].call(direction)
     _take_back(state, call, direction)
-    if call.doubtful:  # an earlier attempt may have happened all the same
-        call.lost = True
+    if call.doubt:  # an earlier attempt may have happened all the same
+        call.doubt = call.doubt._replace(lost=True)
         doubt(state, index, direction, None, None)
         return
     state.in_flight.pop((index, direction))
-    call.phase = "waiting"
     state.waiting[index, direction] = at
 
 
@@ -86,19 +96,19 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
     settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
         move(step, "succeed")
-        step.source = record.source
-        step.age_ms = record.age_ms
-        happened(state, index, step, record.output, record.via)
+        made = record.via != "deduplicated"
+        effect = Made(record.via, record.age_ms) if made else Deduplicated(record.source, record.age_ms)
+        happened(state, index, step, record.output, effect)
     else:
         move(step, "undone")
         step.undo_output = record.output
         compensation.end_undo(state, index)
 
 
-def happened(state: State, index: int, step: StepState, output: Any, via: str) -> None:
+def happened(state: State, index: int, step: StepState, output: Any, effect: Effect) -> None:
     """A forward call happened: what waited for it can go on."""
     step.output = output
-    step.via = via
+    step.effect = effect
     state.happened += 1
     step.happened_nth = state.happened
     compiled = state.plan.steps[index]
@@ -128,11 +138,9 @@ def reused(state: State, record: r.EffectReused) -> None:
     step = state.steps[index]
     state.ready.pop(index, None)
     move(step, "reuse")
-    step.source = record.source
-    step.taken_key = record.key
     step.using = record.fallback
     step.forward.ended_at = record.at
-    happened(state, index, step, record.output, "fork")
+    happened(state, index, step, record.output, Reused(record.source, record.key))
 
 
 def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
@@ -142,13 +150,12 @@ def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:
     call = step.call(record.direction)
     if not record.counted:
         call.called_at = 0
-    if call.phase == "probing":
+    if state.in_flight.get((index, record.direction)) == "probe":
         call.probes = 0  # it could tell: only those that cannot are counted
     settle(state, step, index, record.direction, record.at)
     if step.status == t.IN_DOUBT and record.direction == FORWARD:
         move(step, "intend")  # a probe said that it did not happen: no doubt is left
     call.error = record.error
-    call.phase = "waiting"
     call.crashes = 0
     if not record.counted:
         _take_back(state, call, record.direction)
@@ -192,11 +199,10 @@ def refused(state: State, index: int, direction: Direction, error: ErrorInfo) ->
     """A call was refused. An earlier attempt that is in doubt stays in doubt: only an operator can settle it."""
     step = state.steps[index]
     call = step.call(direction)
-    if call.doubtful:
+    if call.doubt:
         if direction == COMPENSATE and step.status == t.ESCALATED:
             move(step, "undo")
-        doubt(state, index, direction, error, None)
-        state.to_escalate[index, direction] = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        _ask_about(state, index, direction, error)
         return
     settle(state, step, index, direction, state.at)
     call.error = error
@@ -244,9 +250,8 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
         move(step, "intend")
     call = step.forward
     call.tries = call.probes = call.crashes = call.first_at = 0
-    call.approval = ""
+    call.approval = None
     call.error = error
-    call.phase = "waiting"
     state.waiting[index, FORWARD] = due
 
 
@@ -275,17 +280,22 @@ def in_doubt(state: State, record: r.StepInDoubt) -> None:
     index = index_of(state, record)
     call = state.steps[index].call(record.direction)
     call.crashes = call.crashes + 1 if record.lost else 0
+    was = call.doubt or Doubt()
     # An attempt that was not made leaves the right to make it, even if only the death of an earlier one gave it.
-    call.lost = record.lost or not record.counted
+    call.doubt = Doubt(was.sent or record.sent, record.lost or not record.counted, was.repeat)
     if not record.counted:
         _take_back(state, call, record.direction)
-    call.sent = call.sent or record.sent
     if record.at_work:
-        doubt(state, index, record.direction, record.error, None)
-        del state.doubts[index, record.direction]
-        state.to_escalate[index, record.direction] = "in-doubt" if record.direction == FORWARD else "undo-in-doubt"
+        _ask_about(state, index, record.direction, record.error)
         return
     doubt(state, index, record.direction, record.error, record.at + record.delay_ms if record.delay_ms else None)
+
+
+def _ask_about(state: State, index: int, direction: Direction, error: ErrorInfo) -> None:
+    """Only an operator can settle this doubt."""
+    doubt(state, index, direction, error, None)
+    del state.doubts[index, direction]
+    state.to_escalate[index, direction] = "in-doubt" if direction == FORWARD else "undo-in-doubt"
 
 
 def compensation_requested(state: State, _: r.CompensationRequested) -> None:
@@ -295,35 +305,32 @@ def compensation_requested(state: State, _: r.CompensationRequested) -> None:
 
 
 def doubt(state: State, index: int, direction: Direction, error: ErrorInfo | None, due: int | None) -> None:
-    """Leave a call in doubt; the next way to settle it is due at ``due`` (Unix ms), or now."""
+    """Continue with a call in doubt; the next way to settle it is due at ``due`` (Unix ms), or now."""
     step = state.steps[index]
     place = (index, direction)
     state.in_flight.pop(place, None)
     call = step.call(direction)
+    if call.doubt is None:
+        raise KeyError(f"nothing about step {state.plan.steps[index].key} is in doubt")
     call.over(state.at)
-    call.doubtful = True
     call.error = error or call.error
     if direction == FORWARD:
         move(step, "doubt")
     if due is None:
-        call.phase = "doubt"
         state.doubts[place] = None
     else:
-        call.phase = "waiting"
         state.waiting[place] = due
 
 
 def probe_intended(state: State, record: r.ProbeIntended) -> None:
     """A probe is about to ask whether a call happened."""
     place = (index_of(state, record), record.direction)
-    call = state.steps[place[0]].call(record.direction)
-    call.phase = "probing"
-    call.probes += 1
+    state.steps[place[0]].call(record.direction).probes += 1
     if record.direction == FORWARD:
         state.calls += 1
     state.doubts.pop(place, None)
     state.waiting.pop(place, None)
-    state.in_flight[place] = None
+    state.in_flight[place] = "probe"
 
 
 def probe_lost(call: CallState) -> None:

@@ -46,14 +46,14 @@ def _send_back(state: State, chosen: Sequence[int]) -> None:
     """The undos of these steps are wanted, which are all that is returning; determine which waits for which."""
     steps = state.steps
     for index in chosen:
-        steps[index].returning = True
+        steps[index].undo_waits = 0
     state.undo_open = len(chosen)
     if state.session:
         _in_reverse(state, chosen)
     else:
         for index in chosen:
             dependents = state.plan.steps[index].dependents
-            steps[index].undo_waits = sum(1 for other in dependents if steps[other].returning)
+            steps[index].undo_waits = sum(1 for other in dependents if steps[other].undo_waits is not None)
     # Those that nothing precedes start; the rest follow as the undos that they wait for end.
     for index in [index for index in reversed(chosen) if not steps[index].undo_waits]:
         undo_turn(state, index)
@@ -79,17 +79,15 @@ _NOT_KNOWN = 1 << 62
 def close_call(state: State, index: int) -> None:
     """A forward call that did not happen is not wanted any more: no attempt follows, and no question."""
     step = state.steps[index]
-    if step.forward.doubtful:
+    if step.forward.doubt:
         return
     asked = [
         question.id for question in state.questions.values() if (question.step, question.direction) == (index, FORWARD)
     ]
     for question in asked:
-        for about in (state.questions, state.alerts, state.expiring, state.reminders):
+        for about in (state.questions, state.alerts, state.reminders):
             about.pop(question, None)
     waits = state.waiting.pop((index, FORWARD), None) is not None
-    if waits:
-        step.forward.phase = "idle"
     if waits or asked:
         move(step, "fail")
     if waits and state.plan.steps[index].compensates is None:
@@ -107,7 +105,7 @@ def _close_forward(state: State) -> None:
 def undo_turn(state: State, index: int) -> None:
     """The step has just been settled, or nothing precedes its undo any more: continue with it."""
     step = state.steps[index]
-    if step.undo_waits or not step.returning:
+    if step.undo_waits != 0:  # others come before it, or its undo is not wanted
         return
     if step.status == t.SUCCEEDED and _has_undo(state, index):
         _begin_undo(state, index)
@@ -118,8 +116,7 @@ def undo_turn(state: State, index: int) -> None:
 def _has_undo(state: State, index: int) -> bool:
     if state.undoing(index) is not None:
         return True
-    step = state.steps[index]
-    return state.plan.steps[index].semantic and step.via != "deduplicated" and not step.handed_to
+    return state.plan.steps[index].semantic and state.owns(index)
 
 
 def _begin_undo(state: State, index: int) -> None:
@@ -142,13 +139,13 @@ def end_undo(state: State, index: int) -> None:
     while stack:
         at = stack.pop()
         step = state.steps[at]
-        if not step.returning or step.undo_waits:
+        if step.undo_waits != 0:
             continue
-        step.returning = False
+        step.undo_waits = None
         state.undo_open -= 1
         if state.backward and state.plan.steps[at].kind in {"retriable", "irreversible"} and step.status == t.SUCCEEDED:
             state.left_any = True  # an agent's irreversible call, made deliberately
-        if step.settled_ask and not step.compensated_by_others:
+        if step.semantic == "none":
             ask_about_compensations(state, at)
         for other in _let_go(state, at):
             earlier = state.steps[other]
@@ -167,7 +164,7 @@ def _let_go(state: State, index: int) -> list[int]:
     free: list[int] = []
     for other in behind:
         step = state.steps[other]
-        if not step.returning:
+        if step.undo_waits is None:
             continue
         step.undo_waits -= 1
         if not step.undo_waits:

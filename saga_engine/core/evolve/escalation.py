@@ -7,7 +7,7 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation
 from saga_engine.core.evolve.transition import index_of, move, turn_saga
-from saga_engine.core.state import Alerting, OpenQuestion, Reminder, State
+from saga_engine.core.state import Alerting, Approval, Made, OpenQuestion, Reminder, Reused, State
 
 
 def escalated(state: State, record: r.StepEscalated) -> None:
@@ -21,7 +21,6 @@ def escalated(state: State, record: r.StepEscalated) -> None:
     state.undo_ready.pop(index, None)
     move(step, "escalate")
     call = step.call(record.direction)
-    call.phase = "idle"
     call.asked += 1
     asks_first = record.kind == "approval"
     if asks_first:  # nothing was called
@@ -29,8 +28,6 @@ def escalated(state: State, record: r.StepEscalated) -> None:
         call.called_nothing()
         if record.direction == FORWARD:
             state.calls -= 1
-    if record.expires_ms is not None:
-        state.expiring[record.question] = record.expires_ms
     state.questions[record.question] = OpenQuestion(
         id=record.question,
         step=index,
@@ -51,16 +48,17 @@ def decided(state: State, record: r.QuestionResolved) -> None:
     question = _close_question(state, record.question)
     step = state.steps[question.step]
     call = step.call(question.direction)
-    if question.kind == "compensation" and record.decision in ("approve", "deny"):
-        amendments.compensation_reviewed(state, question.step, approved=record.decision == "approve")
-        return
+    if question.kind == "compensation":
+        if record.decision in ("approve", "deny"):
+            amendments.compensation_reviewed(state, question.step, approved=record.decision == "approve")
+            return
+        step.semantic = "none"
     if record.decision == "approve":
-        call.approval = question.call
-        call.approval_until = question.expires or 0
-        call.approved = call.insisted or not call.doubtful
-        if not call.approved:  # whether its key is still valid, so that it may be repeated at all, is checked anew
+        call.approval = Approval(question.call, question.expires or 0)
+        if call.doubt and call.doubt.repeat:
+            call.doubt = call.doubt._replace(repeat="wanted")
+        elif call.doubt:  # whether its key is still valid, so that it may be repeated at all, is checked anew
             move(step, "doubt" if question.direction == FORWARD else "undo")
-        call.phase = "waiting"
         state.waiting[question.step, question.direction] = record.at
         return
     if record.decision == "deny":
@@ -69,18 +67,17 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         return
     if record.decision == "retry" or (record.decision == "not-happened" and question.direction == COMPENSATE):
         call.tries = call.probes = call.crashes = 0
-        call.approval = ""
-        call.approved = call.insisted = True
-        call.phase = "waiting"
+        call.approval = None
+        call.doubt = call.doubt and call.doubt._replace(repeat="wanted")
         state.waiting[question.step, question.direction] = record.at
         if question.step in state.failed:
             state.failed.remove(question.step)
         return
-    call.doubtful = False
+    call.doubt = None
     call.ended_at = record.at
     if record.decision == "accept":
         move(step, "resolve")
-        step.left = state.left_any = True
+        step.accepted = state.left_any = True
     stuck = state.plan.steps[question.step].compensates
     if stuck is not None and record.decision == "accept":
         amendments.compensation_failed(state, stuck)
@@ -88,11 +85,10 @@ def decided(state: State, record: r.QuestionResolved) -> None:
     if question.direction == COMPENSATE:
         if record.decision != "accept":
             move(step, "resolve")
-            step.by_hand = True
         compensation.end_undo(state, question.step)
     elif record.decision == "happened":
         move(step, "succeed")
-        calls.happened(state, question.step, step, record.output, "decision")
+        calls.happened(state, question.step, step, record.output, Made("decision"))
     elif record.decision == "not-happened" and _has_another_way(state, question):
         move(step, "intend")
         state.denied[question.step] = None
@@ -115,7 +111,7 @@ def _has_another_way(state: State, question: OpenQuestion) -> bool:
 def _close_question(state: State, name: str) -> OpenQuestion:
     """A question is answered or obsolete: the saga resumes its direction."""
     question = state.questions.pop(name)
-    for about in (state.alerts, state.expiring, state.reminders):
+    for about in (state.alerts, state.reminders):
         about.pop(name, None)
     turn_saga(state, "answer_backward" if state.backward else "answer_forward")
     return question
@@ -134,7 +130,9 @@ def approval_expired(state: State, record: r.ApprovalExpired) -> None:
 def transferred(state: State, record: r.EffectTransferred) -> None:
     """A fork owns the effects of these steps now; the rest of the saga is not wanted any more."""
     for key in record.steps:
-        state.steps[state.plan.by_key[key]].handed_to = record.to
+        step = state.steps[state.plan.by_key[key]]
+        if isinstance(step.effect, Made | Reused):  # else the saga has nothing to transfer
+            step.effect = step.effect._replace(to=record.to)
     state.to_replan = None
     if state.failing is None:
         state.failing = "transferred"

@@ -33,7 +33,6 @@ def settle(state: State, step: StepState, index: int, direction: Direction, at: 
     if state.doubts:
         state.doubts.pop(place, None)
     call = step.call(direction)
-    call.phase = "idle"
-    call.doubtful = call.insisted = call.sent = call.lost = False
+    call.doubt = None
     call.over(at)
     call.ended_at = at
