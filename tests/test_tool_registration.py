@@ -150,4 +150,4 @@ async def test_a_number_after_a_dot_gets_a_hint() -> None:
     plan = {"steps": [{"step_id": 1, "tool": "book", "params": {"seat": "$input.items.0.id"}}], "input": {"items": []}}
     async with Coordinator.open("memory://", [booking({}), cancel]) as engine:
         (problem,) = engine.check(plan)
-    assert "written [0], not .0" in problem.message
+    assert "write [0], not .0" in problem.message

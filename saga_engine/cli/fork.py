@@ -25,7 +25,7 @@ def fork(
     *,
     plan: Annotated[
         str | None,
-        typer.Option("--plan", metavar="PLAN", help="The mended plan (JSON), or -. Default: the plan as it was."),
+        typer.Option("--plan", metavar="PLAN", help="The corrected plan (JSON), or -. Default: the plan of the saga."),
     ] = None,
     run_from: Annotated[
         str | None,

@@ -24,7 +24,7 @@ _MAX_STANDING: Final = 20
 
 def inbox(
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Look into at most so many sagas.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Read at most this many sagas.")] = 100,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

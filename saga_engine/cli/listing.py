@@ -31,7 +31,7 @@ def list_sagas(
             "--status", metavar="S", case_sensitive=False, help="Only sagas of this status, such as escalated."
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Print at most this many sagas.")] = 100,
     newer: Annotated[
         str | None,
         typer.Option("--newer", metavar="AGE", help="Only sagas that changed within AGE, such as 90s, 2h, 7d."),

@@ -38,19 +38,17 @@ DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an unexpected error; also SAGA_DEBUG=1.")
 ]
 FullOption = Annotated[
-    bool, typer.Option("--full", help="Outputs whole, however large. Else those over 31 KiB are in their cut form.")
+    bool, typer.Option("--full", help="Print outputs whole. Without it, those over 31 KiB appear in their cut form.")
 ]
 SagaArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ID", help="The saga's id, or a beginning of it that no other has.", autocompletion=_complete_ids
-    ),
+    typer.Argument(metavar="ID", help="The saga's id, or a unique beginning of it.", autocompletion=_complete_ids),
 ]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")]
 ByOption = Annotated[
-    str | None, typer.Option("--by", metavar="WHO", help="Who says so; journalled. Default: the user's name.")
+    str | None, typer.Option("--by", metavar="WHO", help="The author, for the journal. Default: the user's name.")
 ]
-NoteOption = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why; journalled.")]
+NoteOption = Annotated[str, typer.Option("--note", metavar="TEXT", help="The reason, for the journal.")]
 
 
 def settings_for(store: str | None = None, tools: list[str] | None = None) -> Settings:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MAX_NAMED = 20
 TracebackOption = Annotated[
     bool,
-    typer.Option("--debug", help="Show the tracebacks of unforeseen exceptions of tools and of the engine."),
+    typer.Option("--debug", help="Show the tracebacks of unexpected exceptions in tools and in the engine."),
 ]
 
 

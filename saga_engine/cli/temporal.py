@@ -25,7 +25,7 @@ RuntimeOption = Annotated[
 TaskQueueOption = Annotated[
     str | None,
     typer.Option(
-        "--task-queue", metavar="NAME", help="Which workers of --runtime; also SAGA_TASK_QUEUE. Default: saga."
+        "--task-queue", metavar="NAME", help="The task queue of the workers; also SAGA_TASK_QUEUE. Default: saga."
     ),
 ]
 

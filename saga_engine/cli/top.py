@@ -26,9 +26,9 @@ _EMPTY: dict[str, Any] = {"host": "?", "ended": {}, **dict.fromkeys(_NUMBERS, 0)
 def top(
     *,
     every_s: Annotated[
-        float, typer.Option("--every", metavar="S", min=0.2, max=3600.0, help="Seconds between two looks.")
+        float, typer.Option("--every", metavar="S", min=0.2, max=3600.0, help="Seconds between two samples.")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Two looks for the rates, one table, and the end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take two samples, print one table, and end.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command

@@ -57,7 +57,9 @@ def export(
             help="Leave a field out, such as params.card, output.*.ssn or **.ssn. Repeatable; adds to [trace] redact.",
         ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Values over 31 KiB whole, not in their cut form.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Write values over 31 KiB whole, not in their cut form.")
+    ] = False,
     sign: Annotated[
         str | None,
         typer.Option("--sign", metavar="KEYFILE", help="Sign the trace with the key in this file; also [trace] sign."),
@@ -263,7 +265,7 @@ def replay(
     *,
     tools: ToolsOption = None,
     plan: Annotated[
-        str | None, typer.Option("--plan", metavar="FILE", help="Another plan in the place of the trace's own.")
+        str | None, typer.Option("--plan", metavar="FILE", help="A plan to use in place of the one in the trace.")
     ] = None,
     step: Annotated[bool, typer.Option("--step", help="Wait for Enter before each decision.")] = False,
     as_json: JsonOption = False,

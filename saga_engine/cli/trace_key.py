@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 KeyOption = Annotated[
     str | None,
-    typer.Option("--key", metavar="KEYFILE", help="Demand a signature that was made with the key in this file."),
+    typer.Option("--key", metavar="KEYFILE", help="Require a signature that was made with the key in this file."),
 ]
 _FIELDS = ("redact", "sign")
 _MAX_KEY_BYTES = 1 << 16

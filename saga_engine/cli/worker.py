@@ -20,11 +20,14 @@ def worker(
     tools: ToolsOption = None,
     store: StoreOption = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", min=1, max=100_000, help="How many sagas at a time.")
+        int,
+        typer.Option("--concurrency", metavar="N", min=1, max=100_000, help="The maximum number of sagas at a time."),
     ] = 256,
     partitions: Annotated[
         str | None,
-        typer.Option("--partitions", metavar="LIST", help="Which parts of the queue, such as 0-7,12. Default: all."),
+        typer.Option(
+            "--partitions", metavar="LIST", help="The partitions of the queue to serve, such as 0-7,12. Default: all."
+        ),
     ] = None,
     runtime: RuntimeOption = None,
     task_queue: TaskQueueOption = None,

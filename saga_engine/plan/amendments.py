@@ -111,13 +111,13 @@ def _counted_from(problems: Sequence[Problem], first: int) -> list[Problem]:
 
 def _check_bounds(made: Draft, additions: int, bounds: Bounds | None) -> None:
     if additions > MAX_ADDITIONS:
-        message = f"the saga has been added to {MAX_ADDITIONS} times"
-        made.problems.add("limit-additions", ("steps",), message, "begin another saga")
+        message = f"the saga has been amended {MAX_ADDITIONS} times"
+        made.problems.add("limit-additions", ("steps",), message, "submit another saga")
     if bounds is None:
         return
     new = made.plan.steps[made.check_from :]
     if len(new) > bounds.steps:
-        message = f"{len(new)} steps; {bounds.steps} are allowed here"
+        message = f"there are {len(new)} new steps, but only {bounds.steps} are allowed"
         made.problems.add("limit-steps", ("steps",), message, "use fewer steps")
     for index, step in enumerate(new, made.check_from):
         for path, call in step.calls():
@@ -139,4 +139,4 @@ def _check_compensation(made: Draft) -> None:
     if compensates and all(step.spec is not None and step.spec.effect == "read" for step in compensates):
         message = "every step of this compensation only reads, so it compensates for nothing"
         path = ("steps", compensates[0].index)
-        made.problems.add("rollback-reads", path, message, "call a tool that takes the effect back")
+        made.problems.add("rollback-reads", path, message, "call a tool that reverses the effect")

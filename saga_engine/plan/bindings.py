@@ -89,8 +89,8 @@ class _Within:
             return jsonpath.find(value, self._tail)
         except jsonpath.Mismatch as mismatch:
             raise BindingUnresolved(
-                f"the binding {self._text} has no single value: {mismatch}",
-                hint="a binding must match exactly one value; see what the step really returned",
+                f"the binding {self._text} does not match exactly one value: {mismatch}",
+                hint="compare the binding with the value that the step returned",
                 binding=self._text,
                 step=self._step,
             ) from None
@@ -176,8 +176,8 @@ class _Text:
             length += len(text)
             if length > MAX_TEXT_CHARS:
                 raise BindingUnresolved(
-                    f"a text with bindings is longer than {MAX_TEXT_CHARS} characters when it is filled",
-                    hint="bind the value as a whole, or less of it",
+                    f"a text has more than {MAX_TEXT_CHARS} characters after its bindings are filled in",
+                    hint="bind the value alone and not inside a text, or bind a part of it",
                     binding=cut(self._raw, 200),
                 )
             texts.append(text)
@@ -341,16 +341,16 @@ class UndoParams:
                 made[name] = given[name]
             elif name in self._required:
                 raise BindingUnresolved(
-                    f"the undo needs '{name}', which step {self._key} neither returned nor was given",
-                    hint="give the step a rollback with params of its own",
+                    f"the undo requires '{name}', which step {self._key} has neither in its output nor in its params",
+                    hint="add a rollback with params to the step",
                     binding=name,
                     step=self._key,
                 )
         if self._names and not made:
             raise BindingUnresolved(
-                f"nothing can be filled into the undo: step {self._key} neither returned nor was given any of "
+                f"the undo would get no params: neither the output nor the params of step {self._key} have any of "
                 f"{cut(', '.join(self._names), 200)}",
-                hint="give the step a rollback with params of its own",
+                hint="add a rollback with params to the step",
                 binding=self._names[0],
                 step=self._key,
             )
@@ -443,7 +443,7 @@ class Binder:
                 continue
             inner = _INNER.match(text, opened.start() + 1, opened.start() + _LONGEST)
             if inner is None:
-                hint = "close it with '}' (at most 256 characters on), or write '{$$' for a literal '{$'"
+                hint = "close it with '}' within 256 characters, or write '{$$' for a literal '{$'"
                 raise _Malformed(jsonpath.TailFault("binding-malformed", "a binding in braces is not closed", hint))
             yield self._parse(inner[1], own, path, embedded=True)
             at = inner.end()
@@ -487,8 +487,8 @@ class Binder:
     def _tail(self, text: str) -> jsonpath.Tail:
         if text not in self._complex and len(text) <= MAX_TAIL_CHARS and jsonpath.scan(text) is None:
             if len(self._complex) >= MAX_COMPLEX_TAILS:
-                message = f"more than {MAX_COMPLEX_TAILS} different paths are more than fields and indexes"
-                raise _Malformed(jsonpath.TailFault("limit-tails", message, "let a tool choose the values"))
+                message = f"the plan has more than {MAX_COMPLEX_TAILS} paths that are more than fields and indexes"
+                raise _Malformed(jsonpath.TailFault("limit-tails", message, "let a tool select the values"))
             self._complex.add(text)
         tail = jsonpath.parse(text)
         if isinstance(tail, jsonpath.TailFault):
@@ -497,9 +497,9 @@ class Binder:
 
     def _malformed(self, source: Source, *, embedded: bool) -> _Malformed:
         literal = f"'{{$${source}'" if embedded else f"'$${source}'"
-        braces = "" if embedded else "; inside a text it stands in braces"
+        braces = "" if embedded else "; inside a text put it in braces"
         hint = f"{_FORMS[source]}{braces}; for a literal '${source}' write {literal}"
-        return _Malformed(jsonpath.TailFault("binding-malformed", "this is no binding", hint))
+        return _Malformed(jsonpath.TailFault("binding-malformed", "it is not a valid binding", hint))
 
 
 class OwnBinder(Binder):

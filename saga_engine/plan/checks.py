@@ -60,11 +60,11 @@ def _check_rollback(made: Draft, call: CompiledStep | CompiledFallback, path: Pa
     if rollback.spec is None:
         message = f"there is no tool {cut(rollback.tool, 80)}"
         if not written:
-            message = f"the registered undo of {cut(call.tool, 80)}, {cut(rollback.tool, 80)}, is no tool"
+            message = f"{cut(call.tool, 80)} registers the undo {cut(rollback.tool, 80)}, which does not exist"
         _unknown_tool(made, place, rollback.tool, message)
     elif rollback.spec.effect == "read":
-        message = f"the rollback of {cut(call.tool, 80)}, {cut(rollback.tool, 80)}, only reads, so it undoes nothing"
-        made.problems.add("rollback-reads", place, message, "name the tool that takes the effect back")
+        message = f"{cut(rollback.tool, 80)}, the undo of {cut(call.tool, 80)}, only reads, so it undoes nothing"
+        made.problems.add("rollback-reads", place, message, "name a tool that reverses the effect")
     elif written:
         _check_params(made, rollback.spec, rollback.params, (*path, "rollback", "params"))
     elif call.spec is not None:
@@ -78,22 +78,23 @@ def _check_fallback(
     ways = [name for name in ("tool", "cached_s", "queue_s") if getattr(written, name) is not None]
     extra = [name for name in ("params", "rollback", "retry", "timeout_s") if getattr(written, name) is not None]
     if len(ways) != 1:
-        message = "a fallback is exactly one of 'tool', 'cached_s' and 'queue_s'"
-        problems.add("fallback-invalid", path, message, "write several fallbacks as a list, in order")
+        message = "a fallback has exactly one of 'tool', 'cached_s' and 'queue_s'"
+        problems.add("fallback-invalid", path, message, "write several fallbacks as a list, in their order")
     elif extra and ways[0] != "tool":
-        message = f"'{extra[0]}' belongs to a fallback with a tool of its own"
-        problems.add("fallback-invalid", (*path, extra[0]), message, "leave it out")
+        message = f"'{extra[0]}' is allowed only in a fallback with 'tool'"
+        problems.add("fallback-invalid", (*path, extra[0]), message, "remove it")
     elif ways[0] == "queue_s" and not last:
-        problems.add("fallback-invalid", path, "'queue_s' waits for the step itself", "make it the last fallback")
+        message = "a fallback after 'queue_s' is never used"
+        problems.add("fallback-invalid", path, message, "make 'queue_s' the last fallback")
     elif ways[0] == "queue_s" and made.plan.deadline_s is None and step.kind in {"compensatable", "read"}:
-        message = "a deferred step without a deadline may wait for ever"
-        problems.add("fallback-invalid", path, message, "give the plan a deadline_s")
+        message = "a deferred step can wait forever, because the plan has no deadline"
+        problems.add("fallback-invalid", path, message, "add a deadline_s to the plan")
     elif ways[0] == "cached_s" and step.index >= made.check_from and step.spec is not None:
         if step.kind != "read":
-            message = f"step {step.key} writes: an old result does not make it happen"
-            problems.add("fallback-invalid", path, message, "'cached_s' is for steps that read")
+            message = f"step {step.key} writes, and a cached result does not replace a write"
+            problems.add("fallback-invalid", path, message, "use 'cached_s' only for steps that read")
         elif step.spec.last_good_s is None:
-            message = f"the results of {cut(step.tool, 80)} are not kept"
+            message = f"the engine does not keep the results of {cut(step.tool, 80)}"
             problems.add("fallback-invalid", path, message, "declare the tool with last_good_s=SECONDS")
     elif ways[0] == "tool":
         _check_other_tool(made, step, fallback, written, path)
@@ -103,8 +104,8 @@ def _check_other_tool(
     made: Draft, step: CompiledStep, fallback: CompiledFallback, written: Fallback, path: Path
 ) -> None:
     if written.rollback is not None and step.kind != "compensatable":
-        message = f"step {step.key} is never undone ({step.kind}), and its fallback has a rollback"
-        made.problems.add("kind-contradiction", (*path, "rollback"), message, "leave the rollback out")
+        message = f"a {step.kind} step is never undone, but the fallback of step {step.key} has a rollback"
+        made.problems.add("kind-contradiction", (*path, "rollback"), message, "remove the rollback")
     if step.index < made.check_from:
         return
     _check_call(made, fallback, path, (*path, "tool" if written.params is None else "params"))
@@ -112,11 +113,11 @@ def _check_other_tool(
         return
     if fallback.rollback is None and step.kind == "compensatable":
         tool = cut(fallback.tool, 80)
-        message = f"the fallback of step {step.key} writes by {tool}, and nothing says how that is undone"
-        made.problems.add("rollback-missing", path, message, "give it a rollback, or register an undo for its tool")
+        message = f"the fallback of step {step.key} calls {tool}, which writes and has no undo"
+        made.problems.add("rollback-missing", path, message, "add a rollback, or register an undo for its tool")
     if step.kind == "read":
-        message = f"step {step.key} reads, and its fallback {cut(fallback.tool, 80)} writes"
-        made.problems.add("fallback-invalid", path, message, "fall back to a tool that reads")
+        message = f"step {step.key} reads, but its fallback {cut(fallback.tool, 80)} writes"
+        made.problems.add("fallback-invalid", path, message, "use a tool that reads")
 
 
 def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
@@ -133,17 +134,17 @@ def _unknown_tool(made: Draft, path: Path, name: str, message: str) -> None:
 
 def _check_undo(made: Draft, path: Path, spec: ToolSpec, params: Params, undo: ToolSpec) -> None:
     """A registered undo must be able to get its required parameters, and at least one parameter."""
-    hint = "give the step a rollback with params of its own"
+    hint = "add a rollback with params to the step"
     why = schema_types.unfillable(undo.input_schema, params.raw, spec.output_schema, known=True)
     if why:
-        message = printable(f"the registered undo {undo.name} would be called with nothing: {why}", 400)
+        message = printable(f"the registered undo {undo.name} would get no params: {why}", 400)
         made.problems.add("undo-unfillable", (*path, "tool"), message, hint)
     if why or spec.output_schema is None:
         return
     required = undo.input_schema.get("required")
     for name in required if isinstance(required, list) else ():
         if name not in params.raw and schema_types.locate(spec.output_schema, (name,)) is schema_types.ABSENT:
-            message = f"the registered undo {undo.name} requires '{name}', which is neither a param nor returned"
+            message = f"the registered undo {undo.name} requires '{name}', which is neither a param nor in the output"
             made.problems.add("undo-unfillable", (*path, "tool"), message, hint)
 
 
@@ -196,8 +197,10 @@ def _check_type(made: Draft, spec: ToolSpec, place: Place, base: Path) -> None:
     node = schema_types.locate(spec.input_schema, place.path)
     wants = None if isinstance(node, schema_types.Absent) else schema_types.types(spec.input_schema, node)
     if wants is not None and brings.isdisjoint(wants):
-        message = f"{cut(place.text, 120)} brings {_one_of(brings)}, and {spec.name} wants {_one_of(wants)}"
-        made.problems.add("binding-type", path, printable(message, 400), "bind another value, or convert it by a tool")
+        message = f"{cut(place.text, 120)} is {_one_of(brings)}, but {spec.name} expects {_one_of(wants)}"
+        made.problems.add(
+            "binding-type", path, printable(message, 400), "bind another value, or convert it with a tool"
+        )
 
 
 def _output_types(made: Draft, place: Place, path: Path) -> frozenset[str] | None:
@@ -217,7 +220,7 @@ def _types_of(made: Draft, source: ToolSpec | None, place: Place, path: Path) ->
     node = schema_types.locate(source.output_schema, place.tail.path if place.tail is not None else ())
     if isinstance(node, schema_types.Absent):
         names = list(_properties(source.output_schema))
-        hint = known_names(names, f"fields of what {printable(source.name, 80)} returns")
+        hint = known_names(names, f"fields in the output of {printable(source.name, 80)}")
         message = f"{cut(place.text, 120)}: the output of step {place.step} has no such value"
         made.problems.add("binding-path-absent", path, message, hint)
         return None
@@ -258,8 +261,8 @@ def _check_secrets(made: Draft, step: CompiledStep) -> None:
                 continue
             for place in template.places:
                 if place.source == "secret" and place.step not in spec.secrets:
-                    message = f"the tool {cut(spec.name, 80)} may not have $secret.{place.step}"
-                    hint = f'whoever runs the engine allows it: [secrets] allow = {{ {spec.name} = ["{place.step}"] }}'
+                    message = f"the tool {cut(spec.name, 80)} may not get $secret.{place.step}"
+                    hint = f'an operator can allow it: [secrets] allow = {{ {spec.name} = ["{place.step}"] }}'
                     made.problems.add("secret-not-allowed", (*path, *place.path), message, hint)
 
 
@@ -276,9 +279,9 @@ def _check_order(made: Draft) -> bool:
         for cycle in graph.cycles(deps, ordered):
             keys = [made.steps[index].key for index in [*cycle[:10], cycle[0]]]
             dots = " … → " if len(cycle) > 10 else " → "
-            message = f"these steps wait for each other: {' → '.join(keys[:-1])}{dots}{keys[-1]}"
+            message = f"these steps depend on each other: {' → '.join(keys[:-1])}{dots}{keys[-1]}"
             path = ("steps", cycle[0], "depends_on")
-            made.problems.add("graph-cycle", path, message, "take out one 'depends_on' or binding")
+            made.problems.add("graph-cycle", path, message, "remove one 'depends_on' or binding")
         return False
     _check_undo_outputs(made, deps, ordered)
     return True
@@ -297,8 +300,8 @@ def _settle(made: Draft, step: CompiledStep) -> None:
             hint = made.problems.did_you_mean(str(wanted), known) or known_names(known, "steps")
             made.problems.add("depends-on-unknown", path, f"there is no step {wanted}", hint)
         elif checked and str(wanted) in made.dropped:
-            message = f"step {wanted} will not run any more"
-            made.problems.add("depends-on-unknown", path, message, "wait for another step")
+            message = f"step {wanted} will not run"
+            made.problems.add("depends-on-unknown", path, message, "depend on another step")
         else:
             waits.add(before)
     for template, _, base, undo in made.bound.get(step.index, ()):
@@ -307,13 +310,15 @@ def _settle(made: Draft, step: CompiledStep) -> None:
                 continue
             before = made.by_key[place.step]
             if checked and place.step in made.dropped:
-                message = f"{cut(place.text, 120)}: step {place.step} will not run any more"
-                made.problems.add("binding-not-before", (*base, *place.path), message, "bind another step")
+                message = f"{cut(place.text, 120)}: step {place.step} will not run"
+                made.problems.add(
+                    "binding-not-before", (*base, *place.path), message, "bind the output of another step"
+                )
             elif before == step.index or (named is None and before > step.index):
                 own = before == step.index
                 what = "its own output" if own else f"the output of step {place.step}, which comes later"
-                hint = "bind a step before it in the list, or say with 'depends_on' what this step waits for"
-                message = f"{cut(place.text, 120)}: step {step.key} cannot have {what}"
+                hint = "bind the output of an earlier step, or name the steps to wait for in 'depends_on'"
+                message = f"{cut(place.text, 120)}: step {step.key} cannot bind {what}"
                 made.problems.add("binding-not-before", (*base, *place.path), message, hint)
             else:
                 waits.add(before)
@@ -350,7 +355,7 @@ def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[
                 before = graph.ancestors(deps, ordered)
             if not before[step.index] >> needed & 1:
                 message = f"{cut(place.text, 120)}: step {place.step} may not have run when step {step.key} is undone"
-                hint = f"bind step {step.key} itself, or make it wait for step {place.step}"
+                hint = f"bind the output of step {step.key}, or make step {step.key} depend on step {place.step}"
                 made.problems.add("rollback-needs-output", (*path, *place.path), message, hint)
 
 
@@ -363,36 +368,37 @@ def _check_kind(made: Draft, step: CompiledStep) -> None:
     reads = checked and step.spec is not None and step.spec.effect == "read"
     if written.rollback is not None and (reads or step.kind == "read"):
         message = f"step {step.key} reads, so there is nothing to undo"
-        made.problems.add("rollback-on-read", (*path, "rollback"), message, "leave the rollback out")
+        made.problems.add("rollback-on-read", (*path, "rollback"), message, "remove the rollback")
     elif written.rollback is not None and step.kind in {"pivot", "retriable", "compensation"}:
-        message = f"a {step.kind} step is never undone, and this one has a rollback"
-        made.problems.add("kind-contradiction", (*path, "kind"), message, "leave out the kind or the rollback")
+        message = f"a {step.kind} step is never undone, but this one has a rollback"
+        made.problems.add("kind-contradiction", (*path, "kind"), message, "remove the kind or the rollback")
     if not checked or step.spec is None or step.kind == "compensation":
         return
     if written.kind == "read" and not reads:
-        message = f"the step says that it reads, and its tool {cut(step.tool, 80)} writes"
-        hint = "leave out the kind, or declare the tool with effect='read'"
+        message = f"the kind of the step is 'read', but its tool {cut(step.tool, 80)} writes"
+        hint = "remove the kind, or declare the tool with effect='read'"
         made.problems.add("kind-contradiction", (*path, "kind"), message, hint)
     elif written.kind == "compensatable" and reads:
-        message = f"the step says that it can be undone, and its tool {cut(step.tool, 80)} only reads"
-        made.problems.add("kind-contradiction", (*path, "kind"), message, "leave out the kind")
+        message = f"the kind of the step is 'compensatable', but its tool {cut(step.tool, 80)} only reads"
+        made.problems.add("kind-contradiction", (*path, "kind"), message, "remove the kind")
     elif step.kind == "compensatable" and step.rollback is None and step.spec.semantic in {None, "never"}:
         hint = (
-            'give it a rollback, register an undo for its tool, or say "kind": "pivot" and make it the last such step'
+            'add a rollback, register an undo for its tool, or set "kind": "pivot" and move it behind all steps that '
+            "can be undone"
         )
         if written.kind is None:
-            message = f"step {step.key} writes by {cut(step.tool, 80)}, and nothing says how that is undone"
+            message = f"step {step.key} calls {cut(step.tool, 80)}, which writes and has no undo"
             made.problems.add("rollback-missing", path, message, hint)
         else:
-            message = f"step {step.key} says that it can be undone, and nothing says how"
+            message = f"the kind of step {step.key} is 'compensatable', but it has no undo"
             made.problems.add("kind-contradiction", (*path, "kind"), message, hint)
 
 
 def _check_pivot(made: Draft, *, acyclic: bool) -> None:
     pivots = [step for step in made.steps if step.kind == "pivot"]
     for second in pivots[1:]:
-        message = f"a plan has one point of no return, and step {pivots[0].key} is it"
-        hint = "split the plan, or give this step a rollback"
+        message = f"a plan has at most one pivot, and step {pivots[0].key} is one already"
+        hint = "split the plan, or give this step a rollback in place of the kind"
         made.problems.add("pivot-second", ("steps", second.index, "kind"), message, hint)
     if not acyclic:
         return  # a cycle has no before and after
@@ -404,10 +410,10 @@ def _check_pivot(made: Draft, *, acyclic: bool) -> None:
         after = graph.reach(pivots[0].index, graph.dependents(deps))
     for step in made.steps:
         if step.kind == "retriable" and step.index not in after:
-            message = f"step {step.key} is retriable, and no pivot comes before it"
-            hint = "retriable is for steps after the pivot; give it a rollback instead"
+            message = f"step {step.key} is retriable, but no pivot comes before it"
+            hint = "use retriable only after a pivot; here add a rollback instead"
             made.problems.add("kind-retriable-before-pivot", ("steps", step.index, "kind"), message, hint)
         elif pivots and step.kind == "compensatable" and step.index not in before and step.index not in made.guessed:
-            message = f"step {step.key} can be undone and may run after the pivot, step {pivots[0].key}, which cannot"
-            hint = 'move the pivot last: make it wait for every step that can be undone; or say "kind": "retriable"'
+            message = f"step {step.key} can be undone, but it may run after step {pivots[0].key}, the pivot"
+            hint = 'move the pivot last: make it depend on every step that can be undone; or set "kind": "retriable"'
             made.problems.add("pivot-not-last", ("steps", step.index), message, hint)

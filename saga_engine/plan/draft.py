@@ -78,8 +78,8 @@ def draft(
     for index, step in enumerate(plan.steps):
         if step.key in made.by_key:
             first = made.by_key[step.key]
-            message = f'the step id {step.key} is that of steps[{first}] too (1 and "1" are the same id)'
-            made.problems.add("step-duplicate", ("steps", index, "step_id"), message, "give each step an id of its own")
+            message = f'steps[{first}] has the same step id, {step.key} (1 and "1" are the same id)'
+            made.problems.add("step-duplicate", ("steps", index, "step_id"), message, "give each step a unique id")
         else:
             made.by_key[step.key] = index
     drafter = _Drafter(made, undos, reads, compensates or {})

@@ -83,11 +83,11 @@ def parse(text: str) -> Tail | TailFault:
         return Tail(text, path)
     bare = _QUOTED.sub("''", text)
     if _FILTER.search(bare):
-        hint = "a binding names one value; filters are not allowed, let a tool choose"
+        hint = "filters are not allowed; let a tool select the value"
         return TailFault("binding-filter", "the path contains a filter", hint)
     hint = "write it as .name, ['any name'] or [0]"
     if not text.startswith((".", "[")) or "$" in bare:
-        return TailFault("binding-malformed", "the path does not follow the step's id or '$input' directly", hint)
+        return TailFault("binding-malformed", "the path must directly follow the step's id or '$input'", hint)
     # The library would read 'a, b' as two fields and return the one that exists: prose must not pass for a path.
     if _LOOSE.search(_BRACKETED.sub("[]", bare)):
         return TailFault("binding-malformed", "the path has a space or a comma outside of brackets", hint)
@@ -99,10 +99,10 @@ def parse(text: str) -> Tail | TailFault:
             warnings.simplefilter("ignore")
             selectors = _translate(parse_jsonpath("$" + text))
     except Exception as error:  # noqa: BLE001 -- a parser may fail in any way on hostile text; each way is a no
-        return TailFault("binding-malformed", f"the path is no JSONPath: {str(error)[:200]}", hint)
+        return TailFault("binding-malformed", f"the path is not valid JSONPath: {str(error)[:200]}", hint)
     if _choices(selectors) > MAX_TAIL_CHOICES:
         message = f"the path has more than {MAX_TAIL_CHOICES} wildcards, slices, descendants and unions"
-        return TailFault("binding-malformed", message, "a binding must match exactly one value; name it")
+        return TailFault("binding-malformed", message, "name the one value that the binding means")
     return Tail(text, (), selectors)
 
 
@@ -153,13 +153,13 @@ def follow(value: Any, path: Simple) -> Any:
 
 def _missing(value: Any, part: str | int) -> str:
     if isinstance(part, int):
-        return f"a list of {len(value)} has no [{part}]" if isinstance(value, list) else f"[{part}] of what is no list"
+        return f"a list of {len(value)} has no [{part}]" if isinstance(value, list) else f"[{part}] needs a list"
     if isinstance(value, dict | Mapping):
         names = ", ".join(repr(str(name)[:64]) for name in list(value)[:10])
         return f"there is no field '{part}'" + (f" among {names}" if names else "")
     if isinstance(value, list) and part.isdecimal():
-        return f"there is no field '{part}' in a list; its items are written [{part}], not .{part}"
-    return f"there is no field '{part}' in what is no object"
+        return f"there is no field '{part}' in a list; write [{part}], not .{part}, for an item"
+    return f"there is no field '{part}': the value is not an object"
 
 
 def find(value: Any, tail: Tail) -> Any:
@@ -185,7 +185,7 @@ class _Search:
     def _visit(self) -> None:
         self.visits += 1
         if self.visits > MAX_TAIL_VISITS:
-            raise Mismatch(f"more than {MAX_TAIL_VISITS} values would have to be looked at")
+            raise Mismatch(f"the search would visit more than {MAX_TAIL_VISITS} values")
 
     def run(self, value: Any, selectors: tuple[Selector, ...]) -> Iterator[Any]:
         """All matches, lazily. The depth of the recursion is the number of selectors."""

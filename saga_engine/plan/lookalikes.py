@@ -54,7 +54,7 @@ def lookalikes(plan: Plan) -> list[Problem]:
                 for wrong, meant in _suspects(text, keys):
                     if len(found) >= MAX_FOUND:
                         return found
-                    message = f"{cut(wrong, 120)} is not a binding and is passed on as plain text"
+                    message = f"{cut(wrong, 120)} is not a binding; the tool would get it as plain text"
                     found.append(Problem(CODE, json_path(path), message, _hint(meant, keys, whole=wrong == text)))
     return found
 

@@ -34,7 +34,7 @@ def _listed(value: Any) -> Any:
 
 def _wrapped(value: Any) -> Any:
     if value == []:  # checked here: pydantic would count only the items that remain after it dropped the faulty ones
-        raise PydanticCustomError("empty", "a fallback, or a list with at least one, is expected")
+        raise PydanticCustomError("empty", "expected a fallback, or a list with at least one")
     return (value,) if isinstance(value, dict) else _listed(value)
 
 
@@ -70,14 +70,14 @@ _M = TypeVar("_M", bound=_Model)
 
 
 class Retry(_Model):
-    """How often and how fast a call is tried again; what is left out is the tool's own."""
+    """How often and how fast a call is retried. Omitted fields are the tool's own."""
 
     max_attempts: Annotated[int, Field(ge=1, le=limits.MAX_ATTEMPTS)] | None = Field(
-        None, description="How many times the call is tried, the first time included."
+        None, description="The maximum number of attempts, including the first."
     )
-    base_s: _Wait | None = Field(None, description="The wait in seconds after the first try; it doubles each time.")
+    base_s: _Wait | None = Field(None, description="The wait in seconds after the first attempt; it doubles each time.")
     max_s: _Wait | None = Field(None, description="The longest wait in seconds.")
-    jitter: bool | None = Field(None, description="Whether a wait is shortened by chance, by up to a half.")
+    jitter: bool | None = Field(None, description="Whether each wait is shortened at random, by at most half.")
 
     def policy(self, default: RetryPolicy) -> RetryPolicy:
         """The policy to use: ``default``, with this plan's values in place of its own."""
@@ -95,22 +95,22 @@ class Rollback(_Model):
     tool: _Tool = Field(description="The name of the tool that undoes the step.")
     params: _Values = Field(
         default_factory=dict,
-        description="The params of the undo; they may bind the output of this step and of those before it.",
+        description="The params of the undo. They may bind the outputs of this step and of earlier steps.",
     )
-    retry: Retry | None = Field(None, description="How often and how fast the undo is tried again.")
-    timeout_s: _Seconds | None = Field(None, description="The longest time for one try, in seconds.")
+    retry: Retry | None = Field(None, description="How often and how fast the undo is retried.")
+    timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
 
 
 class Fallback(_Model):
-    """What stands in for a step whose call came to nothing: exactly one of ``tool``, ``cached_s`` and ``queue_s``."""
+    """What replaces a call that failed permanently: exactly one of ``tool``, ``cached_s`` and ``queue_s``."""
 
     tool: _Tool | None = Field(None, description="Another tool to call instead.")
-    params: _Values | None = Field(None, description="The params of that call; left out, those of the step.")
-    rollback: Rollback | None = Field(None, description="How that call is undone; left out, its tool's own undo.")
-    retry: Retry | None = Field(None, description="How often and how fast that call is tried again.")
-    timeout_s: _Seconds | None = Field(None, description="The longest time for one try of that call, in seconds.")
+    params: _Values | None = Field(None, description="The params of that call. Default: the params of the step.")
+    rollback: Rollback | None = Field(None, description="The undo of that call. Default: its tool's registered undo.")
+    retry: Retry | None = Field(None, description="How often and how fast that call is retried.")
+    timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt of that call, in seconds.")
     cached_s: _Seconds | None = Field(
-        None, description="For a read: take its last good result, if that is not older than so many seconds."
+        None, description="For a read: use its last good result, if it is at most so many seconds old."
     )
     queue_s: _Seconds | None = Field(
         None,
@@ -125,19 +125,21 @@ class Step(_Model):
         description="A whole number from 0, or a text of letters, digits, '_' and '-'; unique in the plan."
     )
     name: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
-        None, description="What people call the step; left out, the tool's name."
+        None, description="The name of the step for people. Default: the tool's name."
     )
     tool: _Tool = Field(description="The name of the tool to call.")
     params: _Values = Field(
         default_factory=dict,
         description=(
-            "The params of the call. A text such as '$output.step_1.order_id' is replaced by what that step returned; "
-            "inside a longer text it stands in braces: 'order {$output.step_1.order_id}'."
+            "The params of the call. A text such as '$output.step_1.order_id' is replaced by the value that the step "
+            "returned. Inside a longer text it stands in braces: 'order {$output.step_1.order_id}'."
         ),
     )
-    rollback: Rollback | None = Field(None, description="How the step is undone; left out, its tool's own undo.")
+    rollback: Rollback | None = Field(
+        None, description="The call that undoes the step. Default: its tool's registered undo."
+    )
     depends_on: Annotated[tuple[StepId, ...], BeforeValidator(_listed)] | None = Field(
-        None, description="Ids of the steps to wait for; left out, the step before it in the list."
+        None, description="Ids of the steps to wait for. Default: the step before it in the list."
     )
     kind: Literal["compensatable", "pivot", "retriable", "read"] | None = Field(
         None,
@@ -146,17 +148,17 @@ class Step(_Model):
             "retriable: after the pivot, never undone. read: it changes nothing."
         ),
     )
-    retry: Retry | None = Field(None, description="How often and how fast the call is tried again.")
-    timeout_s: _Seconds | None = Field(None, description="The longest time for one try, in seconds.")
+    retry: Retry | None = Field(None, description="How often and how fast the call is retried.")
+    timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
     resource: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS)] | None = Field(
         None,
-        description="The key of what the call touches, such as 'user:{$input.user}': calls with it run one at a time.",
+        description="The key of what the call changes, such as 'user:{$input.user}'. Calls with it run one at a time.",
     )
     fallback: (
         Annotated[tuple[Fallback, ...], Field(max_length=limits.MAX_FALLBACKS), BeforeValidator(_wrapped)] | None
     ) = Field(
         None,
-        description="What to do when the call came to nothing for good: one way, or several in order.",
+        description="What replaces the call if it fails permanently: one fallback, or several in order.",
         json_schema_extra=_one_or_list,
     )
 
@@ -181,14 +183,14 @@ class Step(_Model):
 
 
 class Plan(_Model):
-    """A saga plan, version 1: steps that are all done, or all undone."""
+    """A saga plan, version 1: either every step completes, or every step is undone."""
 
     task_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = Field(
         None,
-        description="The saga's id: letters, digits, '.', '_' and '-', at most 128. Left out: a new one is made.",
+        description="The saga's id: letters, digits, '.', '_' and '-', at most 128. Default: a new id.",
     )
     goal: Annotated[str, Field(max_length=limits.MAX_GOAL_CHARS)] = Field(
-        "", description="What the plan is for, in a sentence."
+        "", description="The purpose of the plan, in a sentence."
     )
     input: _Values = Field(default_factory=dict, description="Values that params bind as '$input.name'.")
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=limits.MAX_STEPS), BeforeValidator(_listed)] = (
@@ -196,13 +198,13 @@ class Plan(_Model):
     )
     deadline_s: _Seconds | None = Field(None, description="The longest time for the whole saga, in seconds.")
     max_tool_calls: Annotated[int, Field(ge=1, le=limits.MAX_CALLS)] | None = Field(
-        None, description="How many tool calls the saga may make, each try counted."
+        None, description="The maximum number of tool calls of the saga, counting each attempt."
     )
     on_failure: Literal["compensate", "pause", "replan"] = Field(
         "compensate",
         description=(
-            "What a failure leads to: undo everything; stop and ask a person; or ask the planner for another way, "
-            "and undo everything if it knows none."
+            "What a failure causes. compensate: undo everything. pause: stop and ask an operator. "
+            "replan: ask the planner for another way, and undo everything if there is none."
         ),
     )
 
@@ -220,17 +222,17 @@ class Plan(_Model):
 _NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry, "fallback": Fallback}
 #: Replacements for pydantic's messages: by field, then by pydantic's type of error.
 _EXPECTED = {
-    "step_id": "a step's id is a whole number from 0 or a text of 1 to 64 letters, digits, '_' and '-'",
-    "depends_on": "the steps to wait for are a list of step ids",
-    "task_id": "a saga's id is a text of letters, digits, '.', '_' and '-', at most 128, a letter or digit first",
-    "too_short": "a plan has at least one step",
-    "tuple_type": "a list is expected",
-    "dict_type": "an object is expected",
-    "model_type": "an object is expected",
-    "int_type": "a whole number is expected",
-    "float_type": "a number is expected",
-    "string_type": "a text is expected",
-    "bool_type": "true or false is expected",
+    "step_id": "a step id is a whole number from 0, or 1 to 64 letters, digits, '_' and '-'",
+    "depends_on": "depends_on is a list of step ids",
+    "task_id": "a saga id is a letter or digit, then letters, digits, '.', '_' and '-', at most 128 characters",
+    "too_short": "a plan needs at least one step",
+    "tuple_type": "expected a list",
+    "dict_type": "expected an object",
+    "model_type": "expected an object",
+    "int_type": "expected a whole number",
+    "float_type": "expected a number",
+    "string_type": "expected a text",
+    "bool_type": "expected true or false",
 }
 # Replaces the steps while the rest of a plan with faulty steps is checked.
 _ANY_STEP = Step(step_id=0, tool="any")
@@ -251,7 +253,7 @@ def load_plan(source: Plan | Source, *, session: bool = False) -> Plan:
     given = data.get("steps")
     steps: tuple[Step, ...] | None = None
     if isinstance(given, list) and len(given) > limits.MAX_STEPS:
-        message = f"the plan has {len(given)} steps; {limits.MAX_STEPS} are allowed"
+        message = f"the plan has {len(given)} steps, but only {limits.MAX_STEPS} are allowed"
         problems.add("limit-steps", ("steps",), message, "split it into several sagas")
         steps = (_ANY_STEP,)
     elif isinstance(given, list) and given:
@@ -288,10 +290,10 @@ def _oversized(data: Any, path: ProblemPath, problems: Problems) -> bool:
         return False
     found = len(data) > limits.MAX_FIELDS
     if found:
-        problems.add("field-unknown", path, f"an object with {len(data)} fields", "the format knows about ten")
+        problems.add("field-unknown", path, f"the object has {len(data)} fields", "remove the unknown ones")
     waits = data.get("depends_on")
     if isinstance(waits, list) and len(waits) > limits.MAX_STEPS:
-        message = f"it names {len(waits)} steps; a plan has at most {limits.MAX_STEPS}"
+        message = f"it names {len(waits)} steps, but a plan has at most {limits.MAX_STEPS}"
         problems.add("limit-steps", (*path, "depends_on"), message, "name each step once")
         found = True
     for name in _NESTED:
@@ -344,10 +346,10 @@ def _add(kind: type[_Model], path: ProblemPath, inner: ProblemPath, detail: Erro
     elif detail["type"] == "extra_forbidden":
         field = str(inner[-1])
         near = problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
-        problems.add("field-unknown", where, f"the field {cut(field, 64)} is not known", near)
+        problems.add("field-unknown", where, f"unknown field {cut(field, 64)}", near)
     elif not inner:
         problems.add("field-invalid", where, f"a {kind.__name__.lower()} is an object, not {cut(given, 60)}")
     else:
         message = detail["msg"][:1].lower() + detail["msg"][1:]
         expected = _EXPECTED.get(name) or _EXPECTED.get(detail["type"]) or message
-        problems.add("field-invalid", where, f"{expected}; it is {cut(given, 60)}", about)
+        problems.add("field-invalid", where, f"{expected}; got {cut(given, 60)}", about)

@@ -20,7 +20,7 @@ from saga_engine.plan.values import cut, plain
 # Possessive, and satisfied by the end of the text: each character is visited once, whatever the text.
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _EXCERPT_CHARS = 40
-_FILE_HINT = "give the path of a JSON file; a text of JSON begins with '{'"
+_FILE_HINT = "pass the path of a JSON file; JSON text begins with '{'"
 _BRACKETS = re.compile(r"[\[\]{}]")
 
 #: A plan as a dict, as JSON, or as the path of a file.
@@ -40,12 +40,12 @@ def read_source(source: Source) -> dict[str, Any]:
         source = _read_file(Path(source))
     if not isinstance(source, bytes | bytearray):
         kind = type(source).__name__
-        _refuse("plan-not-json", f"a plan cannot be read from {kind}", "give a dict, JSON text or a path")
+        _refuse("plan-not-json", f"a plan cannot be read from {kind}", "pass a dict, JSON text or a path")
     _check_size(len(source))
     try:
         text = source.decode("utf-8")
     except UnicodeDecodeError as error:
-        _refuse("plan-not-json", f"the plan is not UTF-8: byte {error.start} is wrong", "save it as UTF-8")
+        _refuse("plan-not-json", f"the plan is not UTF-8: byte {error.start} is invalid", "save it as UTF-8")
     return _from_text(text)
 
 
@@ -58,7 +58,7 @@ def _read_file(path: Path) -> bytes:
     try:
         # Only a regular file: reading a pipe would wait for ever.
         if not path.is_file():
-            reason = "it is no regular file" if path.exists() else "there is no such file"
+            reason = "it is not a regular file" if path.exists() else "there is no such file"
             _refuse("plan-unreadable", f"the plan {shown} cannot be read: {reason}", _FILE_HINT)
         with path.open("rb") as file:
             # Reading one byte more than the limit shows that it is too large, even if it grows meanwhile.
@@ -130,7 +130,7 @@ def _excerpt(error: json.JSONDecodeError) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    _refuse("plan-not-json", f"the plan contains {name}, which is no JSON", "use null or a text instead")
+    _refuse("plan-not-json", f"the plan contains {name}, which is not JSON", "use null or a text instead")
 
 
 def _parse_int(digits: str) -> int:
@@ -148,14 +148,14 @@ def _refuse_twice(data: dict[str, Any], twice: list[tuple[dict[str, Any], str]])
         if isinstance(value, dict):
             if id(value) in wanted:
                 key = wanted.pop(id(value))
-                problems.add("plan-not-json", path, f"the key {cut(key, 64)} stands twice", "keep one of the two")
+                problems.add("plan-not-json", path, f"the key {cut(key, 64)} occurs twice", "keep one of the two")
             stack.extend((item, (*path, key)) for key, item in reversed(value.items()) if isinstance(item, dict | list))
         elif isinstance(value, list):
             items = [(item, (*path, index)) for index, item in enumerate(value) if isinstance(item, dict | list)]
             stack.extend(reversed(items))
     for key in wanted.values():
         # It was in the value that was lost.
-        problems.add("plan-not-json", (), f"the key {cut(key, 64)} stands twice", "keep one of the two")
+        problems.add("plan-not-json", (), f"the key {cut(key, 64)} occurs twice", "keep one of the two")
     problems.refuse()
 
 

@@ -94,7 +94,7 @@ class Problems:
             "more-problems",
             "$",
             f"{left_out} more problem{'s' if left_out != 1 else ''} not listed",
-            "mend these first and check again",
+            "fix these first, then check again",
         )
         return [*self._listed, more]
 

@@ -96,7 +96,12 @@ def all_problems(error: PlanInvalid, source: Source, check: Callable[[Plan], lis
     listed = [*error.problems, *found]
     if len(listed) <= MAX_PROBLEMS:
         return listed
-    more = Problem("more-problems", "$", f"{len(listed) - MAX_PROBLEMS} more problems not listed", "mend these first")
+    more = Problem(
+        "more-problems",
+        "$",
+        f"{len(listed) - MAX_PROBLEMS} more problems not listed",
+        "fix these first, then check again",
+    )
     return [*listed[:MAX_PROBLEMS], more]
 
 

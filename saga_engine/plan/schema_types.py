@@ -29,7 +29,7 @@ _WHOLE = _BRANCHING | {"const", "contains", "enum", "uniqueItems"}
 _MAX_HOPS = 32
 
 
-_NONE: Final = "none of its parameters ({}) is known to be one of the call or of what it returns"
+_NONE: Final = "none of its parameters ({}) is known to be a param or an output field of the call"
 
 
 class Absent:
@@ -174,7 +174,7 @@ def unfillable(
     if not isinstance(properties, dict):
         return "" if known else "it names no parameters"
     if not properties:
-        return "it takes any parameters and names none" if undo.get("additionalProperties", True) is not False else ""
+        return "it accepts any parameters and names none" if undo.get("additionalProperties", True) is not False else ""
     if given is None or any(name in given for name in properties):
         return ""
     required = undo.get("required")

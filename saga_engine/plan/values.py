@@ -197,7 +197,7 @@ class _Walk:
         """The JSON form of an object with named fields."""
         kind = type(value)
         if isinstance(value, type):
-            raise _Refused("a class is no value", "return an instance")
+            raise _Refused("a class is not a value", "return an instance")
         mark = id(value)
         if mark in self.inside:
             raise _Refused("it contains itself", "return a tree, not a graph")
@@ -243,7 +243,7 @@ def _checked_text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _Refused(f"a lone surrogate (U+{ord(value[error.start]):04X}) is no character") from None
+        raise _Refused(f"a lone surrogate (U+{ord(value[error.start]):04X}) is not a character") from None
     return value
 
 

@@ -120,8 +120,8 @@ def lint(catalog: ToolCatalog) -> list[Finding]:
         found += sorted(of_tool, key=lambda finding: rank[finding.severity])
     if len(specs) - len(serving) > MANY_TOOLS:
         count = len(specs) - len(serving)
-        hint = f"give them tags and use_when: select_tools offers the {MANY_TOOLS} that matter for a goal"
-        found.append(Finding("", "hint", "many-tools", f"{count} tools to choose from", hint))
+        hint = f"add tags and use_when, so that select_tools can offer the {MANY_TOOLS} tools that match a goal"
+        found.append(Finding("", "hint", "many-tools", f"a model must choose among {count} tools", hint))
     return found
 
 
@@ -131,22 +131,22 @@ def lint(catalog: ToolCatalog) -> list[Finding]:
 def _named(spec: ToolSpec) -> Iterator[Finding]:
     parts = [part for part in re.split(r"[_.\-]+", spec.name.lower()) if part]
     if len(spec.name) < 3 or all(part in _GENERIC for part in parts):
-        hint = "name what it does to what: book_flight, refund_payment"
-        yield Finding(spec.name, "warning", "name-generic", "the name does not say what it does", hint)
+        hint = "use a verb and a noun, such as book_flight or refund_payment"
+        yield Finding(spec.name, "warning", "name-generic", "the name does not state what the tool does", hint)
 
 
 def _described(spec: ToolSpec, *, serves: bool) -> Iterator[Finding]:
     """Check the description. ``serves``: it is an undo or probe, which the engine calls and no model chooses."""
     if not spec.description.strip():
         severity: Severity = "warning" if serves else "error"
-        hint = "write a docstring: what it does, to what, and with what result"
-        yield Finding(spec.name, severity, "description-missing", "it has no description", hint)
+        hint = "write a docstring that states the action, its object and its result"
+        yield Finding(spec.name, severity, "description-missing", "the tool has no description", hint)
     elif _telling_words(spec.description) < _FEW_WORDS or set(words(spec.description)) <= set(words(spec.name)):
-        hint = "say what it does, to what, and with what result"
-        yield Finding(spec.name, "warning", "description-thin", "the description says little more than the name", hint)
+        hint = "state the action, its object and its result"
+        yield Finding(spec.name, "warning", "description-thin", "the description adds little to the name", hint)
     if spec.description.strip() and not serves and not spec.use_when and not _WHEN.search(spec.description):
-        hint = "add use_when='…', and not_when='…' where another tool is the right one"
-        yield Finding(spec.name, "warning", "when-missing", "it does not say when to use it", hint)
+        hint = "add use_when='…', and not_when='…' for the cases in which another tool fits better"
+        yield Finding(spec.name, "warning", "when-missing", "the description does not state when to use the tool", hint)
 
 
 def _telling_words(text: str) -> int:
@@ -167,9 +167,9 @@ def _look_alikes(specs: Sequence[ToolSpec]) -> dict[str, list[Finding]]:
             if len(bag & more) < _ALIKE * len(bag | more):
                 continue
             same = bag == more
-            message = f"the description says {'exactly' if same else 'almost'} what that of {{}} says"
+            message = f"the description is {'the same as' if same else 'almost the same as'} that of {{}}"
             for one, twin in ((name, other), (other, name)):
-                hint = "say what the one does and the other does not; use_when and not_when are for this"
+                hint = "state how the two tools differ, for example in use_when and not_when"
                 severity: Severity = "error" if same else "warning"
                 found.setdefault(one, []).append(Finding(one, severity, "look-alike", message.format(twin), hint))
     return found
@@ -177,8 +177,8 @@ def _look_alikes(specs: Sequence[ToolSpec]) -> dict[str, list[Finding]]:
 
 def _undoable(spec: ToolSpec, *, undoes: bool) -> Iterator[Finding]:
     if spec.effect == "write" and spec.undo is None and not undoes and "pivot" not in spec.tags:
-        message = "it writes and has no undo: a plan can use it only with a rollback of its own, or as its pivot"
-        hint = "name undo='…'; or tag it 'pivot' if nothing can take it back; or declare effect='read' if it only reads"
+        message = "the tool writes and has no undo: a plan can use it only with a rollback or as its pivot"
+        hint = "set undo='…', or tag it 'pivot' if its effect cannot be undone, or set effect='read' if it only reads"
         yield Finding(spec.name, "warning", "undo-missing", message, hint)
 
 
@@ -193,10 +193,10 @@ def _fillable(spec: ToolSpec, catalog: ToolCatalog) -> Iterator[Finding]:
     why = unfillable(undo.input_schema, known, spec.output_schema, known=False)
     if not why and known is not None and spec.output_schema is not None:
         missing = [n for n in _required(undo) if n not in known and not told_of(spec.output_schema, n)]
-        why = f"it requires {', '.join(missing[:10])}, which is neither a param nor returned" if missing else ""
+        why = f"it requires {', '.join(missing[:10])}, neither a param of the tool nor in its output" if missing else ""
     if why:
-        hint = "name the parameters of the undo as params of the tool, or as fields of what it returns"
-        message = f"its undo {undo.name} cannot be filled in: {why}"
+        hint = "give the params of the tool, or the fields of its output, the names of the undo's parameters"
+        message = f"the engine cannot fill in the params of the undo {undo.name}: {why}"
         yield Finding(spec.name, "error", "undo-unfillable", message, hint)
 
 
@@ -204,8 +204,10 @@ def _settled(spec: ToolSpec) -> Iterator[Finding]:
     """A write whose outcome nobody can determine becomes a question to an operator whenever it breaks."""
     settles = spec.keyed or spec.probe or spec.remembers or spec.tolerates_absence or spec.on_doubt == "undo"
     if spec.effect == "write" and not settles:
-        message = "nothing settles a doubt: after a time-out, a 503 or an unforeseen exception an operator is asked"
-        hint = "take an idempotency_key, name a probe='…', or raise ToolError (or say not_done) for what did not happen"
+        message = "nothing can settle a doubt: after a time-out, a 503 or an unexpected exception an operator is asked"
+        hint = (
+            "accept an idempotency_key, set probe='…', or raise ToolError (or use not_done) if the call did not happen"
+        )
         yield Finding(spec.name, "hint", "doubt-unsettled", message, hint)
 
 
@@ -224,11 +226,11 @@ def _output(spec: ToolSpec, specs: Sequence[ToolSpec], *, undoes: bool) -> Itera
             thing, _, last = name.rpartition("_")
             made_here = last in _REFERENCES and bool(set(words(thing)) & parts) and not undoes
             if name not in own and (other.name == spec.undo or made_here):
-                message = f"{other.name} may need {name!r} from its output, which is not described"
+                message = f"{other.name} may need {name!r} from the output, which has no description"
                 yield Finding(spec.name, "warning", "output-unknown", message, hint)
                 return
     if spec.effect == "read":
-        yield Finding(spec.name, "warning", "output-unknown", "it reads, and nothing says what it returns", hint)
+        yield Finding(spec.name, "warning", "output-unknown", "the tool reads, but its output has no description", hint)
 
 
 def _required(spec: ToolSpec) -> list[str]:
@@ -244,9 +246,9 @@ def _parameters(spec: ToolSpec) -> Iterator[Finding]:
     properties = properties if isinstance(properties, Mapping) else {}
     composed = any(word in spec.input_schema for word in ("$ref", "allOf", "anyOf", "oneOf", "patternProperties"))
     if not properties and not composed and spec.input_schema.get("additionalProperties", True) is not False:
-        hint = "name its parameters in the signature, or give an input_schema"
+        hint = "name its parameters in the signature, or pass an input_schema"
         yield Finding(
-            spec.name, "warning", "params-open", "it takes any parameters, so a model has to invent them", hint
+            spec.name, "warning", "params-open", "the tool accepts any parameters, so a model must guess them", hint
         )
     silent = []
     for name, schema in properties.items():
@@ -256,13 +258,13 @@ def _parameters(spec: ToolSpec) -> Iterator[Finding]:
             continue
         lacks = _lacks(name, schema)
         if lacks:
-            hint = f"say {lacks}; or describe it: Annotated[…, Field(description=…)], or Args: in the docstring"
-            message = f"parameter {name!r} is a {schema.get('type')} without format or description"
+            hint = f"state {lacks}; or describe it: Annotated[…, Field(description=…)], or Args: in the docstring"
+            message = f"parameter {name!r} is a {schema.get('type')} without a format or description"
             yield Finding(spec.name, "warning", "param-undescribed", message, hint)
         elif not any(word in schema for word in _TELLING):
             silent.append(name)
     if silent:
-        message = f"no description: {', '.join(silent)}"
+        message = f"these parameters have no description: {', '.join(silent)}"
         yield Finding(spec.name, "hint", "params-plain", message, "describe them under Args: in the docstring")
 
 

@@ -105,9 +105,9 @@ def test_a_forgotten_rollback(world: Cli) -> None:
     """A writing step that cannot be undone, before others, is refused; the hint says what may be done."""
     refused(
         submitted(world, step("send", text="x"), step("book", item="a")),
-        "nothing says how that is undone",
+        "which writes and has no undo",
         "$.steps[0]",
-        "give it a rollback",
+        "add a rollback",
     )
 
 
@@ -129,7 +129,7 @@ def test_a_binding_to_a_later_step(world: Cli) -> None:
 def test_duplicate_ids(world: Cli) -> None:
     """Both places are told by the id that they share."""
     one = {"step_id": 1, **step("book", item="a")}
-    refused(submitted(world, one, {**one}), "the step id 1 is that of steps[0] too", "$.steps[1].step_id")
+    refused(submitted(world, one, {**one}), "steps[0] has the same step id, 1", "$.steps[1].step_id")
 
 
 def test_a_plain_exception(world: Cli) -> None:

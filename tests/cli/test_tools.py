@@ -89,7 +89,7 @@ def test_errors_of_the_lint_are_exit_code_1(shop):
     """Tools that a model cannot choose are an error; what only could be better is none."""
     ran = shop("tools", "--lint")
     assert ran.code == 1
-    assert "error: book: it has no description [description-missing]" in ran.out
+    assert "error: book: the tool has no description [description-missing]" in ran.out
     ran = shop("tools", "book", "--lint", "--json")
     assert ran.code == 1
     assert {finding["tool"] for finding in ran.json["findings"]} == {"book"}

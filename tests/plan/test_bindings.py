@@ -305,7 +305,7 @@ def test_none_or_several_values_is_unresolved(text: str) -> None:
 def test_a_filled_text_is_bounded() -> None:
     """A text cannot grow beyond its limit by what is filled in."""
     output = {"x": "x" * (limits.MAX_TEXT_CHARS // 2)}
-    with pytest.raises(BindingUnresolved, match="longer"):
+    with pytest.raises(BindingUnresolved, match="characters after its bindings"):
         resolve("{$output.step_1.x}{$output.step_1.x}.", World(output))
     assert len(resolve("{$output.step_1.x}{$output.step_1.x}", World(output))) == limits.MAX_TEXT_CHARS
 
@@ -400,7 +400,7 @@ def test_a_search_gives_up_after_so_many_values() -> None:
     """A path that would have to look at more than its share of a huge output has no value."""
     tail = jsonpath.parse("..x")
     assert isinstance(tail, jsonpath.Tail)
-    with pytest.raises(jsonpath.Mismatch, match="looked at"):
+    with pytest.raises(jsonpath.Mismatch, match="would visit"):
         jsonpath.find([[0] * 1000] * 1000, tail)
     search = jsonpath._Search()
     with pytest.raises(jsonpath.Mismatch):
