@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--sagas", type=int, default=3000)
     parser.add_argument("--sequential", type=int, default=200)
     parser.add_argument("--uvloop", action="store_true", help="run both on uvloop")
-    parser.add_argument("--short", action="store_true", help="the form that CI runs: does it work at all")
+    parser.add_argument("--short", action="store_true", help="a smoke test, as in CI")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     args.levels, args.lengths = (8, 128, 512), (10, 100, 1000, 10000)

@@ -256,7 +256,7 @@ def main() -> int:
     """Ask, print, and write the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", default="", help="provider:name; default: SAGA_MODEL")
-    parser.add_argument("--only", default="", help="only goals whose id begins so; several with commas")
+    parser.add_argument("--only", default="", help="only goals whose id starts with this; several, separated by commas")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     try:

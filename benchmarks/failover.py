@@ -122,8 +122,8 @@ def costs(rounds: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Measure, print tables in Markdown, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="fail-overs for each row (default: 5)")
-    parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--runs", type=int, default=5, help="the number of fail-overs for each row (default: 5)")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args()
     figures: dict[str, Any] = {"failover": {}, "cost": costs(options.runs)}
     print("| | level | records acknowledged | lost | sagas | set back | gone | effects twice |")

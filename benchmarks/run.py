@@ -319,10 +319,14 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default="all", help="all, none, or names: " + ", ".join(one.name for one in PEERS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.5, help="of each measurement in a turn")
-    parser.add_argument("--growth-limit", type=float, default=10.0, help="seconds that a peer may take for one length")
-    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio", help="of the floor and the engine")
-    parser.add_argument("--short", action="store_true", help="the form that CI runs: does it work at all")
+    parser.add_argument("--seconds", type=float, default=2.5, help="the duration of each measurement in a round")
+    parser.add_argument(
+        "--growth-limit", type=float, default=10.0, help="the maximum number of seconds for one length of saga"
+    )
+    parser.add_argument(
+        "--loop", choices=("asyncio", "uvloop"), default="asyncio", help="the event loop of the floor and of the engine"
+    )
+    parser.add_argument("--short", action="store_true", help="a smoke test, as in CI")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "latest.json")
     args = parser.parse_args()
     if args.short:

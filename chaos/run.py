@@ -51,21 +51,27 @@ _SHOWN: Final = 20
 
 
 def main() -> None:
-    """Parse, run, print; exit with 1 on any disagreement."""
+    """Parse, run, print; exit with 1 on any violation or failure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sagas", type=int, default=5000)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=None, help="a run's plans and faults; drawn if left out")
-    parser.add_argument("--faults", type=int, default=None, help="how many are injected (default: one per 150 sagas)")
-    parser.add_argument("--lease", type=float, default=2.0, help="seconds")
-    parser.add_argument("--at-once", type=int, default=64, help="sagas that a worker drives at a time")
-    parser.add_argument("--backlog", type=int, default=1500, help="sagas that have been submitted and not ended")
-    parser.add_argument("--disk", choices=("auto", "plain"), default="auto", help="plain: mount nothing")
-    parser.add_argument("--disk-mb", type=int, default=6000, help="the size of the mounted disk")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--seed", type=int, default=None, help="the seed of plans and faults (default: random)")
+    parser.add_argument("--faults", type=int, default=None, help="the number of faults (default: one per 150 sagas)")
+    parser.add_argument("--lease", type=float, default=2.0, help="the lease of a process, in seconds")
+    parser.add_argument(
+        "--at-once", type=int, default=64, help="the maximum number of sagas that a worker runs at a time"
+    )
+    parser.add_argument(
+        "--backlog", type=int, default=1500, help="the maximum number of submitted sagas that have not ended"
+    )
+    parser.add_argument(
+        "--disk", choices=("auto", "plain"), default="auto", help="auto: a small tmpfs if possible; plain: no mount"
+    )
+    parser.add_argument("--disk-mb", type=int, default=6000, help="the size of the tmpfs")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and ledgers")
     parser.add_argument(
-        "--sabotage", choices=world.SABOTAGE, help="break the world's own promise: it must be found out"
+        "--sabotage", choices=world.SABOTAGE, help="break a promise of the external system; the run must detect it"
     )
     args = parser.parse_args()
     args.seed = Random().randrange(1 << 31) if args.seed is None else args.seed
@@ -138,7 +144,7 @@ class Run:
                 driven_s = time.monotonic() - begun_s
                 for child in injector.children():
                     await child.end(signal.SIGKILL)
-            found = await self._judge(server, begun_ms)
+            found = await self._check(server, begun_ms)
             if self._ended == args.sagas and (load["queued"] or load["timed"]):
                 injector.wrong.append(f"all sagas have ended, and the queue holds {load['queued'] + load['timed']}")
             return self._report(injector, server, disk, found, outside, driven_s, time.monotonic() - begun_s)
@@ -153,11 +159,11 @@ class Run:
         world.Outside.path = str(path)
         process = self._context.Process(target=serve_world, args=(self._folder, path, self._args.sabotage), daemon=True)
         process.start()
-        await until(path.exists, "the world to begin")
+        await until(path.exists, "the external system to start")
         try:
             yield
             if process.exitcode is not None:
-                raise RuntimeError(f"the world ended by itself: exit code {process.exitcode}")
+                raise RuntimeError(f"the external system ended by itself: exit code {process.exitcode}")
         finally:
             process.kill()
             process.join()
@@ -274,7 +280,7 @@ class Run:
 
     # --- the verdict -----------------------------------------------------------------------------------------------
 
-    async def _judge(self, server: StoreServer, begun_ms: int) -> verdict.Found:
+    async def _check(self, server: StoreServer, begun_ms: int) -> verdict.Found:
         args = self._args
         shares: list[list[int]] = [[] for _ in range(world.SHARES)]
         for number in range(args.sagas):
@@ -287,7 +293,7 @@ class Run:
         found = verdict.Found(Counter(), {})
         loop = asyncio.get_running_loop()
         with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=self._context) as pool:
-            for each in asyncio.as_completed([loop.run_in_executor(pool, verdict.judge, share) for share in work]):
+            for each in asyncio.as_completed([loop.run_in_executor(pool, verdict.check, share) for share in work]):
                 figures, breaches = await each
                 found.figures.update(figures)
                 found.breaches.update(breaches)
@@ -352,13 +358,13 @@ def show(report: dict[str, Any]) -> None:
         for what, count in report[name].items():
             print(f"  {what:36}{count:>12}")
     for sentence in report["wrong"]:
-        print(f"WRONG: {sentence}")
+        print(f"failure: {sentence}")
     for saga_id, sentences in list(report["breaches"].items())[:_SHOWN]:
         for sentence in sentences:
             print(f"{saga_id}: {sentence}")
     count = len(report["breaches"])
     wrong = len(report["wrong"])
-    print(f"seed {report['seed']}: {count} of {report['sagas']} sagas in disagreement, {wrong} processes wrong")
+    print(f"seed {report['seed']}: {count} of {report['sagas']} sagas violate a law, {wrong} process failures")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def _outcome(reply: dict[str, Any]) -> dict[str, Any]:
         return output
     if error == "crash":
         raise ValueError("something broke")
-    raise ToolError(f"the world says {error}", error_code=error, retryable=error == "busy")
+    raise ToolError(f"the external system answered: {error}", error_code=error, retryable=error == "busy")
 
 
 async def _act(ctx: ToolContext, name: str, luck: str, output: Any, *, once: bool | None) -> dict[str, Any]:

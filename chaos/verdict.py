@@ -44,7 +44,7 @@ _CHANGES_NEITHER = frozenset(
     }
 )
 #: The kinds that the law of repeats covers; a test compares it with all kinds.
-JUDGED_KINDS = _ALLOWS_ANOTHER | _MAY_HAVE_HAPPENED | _CHANGES_NEITHER
+CHECKED_KINDS = _ALLOWS_ANOTHER | _MAY_HAVE_HAPPENED | _CHANGES_NEITHER
 _AT_ONCE = 16
 
 
@@ -84,18 +84,18 @@ class _ReadLedger(OutsideLedger):
         return set(self._by_saga)
 
 
-def judge(share: Share) -> Found:
+def check(share: Share) -> Found:
     """Check all sagas of a share."""
-    return asyncio.run(_judge(share))
+    return asyncio.run(_check(share))
 
 
-async def _judge(share: Share) -> Found:
+async def _check(share: Share) -> Found:
     ledger = _ReadLedger(ledger_path(Path(share.folder), share.share))
     found = Found(Counter(), {})
     tools = make_tools()
     known = {plans.saga_id(share.seed, number) for number in share.numbers}
     for stranger in sorted(ledger.sagas() - known):
-        found.breaches[stranger] = ["the world was asked for it, and nobody submitted it"]
+        found.breaches[stranger] = ["the external system got calls of this saga, but it was not submitted"]
     gate = asyncio.Semaphore(_AT_ONCE)
     async with Coordinator.open(share.url, tools) as coordinator:
 
@@ -166,13 +166,13 @@ def _end(told: _Told) -> Iterator[str]:
         yield f"it has not ended: {body['status']}"
         return
     if body["questions"]:
-        yield "it has ended, and something is asked"
+        yield "it has ended, but it has open questions"
     for name in ("failed", "unresolved"):
         if body["report"][name]:
-            yield f"it has ended, and its report lists as {name}: {body['report'][name]}"
+            yield f"it has ended, but its report lists as {name}: {body['report'][name]}"
     left = any(record["k"] == "QuestionResolved" and record["decision"] == "accept" for record in told.history)
     if body["status"] == t.WAIVED and not left:
-        yield "it was waived, and no operator accepted anything"
+        yield "it is WAIVED, but no operator accepted anything"
 
 
 def _journal(told: _Told, share: Share) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _journal(told: _Told, share: Share) -> Iterator[str]:
         yield f"the epochs of its owners are {epochs}"
     times = [record["at"] for record in told.history]
     if times != sorted(times):
-        yield "time runs backwards in its journal"
+        yield "the times in its journal decrease"
     if times[0] < share.begun_ms or times[-1] > share.ended_ms:
         yield f"its journal runs from {times[0]} to {times[-1]}, the run from {share.begun_ms} to {share.ended_ms}"
 
@@ -208,7 +208,7 @@ def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[tuple[
         if place not in bare:
             continue
         if record["k"] == "StepIntended" and place in open_calls:
-            yield f"step {place[0]} ({place[1]}) was repeated blindly"
+            yield f"step {place[0]} ({place[1]}) was called again, although the call may have happened"
         if record["k"] in _MAY_HAVE_HAPPENED:
             open_calls.add(place)
         elif record["k"] in _ALLOWS_ANOTHER:
@@ -226,4 +226,4 @@ def _trace(told: _Told, tools: ToolRegistry) -> Iterator[str]:
         for _ in replay.run():
             pass
         if replay.divergence is not None:
-            yield f"replayed, it goes another way at line {replay.divergence.line}: {replay.divergence.what}"
+            yield f"its replay diverges at line {replay.divergence.line}: {replay.divergence.what}"

@@ -47,7 +47,7 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
     assert report["faults"]["store started"] >= 3
     for figure in ("by another owner than before", "answers", "doubts", "retries", "undone"):
         assert report["figures"][figure] > 0, figure
-    assert f"seed {SEED}: 0 of 300 sagas in disagreement" in said
+    assert f"seed {SEED}: 0 of 300 sagas violate a law" in said
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_a_blind_repeat_is_found_out(kinds: tuple[str, ...], breaches: int) -> N
 
 
 def test_the_verdict_knows_every_kind_of_record_of_a_step() -> None:
-    """Whoever adds a kind says what it means for the law that nothing is repeated blindly."""
+    """Every record kind of a step is classified for the law that no call is repeated blindly."""
     kinds = {kind.__name__: kind for kind in records.Record.__subclasses__()}
-    assert {name for name, kind in kinds.items() if "step" in kind.__struct_fields__} == verdict.JUDGED_KINDS
+    assert {name for name, kind in kinds.items() if "step" in kind.__struct_fields__} == verdict.CHECKED_KINDS
