@@ -24,7 +24,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Direction, ErrorInfo
 from saga_engine.core.state import State
 
-#: The kinds of questions and their answers; docs/errors.md, 'What a person is asked', explains each.
+#: The kinds of questions and their answers; docs/errors.md, 'Questions to operators', explains each.
 OPTIONS: Final = {
     "in-doubt": ("happened", "not-happened", "retry", "accept"),
     "step-failed": ("retry", "happened", "not-happened", "accept"),

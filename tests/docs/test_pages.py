@@ -98,7 +98,7 @@ def test_an_errors_row_says_what_the_program_does(kind: type[errors.SagaError]) 
 
 def test_the_kinds_of_questions_and_their_answers_are_explained() -> None:
     """Every kind of question, and every decision, has its row."""
-    assert sorted(_rows("What a person is asked")) == sorted(questions.OPTIONS)
+    assert sorted(_rows("Questions to operators")) == sorted(questions.OPTIONS)
     section = CONCEPTS.read_text(encoding="utf-8").split("## Decisions\n")[1].split("\n## ")[0]
     assert sorted(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == sorted(DECISIONS)
 
