@@ -18,6 +18,7 @@ from saga_engine.core.state import State
 from saga_engine.plan.values import canonical
 from saga_engine.ports import CompensationRequest, ReplanRequest
 from saga_engine.temporal.secrets import filled, marked
+from saga_engine.testing.scripted import ScriptedPlanner
 from saga_engine.tools.registry import ToolRegistry
 from tests.kill.polling import eventually
 from tests.planner import stuck_world
@@ -417,6 +418,22 @@ async def test_a_model_finds_another_way(place: Place, tmp_path, monkeypatch: py
         outcome = await coordinator.run(plan, saga_id=place.saga_id("r"))
         await place.replayed(coordinator, outcome.saga_id)
     assert outcome.completed
+    assert (tmp_path / "world").read_text() == "book Ritz\n"
+
+
+async def test_a_planner_is_asked_again_with_the_problems(
+    place: Place, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker's planner goes through the one repair loop: a faulty answer returns to it with the saga's problems."""
+    monkeypatch.setenv("STUCK_WORLD", str(tmp_path / "world"))
+    other = {"step_id": "other", "tool": "book", "params": {"what": "Ritz"}}
+    planner = ScriptedPlanner([{**other, "tool": "bok"}], [other])
+    plan = {"goal": "a bed", "steps": [{**other, "params": {"what": "Hilton"}}], "on_failure": "replan"}
+    async with place.both(stuck_world.TOOLS, planner=planner) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=place.saga_id("p"))
+        assert outcome.completed
+    _, again = planner.asked
+    assert "tool-unknown" in [problem.code for problem in again.repair.problems]
     assert (tmp_path / "world").read_text() == "book Ritz\n"
 
 
