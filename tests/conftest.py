@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="a long form: --long"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_in_the_process() -> Iterator[None]:
+    """No test meets what another one left in the engine's tables.
+
+    These are the threads that are still at work for a call, by its key (many tests make their calls under one key), and
+    the named stores in memory (many tests choose the same name).
+    """
+    yield
+    for module, table in (("tools.invoke", "_LEFT"), ("stores.in_memory", "_SHARED")):
+        loaded = sys.modules.get(f"saga_engine.{module}")  # most tests need neither
+        if loaded is not None:
+            getattr(loaded, table).clear()
 
 
 @pytest.fixture(autouse=True)

@@ -70,7 +70,7 @@ class RedisGuards:
         until ``unrely``, even after the result itself has expired.
         """
         keys = self._call_keys(tool, owner, digest)
-        code, *rest = await self._run("guard_dedupe", keys, ["claim", owner, digest, _ms(ttl_ms), _nonce()])
+        code, *rest = await self._run("guard_dedupe", keys, ["claim", owner, digest, bounded_ms(ttl_ms), _nonce()])
         if code == b"done":
             holder, result, age_ms = rest
             return Claim("done", _text(holder), result, age_ms)
@@ -85,7 +85,7 @@ class RedisGuards:
         or has since forgotten, is not written.
         """
         keys = self._call_keys(tool, owner, digest)
-        await self._run("guard_dedupe", keys, ["remember", owner, digest, _ms(ttl_ms), result])
+        await self._run("guard_dedupe", keys, ["remember", owner, digest, bounded_ms(ttl_ms), result])
 
     async def forget(self, tool: str, owner: str) -> Sequence[str]:
         """Drop the calls of ``owner``, unless others rely on the result: these are returned, sorted."""
@@ -113,12 +113,12 @@ class RedisGuards:
 
     async def take(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
         """Join the queue for a resource, or stay alive in it; returns the ticket whose turn it is."""
-        args: list[Argument] = ["take", _ms(ttl_ms, least=0), *tickets]
+        args: list[Argument] = ["take", bounded_ms(ttl_ms, least=0), *tickets]
         return _text(await self._run("guard_queue", self._queue_keys(resource), args))
 
     async def keep(self, resource: str, tickets: Sequence[str], ttl_ms: int) -> str:
         """Keep alive those of the tickets that are in the queue; returns the ticket whose turn it is."""
-        args: list[Argument] = ["keep", _ms(ttl_ms, least=0), *tickets]
+        args: list[Argument] = ["keep", bounded_ms(ttl_ms, least=0), *tickets]
         return _text(await self._run("guard_queue", self._queue_keys(resource), args))
 
     async def give(self, resource: str, ticket: str) -> str:
@@ -150,7 +150,7 @@ class RedisGuards:
 
     async def breaker_trial(self, tool: str, trial_ms: int) -> bool:
         """Become the one call that is let through, for ``trial_ms``. Also true if the breaker has closed meanwhile."""
-        args: list[Argument] = ["trial", _ms(trial_ms, least=0), _nonce()]
+        args: list[Argument] = ["trial", bounded_ms(trial_ms, least=0), _nonce()]
         go: int = await self._run("guard_breaker", [self._tool_key(tool, "breaker")], args)
         return go == 1
 
@@ -161,7 +161,7 @@ class RedisGuards:
         """
         if failures < 1:
             raise ValueError(f"a breaker opens after at least one failure, not {failures}")
-        args: list[Argument] = ["outcome", int(failed), failures, _ms(open_ms, least=0), _nonce()]
+        args: list[Argument] = ["outcome", int(failed), failures, bounded_ms(open_ms, least=0), _nonce()]
         return _breaker(await self._run("guard_breaker", [self._tool_key(tool, "breaker")], args))
 
     # --- numbers and texts ---
@@ -194,15 +194,17 @@ class RedisGuards:
     async def tally_set(self, name: str, owner: str, entry: str | None, ttl_ms: int, saga_id: str = "") -> None:
         """See ``ports.GuardStore.tally_set``."""
         if saga_id:
-            verb: list[Argument] = ["drop" if entry is None else "set", _hash(name), _ms(ttl_ms), owner]
+            verb: list[Argument] = ["drop" if entry is None else "set", _hash(name), bounded_ms(ttl_ms), owner]
             await self._run("guard_saga_tally", self._saga_keys(saga_id), verb if entry is None else [*verb, entry])
             return
-        args: list[Argument] = ["drop", _ms(ttl_ms), owner] if entry is None else ["set", _ms(ttl_ms), owner, entry]
+        args: list[Argument] = (
+            ["drop", bounded_ms(ttl_ms), owner] if entry is None else ["set", bounded_ms(ttl_ms), owner, entry]
+        )
         await self._run("guard_tally", [self._tally_key(name)], args)
 
     async def keep_good(self, tool: str, digest: str, result: bytes, ttl_ms: int) -> None:
         """Keep the last good result of a read for ``ttl_ms`` from now."""
-        await self._run("guard_good", [self._tool_key(tool, f"good:{digest}")], ["keep", _ms(ttl_ms), result])
+        await self._run("guard_good", [self._tool_key(tool, f"good:{digest}")], ["keep", bounded_ms(ttl_ms), result])
 
     async def good(self, tool: str, digest: str) -> tuple[bytes, int] | None:
         """The last good result of a read and its age in ms."""
@@ -231,7 +233,8 @@ def _hash(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _ms(duration: int, least: int = 1) -> int:
+def bounded_ms(duration: int, least: int = 1) -> int:
+    """A time that a server accepts, in ms."""
     return min(max(duration, least), _LONGEST_MS)
 
 

@@ -9,13 +9,12 @@ Values are spread over 256 hash tags, so the nodes of a cluster share them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from saga_engine.stores.guards import bounded_ms
 
 if TYPE_CHECKING:
     from saga_engine.stores.repair import Mender
-
-#: Longer is equivalent to for ever, and a server refuses times that do not fit 64 bits.
-_LONGEST_MS: Final = 100 * 365 * 86_400_000
 
 
 class RedisValues:
@@ -27,7 +26,7 @@ class RedisValues:
 
     async def put(self, digest: str, data: bytes, ttl_ms: int) -> None:
         """Keep the bytes. At ``replicated:N`` it returns once N replicas have them on disk."""
-        await self._mender.run("value", [self._key(digest)], [min(max(ttl_ms, 1), _LONGEST_MS), data])
+        await self._mender.run("value", [self._key(digest)], [bounded_ms(ttl_ms), data])
 
     async def get(self, digest: str) -> bytes | None:
         """The bytes; None if they do not exist."""

@@ -38,7 +38,7 @@ def lost_in_another() -> None:
 async def cancel() -> None: ...
 
 
-@pytest.mark.parametrize("trouble", [broken_answer, lost_in_another])
+@pytest.mark.parametrize("trouble", [broken_answer, lost_in_another, lambda: int("soon"), b"\xff".decode])
 async def test_what_broke_a_write_leaves_it_in_doubt(opened: Opening, name: str, trouble: Any) -> None:
     """The effect stands although the tool raised: a person is asked, and nothing is reported as clean."""
     standing = []
@@ -114,7 +114,7 @@ async def test_only_probes_that_cannot_tell_are_counted(opened: Opening, name: s
     assert (outcome.status, len(tries)) == (t.COMPLETED, 6)
 
 
-@pytest.mark.parametrize("trouble", [KeyError("receipt"), RuntimeError("receipt")])
+@pytest.mark.parametrize("trouble", [KeyError("receipt"), ValueError("receipt"), RuntimeError("receipt")])
 async def test_a_bare_undo_is_not_repeated_after_an_exception(opened: Opening, name: str, trouble: Exception) -> None:
     """It may have done its work before it raised: one refund, and a question."""
     refunds = []
@@ -237,11 +237,12 @@ async def test_a_thread_that_does_not_end_is_a_question_and_no_probe(opened: Ope
         go.set()
 
 
-async def test_a_doubt_is_settled_by_an_undo_under_the_key(opened: Opening, name: str) -> None:
+@pytest.mark.parametrize("on_doubt", ["ask", "undo"])
+async def test_a_doubt_may_be_settled_by_an_undo_under_the_key(opened: Opening, name: str, on_doubt: Any) -> None:
     """``on_doubt="undo"``: a call that nobody can ask about is cancelled by its key, and nobody is asked."""
     keys = []
 
-    @tool(on_doubt="undo", retry=FAST, timeout_s=60)
+    @tool(on_doubt=on_doubt, retry=FAST, timeout_s=60)
     async def book(what: str, ctx: ToolContext) -> dict:
         keys.append(("booked", ctx.idempotency_key))
         raise TimeoutError
@@ -253,6 +254,9 @@ async def test_a_doubt_is_settled_by_an_undo_under_the_key(opened: Opening, name
     step = {"tool": "book", "params": {"what": "a"}, "rollback": {"tool": "unbook", "params": {"key": "$key"}}}
     async with opened([book, unbook]) as engine:
         outcome = await engine.run(plan(step), saga_id=name)
+    if on_doubt == "ask":
+        assert (outcome.status, len(keys)) == (t.ESCALATED, 1)
+        return
     assert (outcome.status, outcome.report["clean"]) == (t.COMPENSATED, True)
     assert [what for what, _ in keys] == ["booked", "cancelled"]
     assert keys[0][1] == keys[1][1]

@@ -326,14 +326,15 @@ OF_SUPERVISORS = [
     ),
     # 39
     Mutation(
-        "tests/test_doubts.py::test_a_person_s_not_happened_takes_the_fallback",
+        "tests/engines/test_doubts.py::test_a_person_s_not_happened_takes_the_fallback",
         "what a person says did not happen fails the step",
         "saga_engine/core/evolve/escalation.py",
         (("    return bool(state.next_way(question.step, unavailable=True))", "    return False"),),
+        only="own",
         quick=True,
     ),
     Mutation(
-        "tests/test_doubts.py::test_what_a_person_says_has_happened_is_remembered_for_others",
+        "tests/engines/test_doubts.py::test_a_person_s_happened_is_remembered_for_others",
         "nobody learns what a person said",
         _DRIVER,
         (
@@ -342,6 +343,7 @@ OF_SUPERVISORS = [
                 "                        pass\n",
             ),
         ),
+        only="own",
     ),
     Mutation(
         "tests/kill/test_guards.py::test_what_a_person_said_is_remembered_whenever_its_reader_dies",

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from saga_engine import Coordinator, RetryPolicy, tool
 from saga_engine.core import records as r
 from saga_engine.core.decide import Capabilities, decide
@@ -46,6 +48,12 @@ async def back(item: str) -> dict:
 
 
 TOOLS = [ask, poison, innocent, back]
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_called() -> None:
+    PROBED.clear()
+    CALLS.clear()
 
 
 async def test_a_probe_that_ends_its_process_is_asked_three_times_at_most() -> None:

@@ -1,4 +1,4 @@
-"""Somebody with raw access writes to keys that sagas share: they are mended, and no partition stands still."""
+"""Somebody with raw access writes to keys: one saga's damage is one saga's, and keys that sagas share are mended."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ import pytest
 
 from saga_engine import Coordinator
 from saga_engine.cli import run
-from saga_engine.errors import JournalUnreadable, StoreRefused
+from saga_engine.errors import JournalUnreadable, SagaError, StoreRefused
 from saga_engine.ports import SWEEP_START, Ack, Creation, Entry
 from saga_engine.stores import open_store
 from tests.servers import DebianRedis
@@ -57,6 +57,12 @@ def overwrite(raw, key):
     raw.hset(key, "of", b"\xff somebody else")
 
 
+def overwrite_with_text(raw, key):
+    """Also where a hash is expected."""
+    raw.delete(key)
+    raw.set(key, b"\xff of somebody else")
+
+
 async def swept(store, owner):
     at, orphans, damaged = SWEEP_START, 0, []
     while True:
@@ -65,6 +71,65 @@ async def swept(store, owner):
         damaged += found.damaged
         if at == SWEEP_START:
             return orphans, damaged
+
+
+# --- keys of one saga ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["journal", "head"])
+@pytest.mark.parametrize("at", [0, 2])
+async def test_a_group_commit_stands_for_the_others(server, raw, kind, at):
+    """The damaged saga's entry is refused; those before and after it in the same commit are added, and told so."""
+    store = await begun(server)
+    overwrite_with_text(raw, store._key(kind, BAD))
+    names = list(GOOD)
+    names.insert(at, BAD)
+    reply = await store.append("A", [Entry(name, 1, 1, [b"r1"]) for name in names])
+    assert [ack.code for ack in reply.acks] == ["late" if name == BAD else "ok" for name in names]
+    with pytest.raises(StoreRefused, match="WRONGTYPE"):
+        await reply.late[at]
+    for name in GOOD:
+        assert list(await store.read(name)) == [b"r0", b"r1"]
+    with pytest.raises(StoreRefused, match="WRONGTYPE"):
+        await store.append("A", [Entry(BAD, 1, 1, [b"r1"])])
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["journal", "head", "messages"])
+async def test_the_queue_serves_the_others(server, raw, kind):
+    """A request for work, the look after a dead owner, a sweep and a list pass over what cannot be read."""
+    store = await begun(server)
+    work = store.work()
+    everywhere = range(work.count)
+    overwrite_with_text(raw, store._key(kind, BAD))
+    await store.close_lease("A")
+    await work.reclaim("A", everywhere)
+    raw.zadd(store._key("head", BAD).partition("head:")[0] + "due", {BAD: 1})
+    await store.open_lease("B", LONG_MS)
+    taken = [saga.saga_id for saga in (await work.take("B", "n", 10, everywhere)).sagas]
+    assert sorted(taken) == sorted(GOOD)
+    assert {head.saga_id for head in await store.list()} == set(GOOD)
+    with pytest.raises(SagaError):
+        await store.acquire(BAD, "B")
+    await store.close()
+
+
+async def test_garbage_in_one_journal_stops_one_saga(server, raw):
+    """A worker goes on with the sagas beside one whose journal holds foreign bytes."""
+    async with Coordinator.open(server.url, [take, give_back]) as coordinator:
+        for name in (BAD, *GOOD):
+            await coordinator.submit(PLAN, saga_id=name, detach=True)
+        raw.lset(coordinator.store._key("journal", BAD), 0, b"\xff\x00[1]")
+        working = asyncio.create_task(coordinator.work())
+        for name in GOOD:
+            assert (await coordinator.wait(name)).status == "COMPLETED"
+        with pytest.raises(SagaError) as caught:
+            await coordinator.show(BAD)
+        assert caught.value.code == "journal-unreadable"
+    await working
+
+
+# --- keys that sagas share -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", SHARED)
