@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from saga_engine.errors import SettingInvalid
 
@@ -110,6 +110,47 @@ class Settings:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit <= _MOST_QUEUED:
             raise SettingInvalid(f"queue_limit must be a number of sagas from 0 to {_MOST_QUEUED}, not {limit!r}")
         check_output_limit(self.max_output_bytes)
+
+
+class TableReader:
+    """Reads one table of ``saga.toml``, field by field; an unread field is a typing error.
+
+    Every method removes a field, and raises ``SettingInvalid`` for a wrong one. ``where`` names the table in messages,
+    and ``context`` is added to the errors.
+    """
+
+    def __init__(self, where: str, table: Any, **context: Any) -> None:
+        self.where = where
+        self._context = context
+        if not isinstance(table, Mapping):
+            raise SettingInvalid(f"{where} must be a table", **context)
+        self._left: dict[str, Any] = dict(table)
+        self._known: list[str] = []
+
+    def refuse(self, field: str, problem: str, hint: str | None = None) -> NoReturn:
+        """Raise the error about a field."""
+        raise SettingInvalid(f"{field} of {self.where} {problem}", hint=hint, field=field, **self._context)
+
+    def any(self, field: str, default: Any = None) -> Any:
+        """The value unchanged."""
+        self._known.append(field)
+        return self._left.pop(field, default)
+
+    def text(self, field: str, default: str = "") -> str:
+        """A text; the default if it is not given. Its error does not repeat the value, which may be a secret."""
+        value = self.any(field, default)
+        if not isinstance(value, str):
+            self.refuse(field, f"must be a text, not {type(value).__name__}")
+        return value
+
+    def end(self) -> None:
+        """Refuse the remaining fields."""
+        from difflib import get_close_matches
+
+        for unread in self._left:
+            near = get_close_matches(unread, self._known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(sorted(self._known))}"
+            self.refuse(unread, "means nothing", hint)
 
 
 def check_output_limit(limit: Any) -> None:

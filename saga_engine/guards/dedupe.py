@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from saga_engine.core.effects import COMPENSATE, FORWARD, Done, ErrorInfo, NotDone, Outcome, Unknown
+from saga_engine.core.scrubbing import Scrubber
 from saga_engine.core.states import COMPENSATED, WAIVED
 from saga_engine.errors import SagaError, StoreUnavailable, ValueNotJson
 from saga_engine.guards.waiting import Word, store_trouble, turned_away
@@ -351,7 +352,7 @@ def encoded(output: Any, params: Mapping[str, Any], call: Call) -> bytes:
         known: dict[str, str] = {}
         _find_secrets(params, call.masked, known)
         if known:
-            output = _scrubbed(output, sorted(known.items(), key=lambda item: -len(item[0])))
+            output = Scrubber({value: value for value in known}, known.__getitem__).value(output)
     return msgspec.json.encode(output)
 
 
@@ -371,15 +372,3 @@ def _find_secrets(real: Any, masked: Any, known: dict[str, str]) -> None:
     elif isinstance(real, list) and isinstance(masked, list):
         for one, other in zip(real, masked, strict=False):
             _find_secrets(one, other, known)
-
-
-def _scrubbed(value: Any, known: list[tuple[str, str]]) -> Any:
-    if isinstance(value, str):
-        for secret, marker in known:
-            value = value.replace(secret, marker)
-        return value
-    if isinstance(value, dict):
-        return {_scrubbed(key, known): _scrubbed(item, known) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_scrubbed(item, known) for item in value]
-    return value

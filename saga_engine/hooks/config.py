@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from math import isfinite
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from saga_engine.core.questions import OPTIONS
 from saga_engine.errors import SettingInvalid
 from saga_engine.ports import Escalation, EscalationHook, Question
+from saga_engine.settings import TableReader
 
 #: The kinds of questions, and of the notice that asks nothing.
 KINDS: Final = (*OPTIONS, "deferred")
@@ -45,7 +45,7 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
     fields = _Fields(f"[escalation] in {source}", table, environ)
     remind_s = fields.seconds("remind_s", 3600.0, least=1.0, zero=True)
     further_after_s = fields.seconds("further_after_s", 86400.0, least=1.0, zero=True)
-    listed = fields.take("hooks", [])
+    listed = fields.any("hooks", [])
     if not isinstance(listed, list):
         fields.refuse("hooks", "must be a list of tables", "write [[escalation.hooks]]")
     fields.end()
@@ -76,7 +76,7 @@ def _hook(fields: _Fields) -> tuple[int, EscalationHook]:
     make = _MAKERS.get(kind)
     if make is None:
         fields.refuse("kind", f"cannot be {kind!r}" if kind else "is missing", f"one of: {', '.join(_MAKERS)}")
-    level = fields.take("level", 1)
+    level = fields.any("level", 1)
     if type(level) is not int or level not in (1, 2):
         fields.refuse("level", f"must be 1 or 2, not {level!r}")
     kinds = fields.texts("kinds")
@@ -105,7 +105,7 @@ def _webhook(fields: _Fields) -> EscalationHook:
     url = fields.revealed("url", fields.text("url"))
     secrets = [fields.only_secret("secret", one) for one in fields.texts("secret") or ()]
     timeout_s = fields.seconds("timeout_s", 10.0, least=0.1)
-    headers = fields.take("headers", {})
+    headers = fields.any("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         fields.refuse("headers", "must be a table of texts")
     sent = {name: fields.revealed("headers", value) for name, value in headers.items()}
@@ -129,36 +129,16 @@ _MAKERS: Final[Mapping[str, Callable[[_Fields], EscalationHook]]] = {
 }
 
 
-class _Fields:
-    """The fields of one table. Each method takes one out; ``end`` refuses the rest as typing errors."""
+class _Fields(TableReader):
+    """The fields of one table; ``environ`` has the secrets, whose values no error repeats."""
 
     def __init__(self, where: str, table: Any, environ: Mapping[str, str]) -> None:
-        self._where = where
+        super().__init__(where, table)
         self._environ = environ
-        if not isinstance(table, Mapping):
-            raise SettingInvalid(f"{where} must be a table")
-        self._left = dict(table)
-        self._known: list[str] = []
-
-    def refuse(self, field: str, problem: str, hint: str | None = None) -> NoReturn:
-        """Report the problem of a field; never the value of a secret."""
-        raise SettingInvalid(f"{field} of {self._where} {problem}", hint=hint, field=field)
-
-    def take(self, field: str, default: Any) -> Any:
-        """The value as it is."""
-        self._known.append(field)
-        return self._left.pop(field, default)
-
-    def text(self, field: str, default: str = "") -> str:
-        """A text."""
-        value = self.take(field, default)
-        if not isinstance(value, str):
-            self.refuse(field, "must be a text")
-        return value
 
     def texts(self, field: str) -> list[str] | None:
         """A list of texts, or a single one; None if it is not given."""
-        value = self.take(field, None)
+        value = self.any(field)
         if value is None:
             return None
         listed = [value] if isinstance(value, str) else value
@@ -168,7 +148,7 @@ class _Fields:
 
     def seconds(self, field: str, default: float, *, least: float, zero: bool = False) -> float:
         """A number of seconds from ``least`` to a year; with ``zero``, 0 is allowed, too."""
-        value = self.take(field, default)
+        value = self.any(field, default)
         fits = not isinstance(value, bool) and isinstance(value, int | float) and isfinite(value)
         if not fits or not (least <= value <= _YEAR_S or (zero and value == 0)):
             never = ", or 0 for never" if zero else ""
@@ -197,12 +177,4 @@ class _Fields:
         try:
             return make()
         except SettingInvalid as error:
-            raise SettingInvalid(f"{self._where}: {error.message}", hint=error.hint) from error
-
-    def end(self) -> None:
-        """Refuse the remaining fields."""
-        for field in self._left:
-            near = get_close_matches(field, self._known, n=1)
-            self.refuse(
-                field, "means nothing", f"did you mean {near[0]}?" if near else f"fields: {', '.join(self._known)}"
-            )
+            raise SettingInvalid(f"{self.where}: {error.message}", hint=error.hint) from error

@@ -46,7 +46,7 @@ from saga_engine.stores.connection import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from saga_engine.stores.connection import Argument, Check, Connection, RedisConnection
+    from saga_engine.stores.connection import Argument, Check, RedisConnection
 
 _PORT: Final = 6379
 _HOPS: Final = 5
@@ -320,14 +320,8 @@ class ClusterPool(RetryingClient):
     async def _at(self, address: Address, commands: Sequence[Sequence[Argument]], replicas: int) -> Sequence[Any]:
         """The replies of one node to commands that are sent together, once."""
         limit_s = self._attempt_s
-
-        async def talk(connection: Connection) -> list[Any]:
-            return await (
-                confirmed(connection, commands, replicas, limit_s) if replicas else connection.call_many(commands)
-            )
-
         try:
-            return await self._pool(address).once(talk, limit_s)
+            return await self._pool(address).once(lambda at: confirmed(at, commands, replicas, limit_s), limit_s)
         except StoreRefused as refused:
             return [refused] * len(commands)
         except TransientError as transient:
@@ -382,16 +376,8 @@ class ClusterPool(RetryingClient):
         pool = self._pool(address)
         if not (replicas or asking):
             return await pool.once(lambda connection: connection.call(args), limit_s)
-
-        async def talk(connection: Connection) -> Any:
-            prefix: list[Sequence[Argument]] = [("ASKING",)] if asking else []
-            commands = [*prefix, args]
-            replies = await (
-                confirmed(connection, commands, replicas, limit_s) if replicas else connection.call_many(commands)
-            )
-            return replies[-1]
-
-        reply = await pool.once(talk, limit_s)
+        commands: list[Sequence[Argument]] = [("ASKING",), args] if asking else [args]
+        *_, reply = await pool.once(lambda at: confirmed(at, commands, replicas, limit_s), limit_s)
         if isinstance(reply, ResponseError):
             raise reply
         return reply

@@ -369,11 +369,13 @@ class Pool(RetryingClient):
 async def confirmed(
     connection: Connection, commands: Sequence[Sequence[Argument]], replicas: int, limit_s: float
 ) -> list[Any]:
-    """The replies of commands once ``replicas`` replicas (and the server) have them on disk.
+    """The replies of commands once ``replicas`` replicas (and the server) have them on disk; 0: at once.
 
     Raises ``TooFewError`` if that is not so in time (``limit_s`` is the attempt's); the commands were applied
     nevertheless.
     """
+    if not replicas:
+        return await connection.call_many(commands)
     # 0 would mean no limit.
     received_ms = max(int(min(limit_s * _RECEIVING_SHARE, _CONFIRMING_S) * 1000), 1)
     confirmed_ms = max(int(min(limit_s * _CONFIRMING_SHARE, _CONFIRMING_S) * 1000), 1)

@@ -1,7 +1,9 @@
 """De-duplication: intent first, one result for identical calls, and nobody undoes what others rely on."""
 
 import asyncio
+import base64
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -223,6 +225,28 @@ async def test_secrets_are_neither_part_of_the_digest_nor_of_a_result(watched):
     rotated = await tools.call("act", {"n": 1, "secret": "Bearer other!"}, step("s2", masked=masked))
     assert rotated.via == "deduplicated"
     assert "hunter2" not in repr(watched.asked)
+    await tools.close()
+
+
+@pytest.mark.parametrize("how", ["base64", "URL", "number"])
+async def test_an_echo_in_another_spelling_is_no_part_of_a_kept_result(watched, how):
+    """A tool may answer with an encoded secret, or with the number that it is: what is kept holds its marker."""
+    secret = "31415926" if how == "number" else "hunter2/hunter2"
+    spelt = {
+        "base64": base64.b64encode(secret.encode()).decode(),
+        "URL": quote(secret, safe=""),
+        "number": 31415926,
+    }[how]
+
+    @tool(dedupe_ttl_s=DAY_S)
+    async def echo(pin: str):
+        return {"said": spelt}
+
+    tools = guard(watched, echo)
+    await tools.call("echo", {"pin": secret}, step("s1", masked={"pin": "$secret.PIN"}))
+    (kept,) = [args[3] for verb, args in watched.asked if verb == "remember"]
+    assert "$secret.PIN" in kept.decode()
+    assert str(spelt)[:16] not in kept.decode()
     await tools.close()
 
 

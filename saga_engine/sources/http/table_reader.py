@@ -1,42 +1,20 @@
-"""Reads one ``[http.NAME]`` table, field by field; an unread field is a typing error."""
+"""The kinds of fields of an ``[http.NAME]`` table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
-from saga_engine.errors import SettingInvalid
+from saga_engine.settings import TableReader
 
 
-class Fields:
-    """The fields of one table. Every method removes a field, and raises ``SettingInvalid`` for a wrong one."""
+class Fields(TableReader):
+    """The fields of one ``[http.NAME]`` table."""
 
     def __init__(self, name: str, table: Any, source: str) -> None:
+        super().__init__(f"[http.{name}] in {source}", table, tool=name)
         self.name = name
-        self._source = source
-        if not isinstance(table, Mapping):
-            raise SettingInvalid(f"[http.{name}] in {source} must be a table", tool=name)
-        self._left: dict[str, Any] = dict(table)
-        self._known: list[str] = []
-
-    def refuse(self, field: str, problem: str, hint: str | None = None) -> NoReturn:
-        """Raise the error about a field."""
-        message = f"{field} of [http.{self.name}] in {self._source} {problem}"
-        raise SettingInvalid(message, hint=hint, tool=self.name, field=field)
-
-    def any(self, field: str, default: Any = None) -> Any:
-        """The value unchanged."""
-        self._known.append(field)
-        return self._left.pop(field, default)
-
-    def text(self, field: str, default: str = "") -> str:
-        """A text; the default if it is not given."""
-        value = self.any(field, default)
-        if not isinstance(value, str):
-            self.refuse(field, f"must be a text, not {value!r}")
-        return value
 
     def flag(self, field: str, *, default: bool = False) -> bool:
         """A boolean."""
@@ -76,10 +54,3 @@ class Fields:
         if not isinstance(value, list) or not all(type(code) is int and 200 <= code <= 599 for code in value):
             self.refuse(field, f"must be a list of HTTP statuses from 200 to 599, not {value!r}")
         return frozenset(value)
-
-    def end(self) -> None:
-        """Refuse the remaining fields."""
-        for field in self._left:
-            near = get_close_matches(field, self._known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(sorted(self._known))}"
-            self.refuse(field, "means nothing", hint)
