@@ -44,9 +44,10 @@ def encode(record: Record, values: dict[str, bytes]) -> bytes:
 def encode_all(records: Sequence[Record], values: dict[str, bytes]) -> list[bytes]:
     """The bytes of records, as ``encode`` makes them."""
     made = list(map(_encode, records))
-    for at, data in enumerate(made):
-        if len(data) > INLINE_LIMIT:
-            made[at] = _encode(_offload(records[at], values))
+    if max(map(len, made), default=0) > INLINE_LIMIT:
+        for at, data in enumerate(made):
+            if len(data) > INLINE_LIMIT:
+                made[at] = _encode(_offload(records[at], values))
     return made
 
 

@@ -92,7 +92,7 @@ MAX_REPLANS: Final = 3
 PROPOSAL_EXPIRES_S: Final = 86_400.0
 _AT_HAND: Final = "a saga is driven only with its tools at hand"
 #: The kinds of records that order an effect.
-_ORDERS: Final = frozenset({r.StepIntended, r.ProbeIntended, r.AlertIntended, r.PlannerAsked})
+ORDERS: Final = frozenset({r.StepIntended, r.ProbeIntended, r.AlertIntended, r.PlannerAsked})
 _STUCK: Final = frozenset({"undo-failed", "undo-missing"})
 
 Records = Sequence[r.AnyRecord]
@@ -207,7 +207,7 @@ def _expired(state: State, now: int) -> Records:
 def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
     """The effect that a record orders, if it orders one."""
     kind = type(record)
-    if kind not in _ORDERS:
+    if kind not in ORDERS:
         return None
     if kind is r.StepIntended:
         return CallTool(state.plan.by_key[record.step], record.direction, record.attempt)  # type: ignore[union-attr]
@@ -235,14 +235,16 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     room = left = MAX_PARALLEL - len(state.in_flight)
     if plan.max_tool_calls is not None and not state.past_pivot:
         left = min(room, plan.max_tool_calls - state.calls)
-    out = _due(state, now, left)
-    _settle_all(state, now, out, left)
+    out = _due(state, now, left) if state.waiting else []
+    if state.doubts:
+        _settle_all(state, now, out, left)
     if state.undo_ready:  # an agent rolls back a part of its session
         ready = islice(state.undo_ready, max(room - len(out), 0))
         undos = [_intend(state, index, COMPENSATE, now) for index in ready]
         out += undos
         left = min(left + len(undos), room)  # an undo is no forward call: the limit on calls does not count it
-    out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(left - len(out), 0))]
+    for index in islice(state.ready, max(left - len(out), 0)):
+        out.append(_intend(state, index, FORWARD, now))
     if out:
         return out
     # A session that is open may still add calls; a partial rollback is finished before the saga may complete.
@@ -323,8 +325,9 @@ def _turn_around(state: State, now: int) -> Records:
 
 def _backward(state: State, now: int) -> Records:
     room = MAX_PARALLEL - len(state.in_flight)
-    out = _due(state, now, room)
-    _settle_all(state, now, out, room)
+    out = _due(state, now, room) if state.waiting else []
+    if state.doubts:
+        _settle_all(state, now, out, room)
     out += [_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, max(room - len(out), 0))]
     # During compensation the only forward calls are those of semantic compensations.
     out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]

@@ -171,7 +171,8 @@ class CallState(msgspec.Struct, eq=False):
     def over(self, at: int) -> None:
         """The call that was in flight, if any, is over; it took its time."""
         if self.called_at:
-            self.spent_ms += max(at - self.called_at, 0)
+            if at > self.called_at:
+                self.spent_ms += at - self.called_at
             self.called_at = 0
 
     def called_nothing(self) -> None:
@@ -409,7 +410,11 @@ class State:
 
     def serving(self, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
         """What is called for a step in one direction: its current forward call, or that call's undo."""
-        return self.acting(index) if direction == FORWARD else self.rollback(index)
+        if direction != FORWARD:
+            return self.rollback(index)
+        using = self.steps[index].using  # as in ``acting``, for each call: without a call of its own
+        step = self.plan.steps[index]
+        return step.fallbacks[using - 1] if using else step
 
     def makes_up(self, index: int) -> bool:
         """Whether the step belongs to a semantic compensation that is still wanted: its other steps go well."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,8 +11,7 @@ from saga_engine.core.records import SagaStarted
 from saga_engine.plan.compiled import CompiledPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The facts of a new saga. ``plan`` is its plan as JSON; ``digest`` and ``seed`` are those of ``SagaStarted``.
 
     Its runtime makes the first record as soon as it knows the time on the clock that counts for the deadline: the

@@ -48,7 +48,8 @@ class StoreClock:
         now = self._base_ms + int((time.monotonic() - self._base_s) * 1000)
         if not self._heard:
             return now
-        self._last_ms = max(self._last_ms, now)
+        if now > self._last_ms:  # noqa: PLR1730 - read several times for each call: without a call of its own
+            self._last_ms = now
         return self._last_ms
 
     def now_after(self, saga_id: str, at_ms: int) -> int:

@@ -143,18 +143,19 @@ class Handle:
         Raises ``Interrupted`` if the coordinator was closed first, ``StoreUnavailable``, ``LeaseLost``, ``LeaseHeld``
         or ``EventLoopMismatch``.
         """
-        if self._future.done():
-            return self._future.result()
-        require_loop(self._future.get_loop(), "handle")
+        future = self._future
+        if future.done():
+            return future.result()
+        require_loop(future.get_loop(), "handle")
         # A separate future for each waiter: cancelling the wait must not affect the saga, nor the other waiters.
         waiter: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
         ended = partial(pass_on, waiter)
-        self._future.add_done_callback(ended)
+        future.add_done_callback(ended)
         try:
             return await waiter
         finally:
-            if not self._future.done():
-                self._future.remove_done_callback(ended)  # a caller that polls leaves nothing behind
+            if not future.done():
+                future.remove_done_callback(ended)  # a caller that polls leaves nothing behind
 
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once ``wait`` would return at once."""

@@ -320,6 +320,10 @@ class UndoParams:
         needs_output = needs_output or (bool(names) and not any(name in forward.raw for name in names))
         self.outputs = frozenset({key} if needs_output else ())
 
+    def are(self, raw: Mapping[str, Any]) -> bool:
+        """Whether params that are written like this have the same values whenever they have any."""
+        return bool(self._names) and raw == {name: f"$output.step_{self._key}.{name}" for name in self._names}
+
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of the undo. Raises ``BindingUnresolved``."""
         try:
@@ -330,12 +334,15 @@ class UndoParams:
             # It is unknown whether the step happened, and the undo can be called without its output.
             output = None
         fields = output if isinstance(output, dict) else {}
-        given = scope.params(self._key)
+        given: Mapping[str, Any] | None = None
         made: dict[str, Any] = {}
         for name in self._names:
             if name in fields:
                 made[name] = fields[name]
-            elif name in self._forward_secrets:
+                continue
+            if given is None:
+                given = scope.params(self._key)
+            if name in self._forward_secrets:
                 made[name] = self._forward_secrets[name].get(scope)
             elif name in given:
                 made[name] = given[name]

@@ -152,6 +152,8 @@ class CompiledPlan:
     tool_digests: dict[str, str] = field(default_factory=dict)
     #: The sensitive params of these tools, by name of the tool: journalled, so that every view of the saga hides them.
     sensitive: dict[str, list[str]] = field(default_factory=dict)
+    #: The secrets that its calls and their undos need, in the order of the steps. (A call of a session needs none.)
+    secrets: tuple[str, ...] = ()
 
     def calls(self) -> Iterator[CompiledStep | CompiledFallback]:
         """Every forward call that the plan may make."""

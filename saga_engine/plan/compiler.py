@@ -75,6 +75,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
     for step, dependents in zip(steps, graph.dependents([step.deps for step in steps]), strict=True):
         step.dependents = tuple(dependents)
     specs = {call.tool: call.spec for _, call in _calls(steps) if call.spec is not None}
+    secrets = [name for _, call in _calls(steps) for name in sorted(call.params.secrets)]
     return CompiledPlan(
         goal=plan.goal,
         input=made.input,
@@ -88,6 +89,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         reads=frozenset(step.key for step in steps if step.kind == "read"),
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive={name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive},
+        secrets=tuple(dict.fromkeys(secrets)),
     )
 
 

@@ -210,7 +210,9 @@ class _Drafter:
             timeout_s = timeout_s if written.timeout_s is None else written.timeout_s
         assert params is not None
         needs_output = step.key in params.outputs
-        return CompiledRollback(tool, spec, params, retry, timeout_s, needs_output, usual)
+        # Most plans that give an undo its params write what its registration would fill in: these are the same params.
+        same = usual is not None and usual.are(params.raw)
+        return CompiledRollback(tool, spec, params, retry, timeout_s, needs_output, params if same else usual)
 
     def _template(
         self, raw: dict[str, Any], index: int, key: str, spec: ToolSpec | None, path: Path, *, undo: bool = False

@@ -20,7 +20,7 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode_all
-from saga_engine.core.decide import decide, effects_of
+from saga_engine.core.decide import ORDERS, decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.interpret import Advice, interpret, interpret_alert
@@ -159,7 +159,7 @@ class SagaDriver:
         self._writer = writer
         self._performer = performer
         self._clock = clock
-        self._observers = observers
+        self._observers = observers or None  # looked at for each append, and there are mostly none
         self._mask: Mask | None = None
         self._keep_ms = keep_ms
         self._link = link
@@ -252,7 +252,9 @@ class SagaDriver:
                 if lessons:
                     records = []
                     continue
-                effects = [effect for record in records if (effect := effects_of(self.state, record)) is not None]
+                effects = [
+                    do for record in records if type(record) in ORDERS and (do := effects_of(self.state, record))
+                ]
                 if self.stopping:
                     effects = [effect for effect in effects if type(effect) not in _ASIDE]
                 if self.stopping and not (effects or self._tasks or self._outcomes):
@@ -294,7 +296,7 @@ class SagaDriver:
         """Decide until nothing more follows from the state; each round is evolved before the next."""
         state = self.state
         if now is None or now < state.at:
-            now = self._now_ms()
+            now = self._clock.now_after(state.saga_id, state.at)
         self._decided_at = now
         capabilities = self._performer.capabilities
         while found := decide(state, now, capabilities):
@@ -404,12 +406,14 @@ class SagaDriver:
         values: dict[str, bytes] = {}
         data = encode_all(records, values)
         status = state.status if state.status != self._head_status else None
-        asked = self._asked()
+        # What the head says about open questions: a listing reads no journal.
+        asked = (tuple(state.questions), state.next_overdue()) if state.questions else None
         final = state.status in t.SAGA_FINAL
         resting = state.status == t.ESCALATED and not state.alerts_pending(
             alerting=self._performer.capabilities.alerting
         )
-        due_ms = 0 if final or self._kept else self._due_ms(resting=resting)
+        stays = final or self._kept or (self._rest_ms is None and not resting)
+        due_ms = 0 if stays else self._due_ms(resting=resting)
         release = final or due_ms > 0 or (resting and not (self._tasks or self._kept))
         entry = Entry(
             state.saga_id,
@@ -459,13 +463,6 @@ class SagaDriver:
 
     def _in_store(self, due_ms: int) -> int:
         return due_ms and self._clock.in_store(due_ms, self._decided_at)
-
-    def _asked(self) -> tuple[Any, ...] | None:
-        """What the head says about open questions: a listing reads no journal."""
-        state = self.state
-        if not state.questions:
-            return None
-        return (tuple(state.questions), state.next_overdue())
 
     def _refusal(self, code: str, digest: str) -> Exception:
         saga_id = self.state.saga_id
@@ -525,7 +522,10 @@ class SagaDriver:
         """The outcome of an effect beside which nothing else runs."""
         self._here = True
         try:
-            result = await self._result(effect)
+            if type(effect) is CallTool:
+                result: Result = await self._performer.call(self.state, effect, self._note)
+            else:
+                result = await self._result(effect)
         except LeaseLost:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in ``_perform_apart``
@@ -567,7 +567,7 @@ class SagaDriver:
     def _interpret(self, effect: AnyEffect, result: Result, records: list[r.AnyRecord]) -> int:
         """Record the outcome of an effect; returns when."""
         state = self.state
-        now = self._now_ms()
+        now = self._clock.now_after(state.saga_id, state.at)
         if type(effect) is Alert:
             remind_ms = self._performer.remind_ms
             record = interpret_alert(state, effect.question, result, now, random.random(), remind_ms)  # type: ignore[arg-type]

@@ -26,10 +26,9 @@ _log = logging.getLogger("saga_engine.lease")
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
 
-def lease_clock_s() -> float:
-    """Seconds on a clock that never goes back and never pauses."""
-    # macOS and Windows have no such clock, and Windows cannot look one up by its number.
-    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+#: Seconds on a clock that never goes back and never pauses. (macOS and Windows have no such clock, and Windows cannot
+#: look one up by its number.)
+lease_clock_s: Callable[[], float] = time.monotonic if _CLOCK is None else partial(time.clock_gettime, _CLOCK)
 
 
 class Share:
@@ -64,7 +63,7 @@ class Share:
 
     def check(self) -> None:
         """Raises ``LeaseLost`` unless a call may start now."""
-        if not self.valid():
+        if self.lost or lease_clock_s() >= self.valid_until_s:
             raise LeaseLost(
                 "the lease of this process has ended; nothing was started after it",
                 hint="another process may go on with the saga; `saga show` tells",

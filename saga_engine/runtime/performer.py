@@ -150,9 +150,5 @@ class Performer:
 
 def require_secrets(compiled: CompiledPlan) -> None:
     """Raises ``SecretMissing`` before anything is journalled or taken over."""
-    for call in compiled.calls():
-        for name in call.params.secrets:
-            secret_value(name)
-        if call.rollback is not None:
-            for name in call.rollback.params.secrets:
-                secret_value(name)
+    for name in compiled.secrets:
+        secret_value(name)

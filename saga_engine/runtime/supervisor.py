@@ -390,7 +390,9 @@ class Supervisor:
 
     async def _performer_for(self, saga_id: str) -> Performer:
         """The performer of a saga, under a valid share of the lease. Raises ``StoreUnavailable``."""
-        lease = await self.lease()
+        lease = self._lease
+        if lease is None or not lease.share_of(saga_id).valid():
+            lease = await self.lease()
         share = lease.share_of(saga_id)
         if not share.valid():
             share.lose()  # its time is over, although its renewal has perhaps not noticed yet

@@ -248,6 +248,9 @@ class RedisStore:
             now_ms = abs(said)
             if said < 0:
                 await self._mender.mend(keys)
+            if not any(codes):  # almost always
+                acks += [_OK] * len(codes)
+                continue
             for code in codes:
                 if type(code) is list:
                     damaged[len(acks)] = self._damaged(code)

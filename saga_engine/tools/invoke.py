@@ -88,7 +88,7 @@ class Caller:
 
     def _arguments(self, params: Mapping[str, Any], call: Call) -> dict[str, Any]:
         """The keyword arguments of one attempt. The tool gets copies: its changes to them must not reach the plan."""
-        arguments = {name: value if type(value) in _SCALARS else _copied(value) for name, value in params.items()}
+        arguments: dict[str, Any] = _copied(params if type(params) is dict else dict(params))
         if self._bare:
             return arguments
         for name, adapter in self._coercions.items():
@@ -298,7 +298,11 @@ def is_async(fn: Callable[..., Any]) -> bool:
 
 def _copied(value: Any) -> Any:
     if type(value) is dict:
-        return {key: item if type(item) in _SCALARS else _copied(item) for key, item in value.items()}
+        made = value.copy()
+        for key, item in value.items():
+            if type(item) not in _SCALARS:
+                made[key] = _copied(item)
+        return made
     if type(value) is list:
         return [item if type(item) in _SCALARS else _copied(item) for item in value]
     return value

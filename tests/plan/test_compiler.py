@@ -28,6 +28,48 @@ def deps(plan: CompiledPlan) -> list[tuple[int, ...]]:
     return [step.deps for step in plan.steps]
 
 
+def test_an_undo_that_says_what_its_registration_would_fill_in_is_the_registered_one() -> None:
+    """The same params are not worked out twice for each undo; other params, or another tool, are the author's choice."""
+
+    def undo(tool: str, **params: Any) -> Any:
+        rollback = (
+            build([{"tool": "hotel_api", "params": {"hotel": "Tivoli"}, "rollback": {"tool": tool, "params": params}}])
+            .steps[0]
+            .rollback
+        )
+        assert rollback is not None
+        return rollback
+
+    same = undo("hotel_api_cancel", booking_ref="$output.step_1.booking_ref")
+    assert same.usual is same.params
+    for other in (undo("hotel_api_cancel", booking_ref="$output.step_1.id"), undo("hotel_api_cancel", booking_ref="7")):
+        assert other.usual is not None
+        assert other.usual is not other.params
+    assert undo("airline_api_cancel", order_id="$output.step_1.booking_ref").usual is None
+
+
+def test_a_plan_knows_the_secrets_of_all_its_calls() -> None:
+    """Those of steps, of their fallbacks and of both their undos: they are looked up before anything is journalled."""
+    plan = build(
+        [
+            {
+                "tool": "any",
+                "params": {"a": "$secret.ONE"},
+                "rollback": {"tool": "undo_any", "params": {"b": "$secret.TWO"}},
+                "fallback": [
+                    {
+                        "tool": "any",
+                        "params": {"a": "$secret.THREE"},
+                        "rollback": {"tool": "undo_any", "params": {"b": "$secret.FOUR"}},
+                    }
+                ],
+            }
+        ],
+        Catalog(declare("any", undo="undo_any"), declare("undo_any")),
+    )
+    assert plan.secrets == ("ONE", "TWO", "THREE", "FOUR")
+
+
 def test_the_plan_of_the_article_compiles() -> None:
     """The travel plan runs as it is: two steps in a row, each undone by its own output."""
     plan = compile_plan(load_plan(ROOT / "examples" / "booking" / "travel_request_001.json"), TRAVEL)

@@ -7,10 +7,12 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
+import saga_engine.stores
 from saga_engine import Coordinator, ToolError, tool
 from saga_engine.core import decide as deciding
 from saga_engine.core import records as r
@@ -360,6 +362,60 @@ def work_per_step(length: int, *, wide: bool) -> float:
 def test_the_cost_of_a_step_does_not_grow_with_the_saga(wide: bool) -> None:
     """Ten times as many steps, the same work for each, forward and backward."""
     assert work_per_step(2000, wide=wide) < 1.2 * work_per_step(200, wide=wide)
+
+
+class Frames:
+    """Counts the calls of the engine's own Python functions, beside those of the store and of tasks by the clock."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._room = str(Path(saga_engine.__file__).parent)
+        self._store = str(Path(saga_engine.stores.__file__).parent)
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _see(self, frame: Any, event: str, _arg: Any) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(self._room) and not name.startswith(self._store):
+            task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
+            self.count += task is None or task.get_name() not in BY_THE_CLOCK
+
+
+async def frames_per_step(coordinator: Coordinator, names: Sequence[str], calls: int, status: str) -> float:
+    plan = load_plan(chain(*names))
+    await coordinator.run(plan)  # what is done once for each plan is done
+    with Frames() as frames:
+        outcome = await coordinator.run(plan)
+    assert outcome.status == status
+    return frames.count / calls
+
+
+async def test_what_the_engine_does_for_a_call_has_a_budget(counting) -> None:
+    """Function calls, forward and backward: whoever adds one to each step finds it here, and says what it is for.
+
+    A call counts once for each time that it runs: a coroutine that waited counts again.
+    """
+    async with Coordinator.open(counting, [forth, back, refuse], lease_s=3600) as coordinator:
+        forward = await frames_per_step(coordinator, ["forth"] * 50, 50, "COMPLETED")
+        both = await frames_per_step(coordinator, ["forth"] * 50 + ["refuse"], 101, "COMPENSATED")
+    assert forward < 71
+    assert both < 87
+
+
+async def test_the_whole_cost_of_a_step_does_not_grow_with_the_saga(counting) -> None:
+    """Not only the core's: also what the driver, the performer and the writer do for a step."""
+    async with Coordinator.open(counting, [forth, back, refuse], lease_s=3600) as coordinator:
+        short = await frames_per_step(coordinator, ["forth"] * 10, 10, "COMPLETED")
+        long = await frames_per_step(coordinator, ["forth"] * 1000, 1000, "COMPLETED")
+        assert long < 1.05 * short
+        short = await frames_per_step(coordinator, ["forth"] * 10 + ["refuse"], 21, "COMPENSATED")
+        long = await frames_per_step(coordinator, ["forth"] * 1000 + ["refuse"], 2001, "COMPENSATED")
+        assert long < 1.05 * short
 
 
 async def test_ten_thousand_steps_in_one_saga(tmp_path) -> None:
