@@ -13,16 +13,15 @@ import msgspec
 from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.identity import identity_of, submission_of
 from saga_engine.api.plans import Registration, as_configured, planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
     cancel_message,
-    checked,
     export_of,
     problems_of,
     simulated,
+    submission_of,
 )
 from saga_engine.core.messages import check_amendment
 from saga_engine.errors import PlannerUnavailable, Problem, SagaError, SagaNotFound, SettingInvalid
@@ -40,7 +39,7 @@ from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
 from saga_engine.runtime.messages import deliver, resume_all, say, send, settled, transfer
-from saga_engine.runtime.owner import provably_dead
+from saga_engine.runtime.owner import is_owned
 from saga_engine.runtime.record_stream import follow
 from saga_engine.runtime.session import Diverging, Session, opened
 from saga_engine.runtime.session_start import session_handle
@@ -293,12 +292,12 @@ class Coordinator:
         *,
         detach: bool,
     ) -> Handle:
-        plan, compiled, chosen = checked(source, given, self.tools)
-        name = check_saga_id(saga_id or plan.task_id or new_saga_id())
+        submission = submission_of(source, saga_id, given, self.tools)
+        name = submission.saga_id
         present = self.supervisor.find(name)
         if present is None or (present.detached and not detach):  # one that is being queued leaves the queue again
-            return self.supervisor.begin(submission_of(name, plan, compiled, chosen), detach=detach)
-        if identity_of(plan, chosen) != (present.digest or (await self.store.head(name)).digest):
+            return self.supervisor.begin(submission, detach=detach)
+        if submission.digest != (present.digest or (await self.store.head(name)).digest):
             raise other_plan(name)
         if not detach:
             present.stay()
@@ -509,8 +508,7 @@ class Coordinator:
     async def ownership(self, saga_id: str) -> Ownership:
         """Whether another process drives a saga, and how many messages are unread. Raises ``SagaNotFound``."""
         head = await self.store.head(saga_id)
-        owned = head.owner_ttl_ms > 0 and not provably_dead(head.owner)
-        return Ownership(owned and self.supervisor.find(saga_id) is None, head.messages)
+        return Ownership(is_owned(head) and self.supervisor.find(saga_id) is None, head.messages)
 
     async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
         """The state of a saga, read from its journal. No tools are needed.

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.analysis.simulation import Rehearsal, rehearse
 from saga_engine.core.messages import Message
+from saga_engine.core.submission import Submission
 from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.plan.salvage import load_checked
-from saga_engine.plan.values import plain
+from saga_engine.plan.values import digest, plain
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export
@@ -32,6 +34,28 @@ def checked(
     chosen = plain(dict(given)) if given else None
     plan = load_checked(source, tools, input=chosen)
     return plan, compiling(plan, chosen, tools), chosen
+
+
+def submission_of(
+    source: PlanSource,
+    saga_id: str | None,
+    given: Mapping[str, Any] | None,
+    tools: ToolCatalog,
+    compiling: Compile = compile_submitted,
+) -> Submission:
+    """A new saga, with its own seed for its keys. Its id is ``saga_id``, else the plan's, else a new one.
+
+    Its digest is its identity: one id has one plan and one input. Raises ``PlanInvalid`` and ``ValueNotJson``.
+    """
+    plan, compiled, chosen = checked(source, given, tools, compiling)
+    return Submission(
+        saga_id=check_saga_id(saga_id or plan.task_id or new_saga_id()),
+        plan=plan.json_bytes,
+        compiled=compiled,
+        digest=plan.digest if chosen is None else digest([plan.digest, chosen]),
+        seed=secrets.token_hex(8),
+        input=chosen,
+    )
 
 
 def problems_of(

@@ -27,16 +27,15 @@ from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.identity import submission_of
 from saga_engine.api.plans import planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
     cancel_message,
-    checked,
     export_of,
     problems_of,
     simulated,
+    submission_of,
 )
 from saga_engine.api.shared_store import SharedStore
 from saga_engine.core import transitions as t
@@ -48,7 +47,7 @@ from saga_engine.core.records import AnyRecord
 from saga_engine.core.submission import Submission
 from saga_engine.errors import Interrupted, PlanInvalid, Problem, RuntimeUnsupported, SagaError, SettingInvalid
 from saga_engine.execution.clock import StoreClock
-from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan, went_back
+from saga_engine.execution.ids import other_plan, went_back
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.planner_requests import advise, capabilities_of
@@ -273,12 +272,11 @@ class TemporalCoordinator:
 
     @_ends_with_it
     async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> Submission:
-        loaded, compiled, chosen = checked(plan, given, self.tools, _compile)
-        name = check_saga_id(saga_id or loaded.task_id or new_saga_id())
-        submission = submission_of(name, loaded, compiled, chosen)
+        submission = submission_of(plan, saga_id, given, self.tools, _compile)
+        name = submission.saga_id
         body = payloads.Begin(
             started=payloads.first_body(submission),
-            declared=declared(compiled.tool_digests, self.tools),
+            declared=declared(submission.compiled.tool_digests, self.tools),
             lease_s=self._lease_s,
             events=self._events,
             offloads=self._offloads,

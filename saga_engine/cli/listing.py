@@ -100,9 +100,9 @@ def _asks(head: Head, summary: dict[str, Any]) -> bool:
 
 def _unowned(head: Head) -> bool:
     """Whether a saga could move on, and no live process owns it."""
-    from saga_engine.runtime.owner import provably_dead
+    from saga_engine.runtime.owner import is_owned
 
-    return head.status in _MOVING and (head.owner_ttl_ms <= 0 or provably_dead(head.owner))
+    return head.status in _MOVING and not is_owned(head)
 
 
 async def _heads(settings: Settings, status: str | None, limit: int) -> list[Head]:

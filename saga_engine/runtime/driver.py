@@ -248,7 +248,7 @@ class SagaDriver:
                     if self._observers and records:
                         await self._observers.tell(self.state.saga_id, self._masked(records))
                 if self._released:
-                    return
+                    return None
                 if lessons:
                     records = []
                     continue
@@ -258,19 +258,14 @@ class SagaDriver:
                 if self.stopping:
                     effects = [effect for effect in effects if type(effect) not in _ASIDE]
                 if self.stopping and not (effects or self._tasks or self._outcomes):
-                    # Workers continue it at once; in an open session, its agent does. (A call whose intent has just
-                    # become durable is made: without that it would be in doubt.)
-                    due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE
-                    await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
-                    return
+                    # (A call whose intent has just become durable is made: without that it would be in doubt.)
+                    return await self._release()
                 self._performer.begun += len(effects)
                 records = []
                 if not effects and self._is_left_session():
-                    due_ms = self._in_store(self.state.binding_deadline or 0)
-                    await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
-                    return
+                    return await self._release()
                 if not effects and self._may_sleep():
-                    return
+                    return None
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, without its own task: the hot path of a sequential saga.
                     settled_at = self._interpret(effects[0], await self._perform_here(effects[0]), records)
@@ -285,6 +280,11 @@ class SagaDriver:
                 task.cancel()
             if tasks:
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _release(self) -> None:
+        """Give the saga away: workers continue it at once; in an open session its agent does, up to the deadline."""
+        due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE
+        await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
 
     # --- deciding and writing ------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from saga_engine.ports import PAGE_START, Head, PagePlace, Store
 from saga_engine.runtime.audit import clear_away
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, state_of
-from saga_engine.runtime.owner import provably_dead
+from saga_engine.runtime.owner import is_owned
 from saga_engine.runtime.stop_reasons import interrupted
 from saga_engine.runtime.supervisor import Supervisor
 
@@ -85,7 +85,7 @@ async def send(store: Store, supervisor: Supervisor, saga_id: str, message: Mess
 async def _go_on(store: Store, supervisor: Supervisor, saga_id: str) -> SagaResult:
     """Drive a saga on that has received the message already, unless a live process drives it."""
     head = await store.head(saga_id)
-    if supervisor.find(saga_id) is None and head.owner_ttl_ms > 0 and not provably_dead(head.owner):
+    if supervisor.find(saga_id) is None and is_owned(head):
         return await _look(store, saga_id)
     try:
         return await supervisor.resume(saga_id).wait()
@@ -130,9 +130,7 @@ async def post(store: Store, supervisor: Supervisor, saga_id: str, message: Mess
     if present is not None:
         supervisor.notify(saga_id)
         return present.handle
-    if head.owner_ttl_ms > 0 and not provably_dead(head.owner):
-        return None
-    return supervisor.resume(saga_id)
+    return None if is_owned(head) else supervisor.resume(saga_id)
 
 
 async def _require_heard(store: Store, message: Message, outcome: SagaResult) -> None:

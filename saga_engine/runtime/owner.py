@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
+from saga_engine.ports import Head
+
 
 class Owner(NamedTuple):
     """A process, as its lease names it.
@@ -71,6 +73,11 @@ def provably_dead(text: str) -> bool:
     except OSError:
         return False  # it runs, and belongs to another user
     return _is_zombie(owner.pid, owner.start)
+
+
+def is_owned(head: Head) -> bool:
+    """Whether a live process owns the saga, as far as its lease tells, and this machine."""
+    return head.owner_ttl_ms > 0 and not provably_dead(head.owner)
 
 
 def _host() -> str:

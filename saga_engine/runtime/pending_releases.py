@@ -95,9 +95,14 @@ class PendingReleases:
 
     async def _settle_one(self, saga_id: str, epoch: int, due_ms: int) -> None:
         if epoch == _UNKNOWN:
-            await self._release_if_ours(saga_id, due_ms)
-        else:
-            await self._store.release(saga_id, epoch, due_ms)
+            try:
+                head = await self._store.head(saga_id)
+            except SagaNotFound:
+                return
+            if head.owner != self._owner() or self._drives(saga_id):
+                return  # it is not ours, or not a pending release any more
+            epoch = head.epoch
+        await self._store.release(saga_id, epoch, due_ms)
 
     async def settle_at_the_end(self) -> None:
         """Try once more at the end; workers find what is still pending then."""
@@ -138,11 +143,3 @@ class PendingReleases:
             self._settling = None
         if self._pending:
             self._settle_soon()
-
-    async def _release_if_ours(self, saga_id: str, due_ms: int) -> None:
-        try:
-            head = await self._store.head(saga_id)
-        except SagaNotFound:
-            return
-        if head.owner == self._owner() and not self._drives(saga_id):
-            await self._store.release(saga_id, head.epoch, due_ms)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -20,18 +20,9 @@ def run_sync(work: Coroutine[Any, Any, _T]) -> _T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    box: list[_T] = []
-    failure: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            box.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
-            failure.append(error)
-
-    thread = threading.Thread(target=body, name="saga-run-sync")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return box[0]
+    # Not a block: whoever is interrupted here does not wait for the work.
+    pool = ThreadPoolExecutor(1, thread_name_prefix="saga-run-sync")
+    try:
+        return pool.submit(asyncio.run, work).result()
+    finally:
+        pool.shutdown(wait=False)

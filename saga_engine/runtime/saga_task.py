@@ -4,64 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
+from dataclasses import dataclass, field
 
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.runtime.driver import Link, SagaDriver
 
 
+@dataclass(slots=True, eq=False)
 class Running:
     """A saga of this process: its current driver, and the handle of those who wait for it."""
 
-    __slots__ = (
-        "alarm",
-        "begun",
-        "context",
-        "detached",
-        "digest",
-        "driver",
-        "future",
-        "handle",
-        "link",
-        "lost",
-        "queued",
-        "reason",
-        "saga_id",
-        "task",
-        "waking",
-    )
+    saga_id: str
+    #: Of a new saga, whose handle learns when it is journalled.
+    digest: str = ""
+    #: To the agent of a session.
+    link: Link | None = None
+    #: It came from the queue and has no waiter here: if it need not stay, it returns there.
+    queued: bool = False
+    #: It is only being queued.
+    detached: bool = False
+    future: asyncio.Future[SagaResult] = field(init=False)
+    handle: Handle = field(init=False)
+    driver: SagaDriver | None = None
+    #: None while it sleeps; then ``alarm`` wakes it.
+    task: asyncio.Task[None] | None = None
+    alarm: asyncio.TimerHandle | None = None
+    context: Context | None = None
+    #: It has been woken, and its task has not started yet.
+    waking: bool = False
+    #: Its lease was lost, and its task has been cancelled for that.
+    lost: bool = False
+    #: A driver of it has run here.
+    begun: bool = False
+    #: Why it had to be taken over again from its journal here, if that is known.
+    reason: str = ""
 
-    def __init__(
-        self,
-        saga_id: str,
-        *,
-        digest: str = "",
-        link: Link | None = None,
-        queued: bool = False,
-        detached: bool = False,
-    ) -> None:
-        """``digest``: of a new saga, whose handle learns when it is journalled."""
-        self.saga_id = saga_id
-        self.digest = digest
-        #: It came from the queue and has no waiter here: if it need not stay, it returns there.
-        self.queued = queued
-        #: It is only being queued.
-        self.detached = detached
-        #: To the agent of a session.
-        self.link = link
-        self.future: asyncio.Future[SagaResult] = asyncio.get_running_loop().create_future()
-        self.handle = Handle(saga_id, self.future, journalled=not digest)
-        self.driver: SagaDriver | None = None
-        #: None while it sleeps; then ``alarm`` wakes it.
-        self.task: asyncio.Task[None] | None = None
-        self.alarm: asyncio.TimerHandle | None = None
-        self.context: Context | None = None
-        #: It has been woken, and its task has not started yet.
-        self.waking = False
-        self.lost = False
-        #: A driver of it has run here.
-        self.begun = False
-        #: Why it had to be taken over again from its journal here, if that is known.
-        self.reason = ""
+    def __post_init__(self) -> None:
+        self.future = asyncio.get_running_loop().create_future()
+        self.handle = Handle(self.saga_id, self.future, journalled=not self.digest)
 
     @property
     def asleep(self) -> bool:

@@ -99,17 +99,17 @@ class Supervisor:
         #: Compares what the store says of this process with what it drives.
         self.audit = Audit(store.work, self._owner, self._drives, self._covers, self.pending)
         self._entrance = TakeOver(
-            store,
-            tools,
-            clock,
-            self._capabilities,
+            store=store,
+            tools=tools,
+            clock=clock,
+            capabilities=self._capabilities,
             pending=self.pending,
             writer=self._writer,
             observers=observers,
             keep_ms=keep_ms,
             room=room,
             drives=self._drives,
-            open_lease=self.lease,
+            lease=self.lease,
             performer=self._performer_for,
             stopping=self._stopping,
             on_wait=on_wait,

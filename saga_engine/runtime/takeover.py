@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -84,46 +85,29 @@ Source = FromSubmission | FromJournal | FromQueue | FromSleep
 Took = SagaResult | tuple[SagaDriver, Sequence[AnyRecord]]
 
 
+@dataclass(slots=True, kw_only=True)
 class TakeOver:
-    """The take-overs of one process.
+    """The take-overs of one process. ``keep_ms``, ``room`` and ``on_wait`` are those of ``Supervisor``."""
 
-    ``drives``: whether this process drives a saga. ``open_lease``: its lease. ``performer``: makes the calls of a saga.
-    ``keep_ms`` and ``room`` are those of ``Supervisor``. ``on_wait`` is called when a take-over waits.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        tools: Tools,
-        clock: StoreClock,
-        capabilities: Capabilities,
-        *,
-        pending: PendingReleases,
-        writer: JournalWriter,
-        observers: Observers,
-        keep_ms: int,
-        room: int,
-        drives: Callable[[str], bool],
-        open_lease: Callable[[], Awaitable[Lease]],
-        performer: Callable[[str], Awaitable[Performer]],
-        stopping: asyncio.Event,
-        on_wait: Callable[[str, str, float], None] | None,
-    ) -> None:
-        self._store = store
-        self._tools = tools
-        self._clock = clock
-        self._capabilities = capabilities
-        self._pending = pending
-        self._writer = writer
-        self._observers = observers
-        self._keep_ms = keep_ms
-        self._room = room
-        self._drives = drives
-        self._open_lease = open_lease
-        self._performer = performer
-        self._stopping = stopping
-        self._on_wait = on_wait
-        self._suspect = ""  # the last saga that may have ended its owners and is tried here
+    store: Store
+    tools: Tools
+    clock: StoreClock
+    capabilities: Capabilities
+    pending: PendingReleases
+    writer: JournalWriter
+    observers: Observers
+    keep_ms: int
+    room: int
+    #: Whether this process drives a saga.
+    drives: Callable[[str], bool]
+    #: The lease of this process, and what makes the calls of a saga under it.
+    lease: Callable[[], Awaitable[Lease]]
+    performer: Callable[[str], Awaitable[Performer]]
+    #: Set when nothing is taken over any more.
+    stopping: asyncio.Event
+    on_wait: Callable[[str, str, float], None] | None
+    #: The last saga that may have ended its owners and is tried here.
+    suspect: str = ""
 
     async def enter(self, saga: Running, source: Source) -> Took:
         """What the saga is to be driven with, or its result, if there is nothing to drive here."""
@@ -141,13 +125,13 @@ class TakeOver:
         submission, reused, detach = source
         performer = None
         if detach:
-            await self._open_lease()
+            await self.lease()
         else:
-            performer = await self._performer(saga.saga_id)
-        started = submission.started(self._clock.now_ms())  # the store's clock, known since there is a lease
+            performer = await self.performer(saga.saga_id)
+        started = submission.started(self.clock.now_ms())  # the store's clock, known since there is a lease
         if performer is None:
             return await self._queue(submission, started)
-        state = begin(started, submission.compiled, Growth(started, self._tools))
+        state = begin(started, submission.compiled, Growth(started, self.tools))
         first: list[AnyRecord] = [started]
         driver = self._driver(saga, state, 0, performer, creation=Creation(digest=started.digest, owned=True))
         for record in reused:  # a fork starts with what it reuses, in the same write
@@ -167,12 +151,12 @@ class TakeOver:
             status=t.PENDING,
             summary=msgspec.json.encode(summary(state)),
             values=values or None,
-            creation=Creation(digest=started.digest, owned=False, room=self._room),
+            creation=Creation(digest=started.digest, owned=False, room=self.room),
             due_ms=AT_ONCE,
         )
-        ack = await self._writer.append(entry)
-        if ack.code == "ok" and self._observers:
-            await self._observers.tell(started.saga_id, masked_records([started]))
+        ack = await self.writer.append(entry)
+        if ack.code == "ok" and self.observers:
+            await self.observers.tell(started.saga_id, masked_records([started]))
         if ack.code == "full":
             raise QueueFull(
                 "too many sagas wait for a worker already; nothing was journalled",
@@ -182,42 +166,42 @@ class TakeOver:
         if ack.code == "exists":
             if ack.digest != started.digest:
                 raise other_plan(started.saga_id)
-            return SagaResult(state_of(await read_records(self._store, started.saga_id)))
+            return SagaResult(state_of(await read_records(self.store, started.saga_id)))
         return SagaResult(state)
 
     # --- from its journal ----------------------------------------------------------------------------------------
 
     async def _resume(self, saga: Running) -> Took:
         saga_id = saga.saga_id
-        records = await read_records(self._store, saga_id)
-        state = drivable(saga_id, records, self._tools)
+        records = await read_records(self.store, saga_id)
+        state = drivable(saga_id, records, self.tools)
         if state.status in t.SAGA_FINAL:
             return SagaResult(state)
-        if state.next_overdue() is not None and not self._clock.heard:
-            await self._open_lease()  # for the store's clock, on which approvals expire and reminders are due
-        if self._rests(state) and not await self._store.messages(saga_id):
+        if state.next_overdue() is not None and not self.clock.heard:
+            await self.lease()  # for the store's clock, on which approvals expire and reminders are due
+        if self._rests(state) and not await self.store.messages(saga_id):
             return SagaResult(state)
         idle = saga.link is None and self._is_idle(state)
         if idle:
-            head = await self._store.head(saga_id)
+            head = await self.store.head(saga_id)
             if head.length == len(records) and not (head.owner or head.messages):
                 return SagaResult(state)
         require_secrets(state.plan)
-        performer = await self._performer(saga_id)
+        performer = await self.performer(saga_id)
         try:
             try:
                 acquired = await self._acquire(saga_id)
             except LeaseLost:
                 performer.lease.lose()  # the server knows that it has ended before this process does
-                performer = await self._performer(saga_id)
+                performer = await self.performer(saga_id)
                 acquired = await self._acquire(saga_id)
         except StoreUnavailable:
-            self._pending.add_unsure(saga_id, AT_ONCE)  # the answer was lost
+            self.pending.add_unsure(saga_id, AT_ONCE)  # the answer was lost
             raise
         try:
             if acquired.seq != len(records):
-                records += await read_records(self._store, saga_id, len(records))
-                state = state_of(records, self._tools)
+                records += await read_records(self.store, saga_id, len(records))
+                state = state_of(records, self.tools)
             await self._learn_again(state, records, performer)
             if saga.link is None and self._is_idle(state) and not acquired.messages:
                 return await self._leave(state, acquired.epoch, state.binding_deadline or 0)
@@ -225,7 +209,7 @@ class TakeOver:
                 return await self._leave(state, acquired.epoch, 0)
             return self._continue(saga, state, acquired, performer)
         except Exception as error:
-            await self._pending.release(saga_id, acquired.epoch, self.due_after(error))
+            await self.pending.release(saga_id, acquired.epoch, self.due_after(error))
             raise
 
     async def _learn_again(self, state: State, records: Sequence[AnyRecord], performer: Performer) -> None:
@@ -237,14 +221,14 @@ class TakeOver:
 
     def _rests(self, state: State) -> bool:
         """Whether a saga has nothing to do until an operator answers, or time passes."""
-        alerting = self._capabilities.alerting
+        alerting = self.capabilities.alerting
         if state.status != t.ESCALATED or state.alerts_pending(alerting=alerting):
             return False
         return not state.overdue(self._now_of(state), alerting=alerting)
 
     def _is_idle(self, state: State) -> bool:
         """Whether it is an open session that waits only for its agent; a record of a take-over would only grow it."""
-        able = self._capabilities
+        able = self.capabilities
         if not state.open or state.in_flight or state.asking or state.alerts_pending(alerting=able.alerting):
             return False
         now_ms = self._now_of(state)
@@ -257,14 +241,14 @@ class TakeOver:
         saga_id, epoch = taken.saga_id, taken.epoch
         records: list[AnyRecord] = []
         try:
-            performer = await self._performer(saga_id)
+            performer = await self.performer(saga_id)
             if performer.lease.owner != owner:
                 raise lost(saga_id)
             data = taken.records
             records = (
-                await read_records(self._store, saga_id) if data is None else await decoded(self._store, saga_id, data)
+                await read_records(self.store, saga_id) if data is None else await decoded(self.store, saga_id, data)
             )
-            state = drivable(saga_id, records, self._tools)
+            state = drivable(saga_id, records, self.tools)
             await self._learn_again(state, records, performer)
             if self._rests(state) and not taken.messages:
                 return await self._leave(state, epoch, queued_again(state, self._now_of(state)))
@@ -272,14 +256,14 @@ class TakeOver:
                 return await self._leave(state, epoch, state.binding_deadline or 0)
             require_secrets(state.plan)
             if is_suspect(state):
-                if self._suspect != saga_id and self._drives(self._suspect):
-                    await self._store.release(saga_id, epoch, self._clock.now_ms() + _NEXT_SUSPECT_MS)
+                if self.suspect != saga_id and self.drives(self.suspect):
+                    await self.store.release(saga_id, epoch, self.clock.now_ms() + _NEXT_SUSPECT_MS)
                     return SagaResult(state)
-                self._suspect = saga_id
+                self.suspect = saga_id
         except LeaseLost:
             raise
         except Exception as error:
-            await self._pending.release(saga_id, epoch, self.due_after(error, records[-1].at if records else None))
+            await self.pending.release(saga_id, epoch, self.due_after(error, records[-1].at if records else None))
             raise
         return self._continue(saga, state, taken, performer)
 
@@ -287,13 +271,13 @@ class TakeOver:
 
     async def _leave(self, state: State, epoch: int, due_ms: int) -> SagaResult:
         """Release a saga that needs nobody before ``due_ms`` of its own time; 0: nobody at all."""
-        await self._store.release(state.saga_id, epoch, due_ms and self._clock.in_store(due_ms, self._now_of(state)))
+        await self.store.release(state.saga_id, epoch, due_ms and self.clock.in_store(due_ms, self._now_of(state)))
         return SagaResult(state)
 
     def _continue(self, saga: Running, state: State, ours: Acquired | Taken, performer: Performer) -> Took:
         """Continue a saga that has just become ours."""
         reason, saga.reason = saga.reason, ""
-        resumed = SagaResumed(at=self._now_of(state), owner=self._writer.owner, epoch=ours.epoch, reason=reason)
+        resumed = SagaResumed(at=self._now_of(state), owner=self.writer.owner, epoch=ours.epoch, reason=reason)
         evolve(state, resumed)
         return self._driver(saga, state, ours.seq, performer, messages=bool(ours.messages)), [resumed]
 
@@ -311,12 +295,12 @@ class TakeOver:
             state,
             seq=seq,
             creation=creation,
-            store=self._store,
-            writer=self._writer,
+            store=self.store,
+            writer=self.writer,
             performer=performer,
-            clock=self._clock,
-            observers=self._observers,
-            keep_ms=self._keep_ms,
+            clock=self.clock,
+            observers=self.observers,
+            keep_ms=self.keep_ms,
             journalled=None if creation is None else saga.handle.set_journalled,
             link=saga.link,
             messages=messages,
@@ -324,7 +308,7 @@ class TakeOver:
         )
 
     def _now_of(self, state: State) -> int:
-        return self._clock.now_after(state.saga_id, state.at)
+        return self.clock.now_after(state.saga_id, state.at)
 
     def due_after(self, error: Exception, since_ms: int | None = None) -> int:
         """When a worker may try again: at once after an outage.
@@ -335,7 +319,7 @@ class TakeOver:
         """
         if isinstance(error, StoreUnavailable):
             return AT_ONCE
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         if isinstance(error, StoreRefused):  # it is full, for example: no fault of the saga
             return now_ms + _RETRY_REFUSED_MS[0]
         if since_ms is None or not isinstance(error, SagaError):
@@ -350,17 +334,17 @@ class TakeOver:
         """
         told, ends_s = "", 0.0
         while True:
-            answer = await self._store.acquire(saga_id, self._writer.owner)
+            answer = await self.store.acquire(saga_id, self.writer.owner)
             if isinstance(answer, Held) and provably_dead(answer.owner):
-                answer = await self._store.acquire(saga_id, self._writer.owner, dead_owner=answer.owner)
+                answer = await self.store.acquire(saga_id, self.writer.owner, dead_owner=answer.owner)
             if isinstance(answer, Acquired):
                 return answer
             left_s = answer.ttl_ms / 1000
             now_s = lease_clock_s()
             if told != answer.owner:
                 told, ends_s = answer.owner, now_s + left_s
-                if self._on_wait is not None:
-                    self._on_wait(saga_id, answer.owner, left_s)
+                if self.on_wait is not None:
+                    self.on_wait(saga_id, answer.owner, left_s)
             elif now_s + left_s > ends_s + _RENEWED_S:
                 raise LeaseHeld(
                     f"saga {saga_id} is owned by a live process ({_who(answer.owner)})",
@@ -368,7 +352,7 @@ class TakeOver:
                     saga_id=saga_id,
                     owner=answer.owner,
                 )
-            if await happens(self._stopping, min(left_s, _AGAIN_S) + 0.01):
+            if await happens(self.stopping, min(left_s, _AGAIN_S) + 0.01):
                 raise Interrupted(
                     f"saga {saga_id} was not taken over; it stands as its journal says",
                     hint=f"saga resume {saga_id}",

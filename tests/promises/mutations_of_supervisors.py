@@ -383,10 +383,6 @@ OF_SUPERVISORS = [
         _DRIVER,
         (
             (
-                "due_ms = self._in_store(self.state.binding_deadline or 0)\n",
-                "due_ms = 0\n",
-            ),
-            (
                 "due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE",
                 "due_ms = 0 if self.state.open else AT_ONCE",
             ),

@@ -79,7 +79,7 @@ OF_WORKERS = [
         "tests/runtime/test_worker.py::test_a_lost_answer_to_an_acquire_leaves_the_saga_to_workers",
         "nothing is owed after a lost answer",
         "saga_engine/runtime/takeover.py",
-        (("            self._pending.add_unsure(saga_id, AT_ONCE)  # the answer was lost\n", ""),),
+        (("            self.pending.add_unsure(saga_id, AT_ONCE)  # the answer was lost\n", ""),),
     ),
     Mutation(
         "tests/kill/test_workers.py::test_a_frozen_worker_is_overtaken",
