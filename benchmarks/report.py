@@ -25,9 +25,9 @@ BEGIN = "<!-- benchmark: written by benchmarks/report.py -->"
 END = "<!-- end of benchmark -->"
 
 _PANELS = {
-    "steps_per_s": "Durable steps a second, at the best concurrency (more is better)",
-    "sequential_ms": "Milliseconds for a saga of three steps, one after another (less is better)",
-    "cpu_s_per_1000_steps": "CPU seconds for 1,000 steps, client and server (less is better)",
+    "steps_per_s": "Durable steps per second, at the best concurrency (more is better)",
+    "sequential_ms": "Milliseconds per saga of three steps, one saga at a time (less is better)",
+    "cpu_s_per_1000_steps": "CPU seconds per 1,000 steps, client and server (less is better)",
 }
 
 
@@ -51,8 +51,9 @@ def introduction(result: dict[str, Any]) -> str:
     return (
         f"Measured {result['when'][:10]} on {machine['cores']} cores ({machine['cpu']}, {machine['memory_gib']} GiB), "
         f"Linux {machine['kernel']}, Python {machine['python']}, event loop {result['loop']}, {result['rounds']} "
-        f"{'round' if result['rounds'] == 1 else 'rounds'}. The disk made {number(min(disk))} to {number(max(disk))} "
-        f"appends of 300 bytes with fsync a second, one at a time (median {number(statistics.median(disk))})."
+        f"{'round' if result['rounds'] == 1 else 'rounds'}. The disk completed {number(min(disk))} to "
+        f"{number(max(disk))} appends of 300 bytes with fsync a second, one at a time "
+        f"(median {number(statistics.median(disk))})."
     )
 
 
@@ -78,13 +79,13 @@ def comparison(result: dict[str, Any]) -> str:
     heads = [
         "system",
         "steps/s",
-        "sagas at once",
+        "concurrent sagas",
         "compensating sagas/s",
-        "ms for a saga",
-        "CPU s for 1,000 steps (client + server)",
-        "the engine's steps/s are",
-        "its compensating sagas/s",
-        "its latency is shorter by",
+        "ms per saga",
+        "CPU s per 1,000 steps (client + server)",
+        "steps/s of the engine ÷ system",
+        "compensating sagas/s, engine ÷ system",
+        "ms per saga, system ÷ engine",
     ]
     missing = [
         f"{'Left out after some rounds' if entrant['rounds'] else 'Not measured'}: {entrant['title']} "
@@ -117,20 +118,20 @@ def growth(result: dict[str, Any]) -> str:
     rows, notes = [], []
     for title, entrant in found:
         if "growth_missing" in entrant:
-            notes.append(f"{title} could not run them all: {entrant['growth_missing']}.")
+            notes.append(f"{title} could not run all lengths: {entrant['growth_missing']}.")
         by_length = entrant.get("ms_per_step_by_length", {})
         cells = [by_length.get(str(length)) for length in lengths]
         known = [cell for cell in cells if cell is not None]
         times = number(known[-1] / known[0]) if len(known) > 1 else ""
         rows.append([title, *("" if cell is None else number(cell) for cell in cells), times])
     if any("" in cells[1:-1] for cells in rows):
-        notes.insert(0, "Where nothing stands, it would have taken too long.")
-    heads = ["ms a step in one saga of", *(f"{length:,} steps" for length in lengths), "longest to shortest"]
+        notes.insert(0, "An empty cell means that the measurement would have taken too long.")
+    heads = ["ms per step in one saga of", *(f"{length:,} steps" for length in lengths), "longest to shortest"]
     return "\n\n".join([table(heads, rows), *notes])
 
 
 def targets(result: dict[str, Any]) -> str:
-    """What was aimed at, and what came of it."""
+    """Each target, the measured value, and whether the target is met."""
     ours, ratios, lives = result["entrants"]["engine"], result["ratios"], result["lives"]
     rows: list[list[str]] = []
 
@@ -149,9 +150,9 @@ def targets(result: dict[str, Any]) -> str:
             title = result["entrants"][name]["title"]
             row("durable steps/s", f"≥ {aim} × {title}", ratios[name]["steps_per_s"], " ×", least=aim)
     row("compensating sagas/s", "≥ 45 % of the floor", 100 * floor["compensating_sagas_per_s"], " %", least=45)
-    row("latency of a saga, one after another", "≤ 1.5 × the floor", floor["sequential_ms"], " ×", most=1.5)
+    row("latency of sequential sagas", "≤ 1.5 × the floor", floor["sequential_ms"], " ×", most=1.5)
     cpu = ours["median"]["cpu_s_per_1000_steps"]
-    row("CPU for 1,000 steps, client and server", "≤ 0.06 s", cpu, " s", most=0.06)
+    row("CPU per 1,000 steps, client and server", "≤ 0.06 s", cpu, " s", most=0.06)
     lengths = ours.get("ms_per_step_by_length", {})
     if lengths.get("10000"):
         grown = lengths["10000"] / lengths["10"]
@@ -159,26 +160,29 @@ def targets(result: dict[str, Any]) -> str:
     memory = lives.get("memory", {})
     if "driven" in memory:
         client = memory["driven"]["resident_bytes"] / 1024
-        row("memory of a saga that waits, in the client", "≤ 8 KiB", client, " KiB", most=8)
+        row("memory of a waiting saga, in the client", "≤ 8 KiB", client, " KiB", most=8)
         parked = memory["parked"]["traced_bytes"] / 1024
         row("… in a worker", "0 (≤ 0.1 KiB)", parked, " KiB", most=0.1)
         store = memory["parked"]["store_beyond_journal_bytes"] / 1024
         row("… and in the store beyond its journal", "≤ 3 KiB", store, " KiB", most=3)
     flight = lives.get("take_over", {})
-    for way, title in (("dead_owner", "the owner is provably dead"), ("by_lease", "only its lease tells")):
+    for way, title in (
+        ("dead_owner", "the owner is provably dead"),
+        ("by_lease", "only the end of its lease shows it"),
+    ):
         if way in flight:
             limit = flight["lease_s"] + 5
             what = f"take-over of {flight['sagas']:,} sagas in flight after SIGKILL: {title}"
-            row(what, f"all going on within lease + 5 s = {limit:.0f} s", flight[way]["last_s"], " s", most=limit)
+            row(what, f"all resumed within lease + 5 s = {limit:.0f} s", flight[way]["last_s"], " s", most=limit)
     workers = lives.get("workers", {})
     if "busy" in workers:
-        row("4 workers against 1, store not saturated", "≥ 1.7 ×", workers["busy"]["ratio"], " ×", least=1.7)
-    lines = [["what", "target", "found", "met"], ["---"] * 4, *rows]
+        row("4 workers compared with 1, store not saturated", "≥ 1.7 ×", workers["busy"]["ratio"], " ×", least=1.7)
+    lines = [["metric", "target", "measured", "met"], ["---"] * 4, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def lives(result: dict[str, Any]) -> str:
-    """What the engine alone is asked."""
+    """The measurements of the engine's resumes, waits and workers."""
     found, parts = result["lives"], []
     resume = found.get("resume", {})
     if resume and "missing" not in resume:
@@ -192,41 +196,45 @@ def lives(result: dict[str, Any]) -> str:
             [title, *(number(ms[length]) if length in ms else "" for length in resume), what]
             for title, ms, what in timed
         ]
-        heads = ["ms to go on, one step left of", *(f"{int(length):,} steps" for length in resume), "what is timed"]
+        heads = [
+            "ms to resume, one step left of",
+            *(f"{int(length):,} steps" for length in resume),
+            "measured interval",
+        ]
         parts.append(table(heads, rows))
     memory = found.get("memory", {})
     if "driven" in memory:
         driven, parked = memory["driven"], memory["parked"]
         parts.append(
-            f"A saga that waits for its next try costs {number(driven['resident_bytes'] / 1024)} KiB of the resident "
-            f"memory of the process that drives it ({number(driven['traced_bytes'] / 1024)} KiB of Python objects); a "
-            f"worker gives it back, and keeps {number(max(parked['traced_bytes'], 0) / 1024)} KiB. The store takes "
-            f"{number(parked['store_bytes'] / 1024)} KiB with its place among the timers, of which "
+            f"A saga that waits for its next attempt costs {number(driven['resident_bytes'] / 1024)} KiB of the "
+            f"resident memory of the process that runs it ({number(driven['traced_bytes'] / 1024)} KiB of Python "
+            f"objects); a worker releases it and keeps {number(max(parked['traced_bytes'], 0) / 1024)} KiB. The store "
+            f"uses {number(parked['store_bytes'] / 1024)} KiB including its timer, of which "
             f"{number(parked['journal_bytes'] / 1024)} KiB are its journal's records ({memory['sagas']:,} sagas)."
         )
     flight = found.get("take_over", {})
     if "dead_owner" in flight:
-        ways = [f"{number(flight['dead_owner']['last_s'])} s where the owner is provably dead"]
+        ways = [f"{number(flight['dead_owner']['last_s'])} s if the owner is provably dead"]
         if "by_lease" in flight:
             ways.append(
-                f"{number(flight['by_lease']['last_s'])} s where only its lease of {flight['lease_s']:.0f} s tells, as "
-                "after the loss of a machine"
+                f"{number(flight['by_lease']['last_s'])} s if only the end of its lease of {flight['lease_s']:.0f} s "
+                "shows it, as after the loss of a machine"
             )
         parts.append(
-            f"{flight['sagas']:,} sagas were in flight when their worker got SIGKILL; another one had the last of "
-            f"them going on after {' and '.join(ways)}. Each was in doubt about a call, and made it again with its key."
+            f"{flight['sagas']:,} sagas were in flight when their worker got SIGKILL. Another worker had resumed the "
+            f"last of them after {' and '.join(ways)}. Each had a call in doubt and repeated it under its key."
         )
     workers = found.get("workers", {})
     if "busy" in workers:
         busy, idle = workers["busy"], workers.get("idle")
         text = (
-            f"With tools that use {number(workers['call_ms'])} ms of CPU a call, one worker process ended "
-            f"{number(busy['one_sagas_per_s'])} sagas a second and four ended {number(busy['four_sagas_per_s'])}: "
-            f"{number(busy['ratio'])} ×."
+            f"With tools that use {number(workers['call_ms'])} ms of CPU per call, one worker process completed "
+            f"{number(busy['one_sagas_per_s'])} sagas per second and four completed "
+            f"{number(busy['four_sagas_per_s'])}: {number(busy['ratio'])} ×."
         )
         if idle:
             text += (
-                f" With tools that do nothing it was {number(idle['one_sagas_per_s'])} and "
+                f" With tools that do nothing, they completed {number(idle['one_sagas_per_s'])} and "
                 f"{number(idle['four_sagas_per_s'])}, {number(idle['ratio'])} ×: workers and server share the cores."
             )
         parts.append(text)
@@ -235,12 +243,12 @@ def lives(result: dict[str, Any]) -> str:
 
 
 def page(result: dict[str, Any]) -> str:
-    """What stands between the markers."""
+    """The text between the markers."""
     return "\n\n".join(
         [
             BEGIN,
             introduction(result),
-            f"![steps a second, latency and CPU of the engine, the floor and the peers]({PLOT.name})",
+            f"![steps per second, latency and CPU of the engine, the floor and the peers]({PLOT.name})",
             comparison(result),
             "### Targets",
             targets(result),

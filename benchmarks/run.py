@@ -118,7 +118,7 @@ class Benchmark:
 
     def _drop(self, found: dict[str, Any], entrant: Entrant, reason: str) -> None:
         found["missing"] = reason
-        self.say(f"{entrant.name}: left out: {reason}")
+        self.say(f"{entrant.name}: omitted: {reason}")
 
     def _round(self, entrant: Entrant, number: int) -> None:
         found = self.found[entrant.name]
@@ -161,7 +161,7 @@ class Benchmark:
             )
         except Missing as error:
             found["growth_missing"] = str(error)
-            self.say(f"growth, {entrant.name}: left out: {error}")
+            self.say(f"growth, {entrant.name}: omitted: {error}")
             return
         found["ms_per_step_by_length"] = got["ms_per_step"]
         if got["resume_ms"]:
@@ -175,7 +175,7 @@ class Benchmark:
             got = self._turn(ENGINE, _TASK_LIMIT_S, script=script, task=task, argument=argument)
         except Missing as error:
             self.lives[task] = {"missing": str(error)}
-            self.say(f"{task}: left out: {error}")
+            self.say(f"{task}: omitted: {error}")
             return
         self.lives[task] = got
         self.say(f"{task}: {json.dumps(got)}")
@@ -305,7 +305,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{'':24}{'steps/s':>10}{'comp. sagas/s':>15}{'ms/saga':>10}{'CPU s/1000':>12}{'engine is':>12}")
     for name, entrant in result["entrants"].items():
         if "median" not in entrant:
-            print(f"{name:24}left out: {entrant['missing']}")
+            print(f"{name:24}omitted: {entrant['missing']}")
             continue
         row = entrant["median"]
         ratio = result["ratios"].get(name, {}).get("steps_per_s")
