@@ -248,7 +248,7 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     if out:
         return out
     # A session that is open may still add calls; a partial rollback is finished before the saga may complete.
-    if not state.remaining and not state.open and not state.undo_open:
+    if state.is_done():
         # Alerts still in flight belong to questions that have been answered since.
         return [r.SagaCompleted(at=now)]
     return _NONE
@@ -273,7 +273,7 @@ def _bound(state: State, now: int) -> Records:
 
 def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> Records:
     """Another way is wanted. What is in flight is settled first, so that the planner knows the remaining effects."""
-    if any(direction == FORWARD for _, direction in state.in_flight) or state.asking:
+    if state.calls_forward() or state.asking:
         return _NONE
     room = MAX_PARALLEL - len(state.in_flight)
     out: list[r.AnyRecord] = []
@@ -301,7 +301,7 @@ def _wants_to_call(state: State, now: int) -> bool:
 
 def _turn_around(state: State, now: int) -> Records:
     """Start no new forward call; await those in flight; then start to compensate, unless the pivot happened."""
-    if any(direction == FORWARD for _, direction in state.in_flight):
+    if state.calls_forward():
         return _NONE
     reason = state.failing or ""
     # The pivot's own outcome decides whether there is a way back at all (docs/plan-format.md, scenario pivot-happened).
@@ -334,7 +334,7 @@ def _backward(state: State, now: int) -> Records:
     if out:
         return out
     # A step of a semantic compensation may still be in flight, in doubt, or asked about.
-    if not (state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions):
+    if state.is_undone():
         return [r.SagaWaived(at=now) if state.left_any else r.SagaCompensated(at=now)]
     return _NONE
 

@@ -368,6 +368,18 @@ class State:
             return None
         return None if self.status in SAGA_FINAL else self.deadline_ms
 
+    def calls_forward(self) -> bool:
+        """Whether a forward call, or its probe, is in flight."""
+        return any(direction == FORWARD for _, direction in self.in_flight)
+
+    def is_done(self) -> bool:
+        """Whether every step happened that is still wanted, no call can be added, and no rollback has not ended."""
+        return not (self.remaining or self.open or self.undo_open)
+
+    def is_undone(self) -> bool:
+        """Whether every undo has ended, and also every call of a semantic compensation."""
+        return not (self.undo_open or self.in_flight or self.waiting or self.doubts or self.questions)
+
     @property
     def past_pivot(self) -> bool:
         """Whether the pivot has happened."""

@@ -15,15 +15,19 @@ The rules, in words:
 The tables are in the form that ``transitions.Machine`` takes. One shared machine per table is built at import, with
 no model and no callbacks; ``SAGA_MOVES`` and ``STEP_MOVES``, the look-ups of the hot path, are compiled from these
 machines, and so are the diagrams in the docs. (Never ``AsyncMachine``: 0.9.3 swallows cancellation.)
+
+A trigger may have a guard, which the diagrams show in brackets. ``decide`` and ``interpret`` make no record that a
+guard forbids; ``evolve`` refuses one (``JournalUnreadable``), so no journal leads past a guard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from transitions import Machine
 
+from saga_engine.core.state import State, StepState
 from saga_engine.core.states import (
     BLOCKED,
     COMPENSATED,
@@ -45,6 +49,16 @@ from saga_engine.core.states import (
     WAIVED,
 )
 
+_Of = TypeVar("_Of")
+
+
+class Guard(NamedTuple, Generic[_Of]):
+    """What must be true of a saga or a step for a transition, in words and as a check."""
+
+    words: str
+    holds: Callable[[_Of], bool]
+
+
 # --- the saga ----------------------------------------------------------------------------------------------------
 
 SAGA_TRANSITIONS: Final = (
@@ -58,6 +72,17 @@ SAGA_TRANSITIONS: Final = (
     ("compensated", [COMPENSATING], COMPENSATED),
     ("waive", [RUNNING, COMPENSATING, ESCALATED], WAIVED),
 )
+SAGA_GUARDS: Final[Mapping[str, Guard[State]]] = {
+    "compensate": Guard(
+        "no forward call in flight, pivot not passed", lambda saga: not (saga.calls_forward() or saga.past_pivot)
+    ),
+    "escalate": Guard("a question is open", lambda saga: bool(saga.questions)),
+    "answer_forward": Guard("not turned around", lambda saga: not saga.backward),
+    "answer_backward": Guard("turned around", lambda saga: saga.backward),
+    "complete": Guard("every step happened", lambda saga: saga.is_done()),
+    "compensated": Guard("everything undone", lambda saga: saga.is_undone() and not saga.left_any),
+    "waive": Guard("a remainder is accepted", lambda saga: saga.left_any),
+}
 
 # --- a step ------------------------------------------------------------------------------------------------------
 
@@ -86,6 +111,16 @@ STEP_TRANSITIONS: Final = (
     ),
     ("resolve", [ESCALATED], RESOLVED),
 )
+_SETTLED: Final = Guard[StepState]("no doubt", lambda step: step.forward.doubt is None)
+STEP_GUARDS: Final[Mapping[str, Guard[StepState]]] = {
+    "succeed": _SETTLED,
+    "fail": _SETTLED,
+    "block": _SETTLED,
+    "doubt": Guard("doubt", lambda step: step.forward.doubt is not None),
+    "undo": Guard("undo wanted", lambda step: step.undo_waits is not None),
+    "undone": Guard("undo not in doubt", lambda step: step.undo is not None and step.undo.doubt is None),
+    "compensated_by_others": Guard("all its steps happened", lambda step: step.semantic == "happened"),
+}
 
 __all__ = [
     "BLOCKED",
@@ -100,11 +135,13 @@ __all__ = [
     "RESOLVED",
     "RUNNING",
     "SAGA_FINAL",
+    "SAGA_GUARDS",
     "SAGA_MACHINE",
     "SAGA_MOVES",
     "SAGA_STATES",
     "SAGA_TRANSITIONS",
     "SKIPPED",
+    "STEP_GUARDS",
     "STEP_MACHINE",
     "STEP_MOVES",
     "STEP_REST",
@@ -148,12 +185,13 @@ SAGA_MOVES: Final[Moves] = compile_moves(SAGA_MACHINE)
 STEP_MOVES: Final[Moves] = compile_moves(STEP_MACHINE)
 
 
-def mermaid(of: Machine, final: Sequence[str] | frozenset[str]) -> str:
-    """The machine as a Mermaid state diagram; edges between the same two states share a line."""
+def mermaid(of: Machine, final: Sequence[str] | frozenset[str], guards: Mapping[str, Guard[Any]]) -> str:
+    """The machine with its guards as a Mermaid state diagram; edges between the same two states share a line."""
     edges: dict[tuple[str, str], list[str]] = {}
     for (source, trigger), dest in compile_moves(of).items():
         if source != dest:
-            edges.setdefault((source, dest), []).append(trigger)
+            guard = guards.get(trigger)
+            edges.setdefault((source, dest), []).append(f"{trigger} [{guard.words}]" if guard else trigger)
     lines = ["stateDiagram-v2", f"    [*] --> {of.initial}"]
     lines += [f"    {source} --> {dest}: {', '.join(sorted(names))}" for (source, dest), names in sorted(edges.items())]
     lines += [f"    {state} --> [*]" for state in of.states if state in final]

@@ -76,7 +76,7 @@ MUTANTS: dict[str, Patch] = {
     "repeat after the key has expired": rewrite(decide, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
     "a later refusal settles an earlier doubt": rewrite(interpret, "interpret", ("if call.doubt and", "if False and")),
     "start forward calls while turning around": rewrite(
-        decide, "_turn_around", ("if any(direction == FORWARD for _, direction in state.in_flight):", "if False:")
+        state.State, "calls_forward", ("any(direction == FORWARD for _, direction in self.in_flight)", "False")
     ),
     "compensate past the pivot": rewrite(decide, "_turn_around", ("if pivot is not None:", "if False:")),
     "report a failed undo as done": rewrite(
@@ -141,9 +141,9 @@ LATER_MUTANTS: dict[str, Patch] = {
         ),
     ),
     "end while a step that makes up for another is under way": rewrite(
-        decide,
-        "_backward",
-        ("state.undo_open or state.in_flight or state.waiting or state.doubts or state.questions", "state.undo_open"),
+        state.State,
+        "is_undone",
+        ("self.undo_open or self.in_flight or self.waiting or self.doubts or self.questions", "self.undo_open"),
     ),
     "forget steps that make up for nothing": rewrite(
         compensation, "ask_about_compensations", ("compiled.compensates == stuck", "False")

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from transitions import Machine
 
+from saga_engine.core import records as r
 from saga_engine.core import transitions as t
+from saga_engine.core.evolve import evolve
+from saga_engine.core.evolve.transition import move
+from saga_engine.core.fold import begin
+from saga_engine.core.state import Doubt, State, StepState
+from saga_engine.errors import JournalUnreadable
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.model import load_plan
+from saga_engine.plan.tool_spec import ToolSpec
+from tests.core.cases import Catalog
 
 TABLES = {
     "saga": (t.SAGA_MACHINE, t.SAGA_STATES, t.SAGA_FINAL, t.SAGA_MOVES, t.SAGA_TRANSITIONS),
     "step": (t.STEP_MACHINE, t.STEP_STATES, t.STEP_REST, t.STEP_MOVES, t.STEP_TRANSITIONS),
 }
+GUARDS = {"saga": t.SAGA_GUARDS, "step": t.STEP_GUARDS}
 
 
 @pytest.fixture(params=TABLES)
@@ -95,9 +108,60 @@ def test_the_machine_is_shared_and_has_no_model() -> None:
     assert "to_RUNNING" not in t.STEP_MACHINE.events
 
 
-def test_the_diagram_shows_every_state(table) -> None:
-    """The docs are drawn from the machine."""
-    machine, states, final, _, _ = table
-    text = t.mermaid(machine, final)
+@pytest.mark.parametrize("name", TABLES)
+def test_the_diagram_shows_every_state_and_every_guard(name: str) -> None:
+    """The docs are drawn from the machine and its guards."""
+    machine, states, final, _, transitions = TABLES[name]
+    text = t.mermaid(machine, final, GUARDS[name])
     assert all(state in text for state in states)
     assert text.startswith("stateDiagram-v2")
+    assert GUARDS[name].keys() <= {trigger for trigger, _, _ in transitions}
+    assert all(f"{trigger} [{guard.words}]" in text for trigger, guard in GUARDS[name].items())
+
+
+def saga(*records: r.AnyRecord) -> State:
+    """A saga of one step, after these records."""
+    body = {"steps": [{"step_id": 1, "tool": "book", "rollback": {"tool": "undo"}}]}
+    plan = compile_plan(load_plan(body), Catalog([ToolSpec("book"), ToolSpec("undo")]))
+    state = begin(r.SagaStarted(at=1, saga_id="s", plan=body, digest="d", seed="x"), plan)
+    for record in records:
+        evolve(state, record)
+    return state
+
+
+_INTENDED = r.StepIntended(at=2, step="1")
+_TURNED = (_INTENDED, r.StepSucceeded(at=3, step="1"), r.CompensationStarted(at=4, reason="cancelled"))
+#: Records that the table has at this place and a guard forbids, by the trigger.
+FORBIDDEN: dict[str, tuple[tuple[r.AnyRecord, ...], r.AnyRecord]] = {
+    "complete": ((_INTENDED,), r.SagaCompleted(at=3)),
+    "compensate": ((_INTENDED,), r.CompensationStarted(at=3, reason="cancelled")),
+    "compensated": (_TURNED, r.SagaCompensated(at=5)),
+    "escalate": ((_INTENDED,), r.SagaEscalated(at=3)),
+    "waive": ((_INTENDED,), r.SagaWaived(at=3)),
+    "undo": (_TURNED[:2], r.StepIntended(at=4, step="1", direction="compensate")),
+}
+
+
+@pytest.mark.parametrize("trigger", FORBIDDEN)
+def test_no_journal_leads_past_a_guard(trigger: str) -> None:
+    """A record that a guard forbids is refused, and the refusal quotes the guard."""
+    before, record = FORBIDDEN[trigger]
+    words = (t.SAGA_GUARDS.get(trigger) or t.STEP_GUARDS[trigger]).words
+    with pytest.raises(JournalUnreadable, match=f"{trigger}: not \\[{words}\\]"):
+        evolve(saga(*before), record)
+
+
+def _in_doubt(step: StepState) -> None:
+    step.forward.doubt = step.call("compensate").doubt = Doubt()
+
+
+@pytest.mark.parametrize("trigger", ["succeed", "fail", "block", "doubt", "undone", "compensated_by_others"])
+def test_no_step_moves_past_a_guard(trigger: str) -> None:
+    """What is in doubt is neither done nor failed nor undone; what is known is not in doubt."""
+    spoil: dict[str, Callable[[StepState], None]] = {"doubt": lambda _: None, "compensated_by_others": lambda _: None}
+    for source in (source for source, name in t.STEP_MOVES if name == trigger):
+        step = StepState(0, status=source)
+        spoil.get(trigger, _in_doubt)(step)
+        with pytest.raises(KeyError, match="not "):
+            move(step, trigger)
+        assert step.status == source

@@ -13,8 +13,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "concepts.md"
 def drawn(text: str) -> str:
     """The page with its diagrams as the tables have them now."""
     diagrams = {
-        "saga": t.mermaid(t.SAGA_MACHINE, t.SAGA_FINAL),
-        "step": t.mermaid(t.STEP_MACHINE, t.STEP_REST),
+        "saga": t.mermaid(t.SAGA_MACHINE, t.SAGA_FINAL, t.SAGA_GUARDS),
+        "step": t.mermaid(t.STEP_MACHINE, t.STEP_REST, t.STEP_GUARDS),
     }
     for name, diagram in diagrams.items():
         begin = f"<!-- diagram: {name} -->\n"

@@ -107,7 +107,7 @@ def test_the_reasons_of_a_turn_are_explained() -> None:
     """Every value that ``State.failing`` is given has its row."""
     rooms = [*(ROOT / "saga_engine" / "core").rglob("*.py"), ROOT / "saga_engine" / "runtime" / "session.py"]
     source = "".join(path.read_text(encoding="utf-8") for path in rooms)
-    ways = (r'failing = "([a-z-]+)"', r'_stopping\("([a-z-]+)"\)', r'\breason(?:: str)? ?= ?"([a-z-]+)"')
+    ways = (r'stop\(state, "([a-z-]+)"\)', r'_stopping\("([a-z-]+)"\)', r'\breason(?:: str)? ?= ?"([a-z-]+)"')
     assert {reason for way in ways for reason in re.findall(way, source)} == set(_rows("Why a saga turned around"))
 
 

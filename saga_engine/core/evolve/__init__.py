@@ -15,7 +15,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation, escalation
-from saga_engine.core.evolve.transition import move, turn_saga
+from saga_engine.core.evolve.transition import move, stop, turn_saga, wake
 from saga_engine.core.state import Doubt, State
 from saga_engine.errors import JournalUnreadable
 
@@ -62,20 +62,17 @@ def _resumed(state: State, record: r.SagaResumed) -> None:
 
 def _stopping(reason: str) -> Callable[[State, Any], None]:
     def handler(state: State, _: Any) -> None:
-        state.failing = reason
-        state.to_replan = None
-        if state.status == t.ESCALATED:
-            turn_saga(state, "answer_forward")
+        stop(state, reason)
+        wake(state)
 
     return handler
 
 
 def _session_closed(state: State, record: r.SessionClosed) -> None:
     state.open = False
-    if record.reason and state.failing is None:
-        state.failing = record.reason
-    if state.status == t.ESCALATED:
-        turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+    if record.reason:
+        stop(state, record.reason)
+    wake(state)
 
 
 def _turning(trigger: str) -> Callable[[State, Any], None]:
@@ -126,7 +123,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.PlannerAsked: amendments.planner_asked,
     r.PlannerGaveUp: amendments.planner_gave_up,
     r.CompensationProposed: amendments.compensation_proposed,
-    r.CancelRequested: escalation.cancel_requested,
+    r.CancelRequested: _stopping("cancelled"),
     r.MessageRefused: _nothing,
     r.DeadlinePassed: _stopping("deadline"),
     r.CallLimitReached: _stopping("call-limit"),

@@ -8,7 +8,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.evolve import compensation
-from saga_engine.core.evolve.transition import index_of, move, turn_saga
+from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
 from saga_engine.core.plan_growth import Added
 from saga_engine.core.state import Proposal, State, StepState, Underway
 from saga_engine.errors import JournalUnreadable
@@ -23,8 +23,7 @@ def steps_added(state: State, record: r.StepsAdded) -> None:
         state.asking.pop(state.to_replan, None)
         state.to_replan = None
         state.replans += 1
-    if state.status == t.ESCALATED:
-        turn_saga(state, "answer_forward")  # it waited for an operator, and now also has other work
+    wake(state)  # it waited for an operator, and now also has other work
     _mark(state, record.sensitive)
     _grow(state, Added(addition, record.undos, frozenset(record.reads)), record.tools)
 
@@ -115,9 +114,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
         state.to_escalate[index, COMPENSATE] = kind
         return
     if state.to_replan is not None and not (kind and overtaken(state)):  # else it is asked anew
-        state.to_replan = None
-        if state.failing is None:
-            state.failing = "step-failed"
+        stop(state, "step-failed")
 
 
 def compensation_proposed(state: State, record: r.CompensationProposed) -> None:

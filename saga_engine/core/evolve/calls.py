@@ -8,7 +8,7 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.evolve import amendments, compensation
-from saga_engine.core.evolve.transition import index_of, move, settle, turn_saga
+from saga_engine.core.evolve.transition import index_of, move, settle, stop, turn_saga
 from saga_engine.core.state import (
     Alerting,
     CallState,
@@ -271,8 +271,8 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
         state.to_replan = index if state.to_replan is None else state.to_replan
     elif state.past_pivot or (ask and state.failing is None):
         state.to_escalate[index, FORWARD] = "step-failed"
-    elif state.failing is None:
-        state.failing = reason
+    else:
+        stop(state, reason)
 
 
 def in_doubt(state: State, record: r.StepInDoubt) -> None:
@@ -300,8 +300,7 @@ def _ask_about(state: State, index: int, direction: Direction, error: ErrorInfo)
 
 def compensation_requested(state: State, _: r.CompensationRequested) -> None:
     """A call in doubt is to be settled by its undo: the saga turns around."""
-    if state.failing is None:
-        state.failing = "in-doubt"
+    stop(state, "in-doubt")
 
 
 def doubt(state: State, index: int, direction: Direction, error: ErrorInfo | None, due: int | None) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from saga_engine.core import records as r
-from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation
-from saga_engine.core.evolve.transition import index_of, move, turn_saga
+from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
 from saga_engine.core.state import Alerting, Approval, Made, OpenQuestion, Reminder, Reused, State
 
 
@@ -97,8 +96,8 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         calls.not_done(state, question.step, ask=False)
     elif state.backward:
         compensation.undo_turn(state, question.step)
-    elif not state.past_pivot and state.failing is None:
-        state.failing = "accepted"
+    elif not state.past_pivot:
+        stop(state, "accepted")
 
 
 def _has_another_way(state: State, question: OpenQuestion) -> bool:
@@ -133,20 +132,8 @@ def transferred(state: State, record: r.EffectTransferred) -> None:
         step = state.steps[state.plan.by_key[key]]
         if isinstance(step.effect, Made | Reused):  # else the saga has nothing to transfer
             step.effect = step.effect._replace(to=record.to)
-    state.to_replan = None
-    if state.failing is None:
-        state.failing = "transferred"
-    if state.status == t.ESCALATED:
-        turn_saga(state, "answer_backward" if state.backward else "answer_forward")
-
-
-def cancel_requested(state: State, _: r.CancelRequested) -> None:
-    """The saga is to be cancelled."""
-    state.to_replan = None
-    if state.failing is None:
-        state.failing = "cancelled"
-    if state.status == t.ESCALATED:
-        turn_saga(state, "answer_forward")
+    stop(state, "transferred")
+    wake(state)
 
 
 def alert_intended(state: State, record: r.AlertIntended) -> None:

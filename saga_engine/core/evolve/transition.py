@@ -10,13 +10,32 @@ from saga_engine.core.state import State, StepState
 
 
 def move(step: StepState, trigger: str) -> None:
-    """Move a step by its table; a pair that is not in it raises ``KeyError``."""
+    """Move a step by its table; a pair that is not in it, or that its guard forbids, raises ``KeyError``."""
+    guard = t.STEP_GUARDS.get(trigger)
+    if guard is not None and not guard.holds(step):
+        raise KeyError(f"{step.status}, {trigger}: not [{guard.words}]")
     step.status = t.STEP_MOVES[step.status, trigger]
 
 
 def turn_saga(state: State, trigger: str) -> None:
-    """Move a saga by its table; a pair that is not in it raises ``KeyError``."""
+    """Move a saga by its table; a pair that is not in it, or that its guard forbids, raises ``KeyError``."""
+    guard = t.SAGA_GUARDS.get(trigger)
+    if guard is not None and not guard.holds(state):
+        raise KeyError(f"{trigger}: not [{guard.words}]")
     state.status = t.SAGA_MOVES[state.status, trigger]
+
+
+def wake(state: State) -> None:
+    """A saga that rests has something to do: it resumes its direction."""
+    if state.status == t.ESCALATED:
+        turn_saga(state, "answer_backward" if state.backward else "answer_forward")
+
+
+def stop(state: State, reason: str) -> None:
+    """The saga is to turn around; the first reason counts, and no other way is wanted any more."""
+    state.to_replan = None
+    if state.failing is None:
+        state.failing = reason
 
 
 def index_of(state: State, record: Any) -> int:
