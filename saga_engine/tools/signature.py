@@ -103,7 +103,7 @@ def read_signature(
             tool=label,
         )
     base = _base_function(fn)
-    hints = _annotations(base, found)
+    hints = {name: _resolved(base, parameter.annotation) for name, parameter in found.items()}
     context = tuple(name for name, hint in hints.items() if _is_context(hint))
     fixed = frozenset(_fixed_keywords(fn))
     catch_all = next((p for p in found.values() if p.kind is p.VAR_KEYWORD), None)
@@ -124,7 +124,7 @@ def read_signature(
         wants_key = wants_key or (catch_all is not None and KEY_PARAMETER in input_schema.get("properties", {}))
         schema = _without(input_schema, {*context, *fixed, KEY_PARAMETER} if wants_key else {*context, *fixed})
     if output_schema is None:
-        output_schema = _returned_schema(_returns(base))
+        output_schema = _returned_schema(_resolved(base, getattr(base, "__annotations__", {}).get("return", _ABSENT)))
     hidden = {*context, *fixed} | ({KEY_PARAMETER} if wants_key else set())
     accepts = None if catch_all is not None and schema.get("additionalProperties", True) is not False else visible
     if catch_all is not None and accepts is not None:
@@ -166,14 +166,6 @@ def _fixed_keywords(fn: Callable[..., Any]) -> set[str]:
         fixed |= fn.keywords.keys()
         fn = fn.func
     return fixed
-
-
-def _annotations(base: Any, found: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    return {name: _resolved(base, parameter.annotation) for name, parameter in found.items()}
-
-
-def _returns(base: Any) -> Any:
-    return _resolved(base, getattr(base, "__annotations__", {}).get("return", _ABSENT))
 
 
 def _resolved(base: Any, annotation: Any) -> Any:
