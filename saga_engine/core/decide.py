@@ -328,9 +328,10 @@ def _backward(state: State, now: int) -> Records:
     out = _due(state, now, room) if state.waiting else []
     if state.doubts:
         _settle_all(state, now, out, room)
-    out += [_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, max(room - len(out), 0))]
-    # During compensation the only forward calls are those of semantic compensations.
-    out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]
+    if state.undo_ready:
+        out += [_intend(state, index, COMPENSATE, now) for index in islice(state.undo_ready, max(room - len(out), 0))]
+    if state.ready:  # during compensation the only forward calls are those of semantic compensations
+        out += [_intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]
     if out:
         return out
     # A step of a semantic compensation may still be in flight, in doubt, or asked about.

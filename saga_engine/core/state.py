@@ -468,6 +468,8 @@ class State:
     def next_overdue(self) -> int | None:
         """When, in Unix ms, ``overdue`` becomes true of a saga that rests or is open if nothing else happens."""
         deadline = self.binding_deadline if self.status == ESCALATED or self.open else None
+        if deadline is None and not (self.questions or self.reminders):
+            return None
         dues = [*self.expiries(), *(reminder.due for reminder in self.reminders.values())]
         return min(dues if deadline is None else [*dues, deadline], default=None)
 
