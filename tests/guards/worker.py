@@ -16,6 +16,9 @@ from saga_engine.stores import open_store
 from saga_engine.tools.decorator import tool
 from tests.guards.world import guard, step
 
+#: How long a call is inside, in round trips to the server that all processes share.
+ROUND_TRIPS = 10
+
 
 async def main(url: str, path: str, lease_s: float) -> None:
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -26,13 +29,14 @@ async def main(url: str, path: str, lease_s: float) -> None:
         os.write(log, f"+ {key} {who}\n".encode())
         if hold:
             await asyncio.Event().wait()
-        for _ in range(3):
-            await asyncio.sleep(0)
+        for _ in range(ROUND_TRIPS):  # so long that another process would come in if it could
+            await shared.saga_driven("nobody")
         os.write(log, f"- {key} {who}\n".encode())
 
     store = open_store(url, durability="relaxed")
     await store.open()
-    tools = guard(store.guard_store(), act, lease_s=lease_s)
+    shared = store.guard_store()
+    tools = guard(shared, act, lease_s=lease_s)
     number = 0
     sys.stdout.write("ready\n")
     sys.stdout.flush()
