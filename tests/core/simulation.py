@@ -369,7 +369,8 @@ class Simulation:
         if luck < 0.02 * self.trouble:
             return Unknown(ErrorInfo("unreachable", "it never left"), sent=False)
         if luck < 0.04 * self.trouble and spec.effect != "read":
-            self.world.at_work[step] = lambda: self.world.apply(step, direction, spec, key, self.now)
+            # (Its request arrives now: the engine promises that the key is known as long as the time-out lasts.)
+            self.world.at_work[step] = lambda now=self.now: self.world.apply(step, direction, spec, key, now)
             return Unknown(ErrorInfo("timeout", "its thread goes on"), at_work=True)
         if luck < 0.10 * self.trouble:  # some of them, because the worker died that had the call
             return Unknown(ErrorInfo("timeout", "no answer"), lost=luck < 0.06 * self.trouble)
