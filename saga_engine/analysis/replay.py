@@ -312,7 +312,7 @@ class Replay:
         elif isinstance(record, r.QuestionResolved):
             message = Message(
                 id=record.message,
-                kind="decide",
+                kind="resolve",
                 by=record.by,
                 note=record.note,
                 step=record.step,

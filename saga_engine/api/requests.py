@@ -85,7 +85,7 @@ def answer_message(step_id: int | str, decision: str, output: Any, by: str, note
     """An answer to a question, as it is sent. Raises ``ValueNotJson``."""
     said = plain(output)
     return Message(
-        id=secrets.token_hex(8), kind="decide", by=by, note=note, step=str(step_id), decision=decision, output=said
+        id=secrets.token_hex(8), kind="resolve", by=by, note=note, step=str(step_id), decision=decision, output=said
     )
 
 

@@ -40,7 +40,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    kind: Literal["cancel", "decide", "amend", "transfer", "close"]
+    kind: Literal["cancel", "resolve", "amend", "transfer", "close"]
     by: str = ""
     note: str = ""
     step: str = ""
@@ -157,7 +157,7 @@ def to_post(
     except (CancelRefused, DecisionRefused) as error:
         if repeats(said, message):
             return None
-        known = _answer_to(said, message.step) if message.kind == "decide" else None
+        known = _answer_to(said, message.step) if message.kind == "resolve" else None
         if known is None or message.step in {state.plan.steps[asked.step].key for asked in state.questions.values()}:
             raise
         by = f" by {known.by}" if known.by else ""
@@ -171,7 +171,7 @@ def repeats(records: Sequence[r.AnyRecord], message: Message) -> bool:
     """Whether the journal already holds what the message says; repeating it is no contradiction."""
     if message.kind == "cancel":
         return any(isinstance(record, r.CancelRequested) for record in records)
-    known = _answer_to(records, message.step) if message.kind == "decide" else None
+    known = _answer_to(records, message.step) if message.kind == "resolve" else None
     if known is None or (message.question and message.question != known.question):
         return False
     return known.decision == message.decision and (message.output is None or message.output == known.output)

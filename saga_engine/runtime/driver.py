@@ -316,7 +316,7 @@ class SagaDriver:
         return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
 
     def _may_sleep(self) -> bool:
-        """Whether the saga is parked on a distant timer; it then sleeps until that time."""
+        """Whether the saga waits for a distant timer; it then sleeps until that time."""
         if self._tasks or self._outcomes or self._messages or self.stopping or self._link is not None:
             return False
         if not self.state.only_waits():

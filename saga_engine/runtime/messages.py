@@ -44,7 +44,7 @@ _REFUSALS = {
     "close": CancelRefused,
     "amend": AmendRefused,
     "transfer": ForkRefused,
-    "decide": DecisionRefused,
+    "resolve": DecisionRefused,
 }
 
 

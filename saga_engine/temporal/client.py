@@ -47,7 +47,7 @@ from saga_engine.settings import without_login
 from saga_engine.temporal import payloads
 
 _REFUSALS: Final = {kind.code: kind for kind in (CancelRefused, DecisionRefused, AmendRefused)}
-_REFUSALS_BY_KIND: Final = {"cancel": CancelRefused, "decide": DecisionRefused, "amend": AmendRefused}
+_REFUSALS_BY_KIND: Final = {"cancel": CancelRefused, "resolve": DecisionRefused, "amend": AmendRefused}
 #: How long to wait before a message is sent again, in seconds.
 _RESEND_S: Final = 0.1
 _AWAY: Final = frozenset(

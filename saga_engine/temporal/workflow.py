@@ -400,12 +400,12 @@ class SagaFlow:
             with refused():
                 check_cancel(self._here())
 
-    @workflow.update(name="decide", description="Answer an open question.")
-    def decide(self, message: dict[str, Any]) -> dict[str, Any]:
+    @workflow.update(name="resolve", description="Answer an open question.")
+    def resolve(self, message: dict[str, Any]) -> dict[str, Any]:
         """Resolve the open question about a step."""
         return self._heard(message)
 
-    @decide.validator
+    @resolve.validator
     def _check_decision(self, message: dict[str, Any]) -> None:
         said = _message(message)
         if said.id not in self._messages:

@@ -410,7 +410,7 @@ class Simulation:
         """A person who looks at the world before answering."""
         now = max(self.now, state.at)
         questions = [asked for asked in state.questions.values() if asked.expires is None or asked.expires > now]
-        if not questions or any(message.kind == "decide" for message in self.inbox):
+        if not questions or any(message.kind == "resolve" for message in self.inbox):
             return  # an answer is on its way
         question = self.dice.choice(questions)
         step = state.plan.steps[question.step].key
@@ -435,7 +435,7 @@ class Simulation:
                 self.world.made_by[step] = state.acting(question.step).tool
             output = {"ref": f"ref-{step}"}
         message = Message(
-            id="d", kind="decide", step=step, decision=decision, output=output, by="p", question=question.id
+            id="d", kind="resolve", step=step, decision=decision, output=output, by="p", question=question.id
         )
         if not isinstance(answer(state, message, state.at), r.QuestionResolved):
             raise Violation(f"a legal answer was refused: {message}")

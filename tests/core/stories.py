@@ -64,7 +64,7 @@ def doubtful() -> Recording:
     """Nobody can tell whether it was paid; the probe cannot, and a person can."""
     probes = [LOST, LOST, LOST]
     saga = Recording(plan(), SPECS, {("pay", "forward"): [LOST], ("pay", "probe"): probes}, alerting=True).run()
-    saga.message(kind="decide", step="pay", decision="happened", output={"ref": "by hand"}, by="ada", note="I looked")
+    saga.message(kind="resolve", step="pay", decision="happened", output={"ref": "by hand"}, by="ada", note="I looked")
     return saga.run()
 
 
@@ -76,7 +76,7 @@ def approved() -> Recording:
         SPECS,
         {("book", "forward"): [ask], ("pay", "forward"): [Blocked(ErrorInfo("policy_denied", "never"), "deny")]},
     ).run()
-    saga.message(kind="decide", step="book", decision="approve", by="ada")
+    saga.message(kind="resolve", step="book", decision="approve", by="ada")
     return saga.run()
 
 
@@ -84,7 +84,7 @@ def cancelled() -> Recording:
     """Steps are added, one message is refused, the saga is cancelled, and it has not come to its end yet."""
     saga = Recording(plan(), SPECS).run(1)
     saga.message(kind="amend", steps=[{"step_id": "more", "tool": "book", "params": {"room": "7"}}], by="agent")
-    saga.message(kind="decide", step="book", decision="retry", by="eve")
+    saga.message(kind="resolve", step="book", decision="retry", by="eve")
     saga.decide()
     saga.message(kind="cancel", by="ada", note="changed my mind")
     saga.answered()

@@ -315,7 +315,7 @@ def _settle(saga: Played, decision: str) -> None:
     question = next(iter(saga.state.questions.values()))
     if decision in question.options:
         step = saga.state.plan.steps[question.step].key
-        message = Message(id="m", kind="decide", step=step, decision=decision, question=question.id)
+        message = Message(id="m", kind="resolve", step=step, decision=decision, question=question.id)
         saga.fates = {**saga.fates, step: "done"}
         if decision == "undone":
             saga.world.standing.discard(saga.state.key(question.step, FORWARD))

@@ -302,7 +302,7 @@ def test_an_answer_that_nobody_reads_yet(processes: Processes, new_place: NewPla
         assert not place.ledger.lines(what="sent")[1:], "the call waits for its approval"
         assert stage.run("decide", place, fault, answer=[2, "approve"], by="ada").killed, fault
         told = stage.run("resume-all", place).told
-        assert told["messages"] == [["decide", "2", "2:f:1"]], fault
+        assert told["messages"] == [["resolve", "2", "2:f:1"]], fault
         assert told["resumed"]["status"] == "COMPLETED", fault
         assert not stage.judge(place, told, 1), fault
 

@@ -103,7 +103,7 @@ async def _post(case: dict[str, Any]) -> Told:
     """Post a person's answer to an open question, and die before acting on it."""
     store = open_store(case["url"])
     await store.open()
-    message = Message(id="m", kind="decide", by="ada", step="1", decision="happened", output={"ref": "i1"})
+    message = Message(id="m", kind="resolve", by="ada", step="1", decision="happened", output={"ref": "i1"})
     message = msgspec.structs.replace(message, question=case["question"])
     await store.post(case["saga_id"], encode_message(message))
     os.kill(os.getpid(), signal.SIGKILL)

@@ -10,7 +10,7 @@ GARBAGE = [
     b"[1]",
     b'{"id": "m-new", "kind": "from a newer engine", "by": "ada"}',
     json.dumps({"id": "m-amend", "kind": "amend", "by": "ada", "steps": [1]}).encode(),
-    json.dumps({"id": "m-digits", "kind": "decide", "by": "ada", "step": 7, "decision": []}).encode(),
+    json.dumps({"id": "m-digits", "kind": "resolve", "by": "ada", "step": 7, "decision": []}).encode(),
 ]
 
 

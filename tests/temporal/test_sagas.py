@@ -120,12 +120,12 @@ async def test_the_saga_itself_refuses(place: Place, outside: Outside) -> None:
         outcome = await coordinator.run({"steps": [step(1, "lose")]}, saga_id=place.saga_id("v"))
         assert outcome.status == "ESCALATED"
         before = await coordinator.history(outcome.saga_id)
-        wrong = Message(id="x", kind="decide", step="1", decision="approve")
+        wrong = Message(id="x", kind="resolve", step="1", decision="approve")
         with pytest.raises(DecisionRefused, match="no answer"):
             await coordinator.sagas.send(outcome.saga_id, wrong, wait_s=5)
         assert await coordinator.history(outcome.saga_id) == before
         # The same message twice is one message.
-        right = Message(id="y", kind="decide", step="1", decision="accept", by="ada")
+        right = Message(id="y", kind="resolve", step="1", decision="accept", by="ada")
         await coordinator.sagas.send(outcome.saga_id, right, wait_s=5)
         outcome = await coordinator.wait(outcome.saga_id)
         assert outcome.status == "WAIVED"
