@@ -122,7 +122,8 @@ class Deduplication:
             if claim.code != "busy" or loop.time() >= until_s:
                 return claim
             if not await self._kept.sagas.saga_driven(saga_of(claim.owner)):
-                return claim  # nobody is making it: its outcome is in doubt
+                # Nobody is making it now: it has ended since the claim was refused, or its outcome is in doubt.
+                return await self._kept.claim(identity, call.idempotency_key)
             pause_s = min(2 * pause_s, _POLL_MAX_S)
 
 

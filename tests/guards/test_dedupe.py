@@ -9,6 +9,7 @@ import pytest
 
 from saga_engine.core.effects import Done, NotDone, Unknown
 from saga_engine.errors import OutcomeUnknown, StoreUnavailable, ToolError
+from saga_engine.guards.dedupe import call_digest
 from saga_engine.ports import Creation, Entry
 from saga_engine.stores import open_store
 from saga_engine.tools.decorator import tool
@@ -101,6 +102,31 @@ async def test_the_claim_is_written_before_the_call_and_the_result_before_anybod
     await tools.call("act", {}, step())
     assert seen == ["claim"]
     assert watched.verbs() == ["claim", "remember"]
+    await tools.close()
+
+
+@pytest.mark.parametrize("happened", [True, False])
+async def test_an_identical_call_that_ends_between_two_looks_is_not_in_doubt(store, happened):
+    """Its saga ended after the claim was refused and before its owner was looked up: what it left in the store counts."""
+    desk, first = Desk(), step("s1")
+    identical = ("act", call_digest("act", {"n": 1}, first))
+    day_ms = int(DAY_S * 1000)
+
+    class Ends(Watched):
+        """A store in which the other saga ends just when somebody asks whether it is driven."""
+
+        async def saga_driven(self, _saga_id):
+            if happened:
+                await store.remember(*identical, first.idempotency_key, b'{"order": 7}', day_ms)
+            else:
+                await store.forget("act", first.idempotency_key)
+            return False
+
+    assert (await store.claim(*identical, first.idempotency_key, day_ms)).code == "new"
+    tools = guard(Ends(store), *desk.tools)
+    outcome = await tools.call("act", {"n": 1}, step("s2"))
+    assert outcome.output == ({"order": 7} if happened else result(1))
+    assert desk.made == ([] if happened else [1])
     await tools.close()
 
 
