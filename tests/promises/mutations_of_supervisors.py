@@ -322,7 +322,6 @@ OF_SUPERVISORS = [
         "what is ours and not driven is kept",
         "saga_engine/runtime/audit.py",
         (("                self._pending.add_unsure(saga_id, AT_ONCE)\n", ""),),
-        hangs=True,
     ),
     # 39
     Mutation(
