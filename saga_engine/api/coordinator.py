@@ -87,6 +87,8 @@ class Coordinator:
     ) -> None:
         self.store = store
         self.tools = tools
+        #: The rules that authorize its calls; ``policy.plan_time`` says what they mean for a plan.
+        self.policy = policy
         self._registration = Registration(tools, declared, tool_options)
         self._planning = planning
         self._workers: set[Worker] = set()
@@ -147,8 +149,8 @@ class Coordinator:
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
         ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
         """
-        planning = planning_of(planner)
         rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
+        planning = planning_of(planner, rules)
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         registry = as_configured(declared, tool_options, secrets, max_output_bytes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from saga_engine.policy.plan_time import withheld
 from saga_engine.settings import check_output_limit
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
+    from saga_engine.policy.rules import Policy
     from saga_engine.ports import Planner
 
 
@@ -55,13 +58,14 @@ class Registration:
             self._tools.add(*tools)
 
 
-def planning_of(given: str | Planner | PlannerSettings | None) -> Planning | None:
-    """What writes plans; None: no planner."""
+def planning_of(given: str | Planner | PlannerSettings | None, policy: Policy | None = None) -> Planning | None:
+    """What writes plans, without the tools that the policy always denies; None: no planner."""
     if given is None:
         return None
     from saga_engine.planner.planning import Planning
 
-    return Planning.of(given, _select)
+    planning = Planning.of(given, _select)
+    return planning if policy is None else replace(planning, withheld=withheld(policy))
 
 
 def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:

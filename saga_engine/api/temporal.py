@@ -522,7 +522,7 @@ async def serve(
         chain = GuardedTools(registry, guards, gate=gate, clock=clock, sagas=sagas, lease_s=lease_s)
         stack.push_async_callback(chain.close)
         people = escalation_of(on_escalation)
-        asked, may = _advisor(planner, advisor, semantic)
+        asked, may = _advisor(planner, advisor, semantic, rules)
         capabilities = capabilities_of(people, asked, may)
         activities = Activities(
             chain,
@@ -554,10 +554,13 @@ def _compile(plan: Plan, given: dict[str, Any] | None, catalog: ToolCatalog) -> 
 
 
 def _advisor(
-    planner: str | Planner | PlannerSettings | None, advisor: Advisor | None, semantic: Semantic | None
+    planner: str | Planner | PlannerSettings | None,
+    advisor: Advisor | None,
+    semantic: Semantic | None,
+    policy: Policy | None,
 ) -> tuple[Advisor | None, Semantic]:
     """What is asked for steps, and the role of tools that do not declare it."""
-    planning = planning_of(planner)
+    planning = planning_of(planner, policy)
     if planning is None:
         return advisor, semantic or "approve"
     return advisor or planning.advisor, semantic or planning.settings.semantic

@@ -13,6 +13,7 @@ from saga_engine.cli.options import DebugOption, JsonOption, PlanArgument, Tools
 
 if TYPE_CHECKING:
     from saga_engine.errors import Problem
+    from saga_engine.plan.compiled import CompiledPlan
     from saga_engine.plan.model import Plan
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
@@ -40,7 +41,7 @@ def check(
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.errors import PlanInvalid
-    from saga_engine.plan.compiler import check_plan
+    from saga_engine.plan.compiler import check_plan, compile_plan
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
 
@@ -55,6 +56,8 @@ def check(
         require_used(values, loaded)
         steps, warnings = len(loaded.steps), lookalikes(loaded)
         problems = check_plan(loaded, registry, input=values or None)
+        if registry is not None and not problems:
+            warnings += policy_warnings(settings, compile_plan(loaded, registry, input=values or None))
     except PlanInvalid as error:
         problems = error.problems
     tell_problems(problems, settings, as_json=as_json, steps=steps, warnings=warnings)
@@ -89,6 +92,16 @@ def tell_problems(
     read = not any(problem.code in ("plan-unreadable", "plan-not-json") for problem in problems)
     if not settings.names_tools and read:
         note("hint: no tools were given, so only the structure was checked; --tools checks names and params too")
+
+
+def policy_warnings(settings: Settings, compiled: CompiledPlan) -> list[Problem]:
+    """The calls of a plan that the configured policy would deny, or ask about. Raises ``SettingInvalid``."""
+    if not settings.holding("policy"):
+        return []
+    from saga_engine.cli.options import policy_of
+    from saga_engine.policy.plan_time import planned_verdicts
+
+    return [verdict.warning(compiled) for verdict in planned_verdicts(policy_of(settings), compiled)]
 
 
 def load_told(plan: str, registry: ToolRegistry | None) -> Plan:

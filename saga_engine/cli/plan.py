@@ -98,11 +98,13 @@ def _planned(
 ) -> PlannedPlan:
     """Ask the planner. Raises the errors of ``Planning.plan``, and ``SettingInvalid``."""
     import asyncio
+    from dataclasses import replace
 
-    from saga_engine.cli.options import registry_for
+    from saga_engine.cli.options import policy_of, registry_for
     from saga_engine.cli.output import note, shown, stdout_kept_clean
     from saga_engine.errors import SettingInvalid
     from saga_engine.planner.planning import Planning
+    from saga_engine.policy.plan_time import withheld
     from saga_engine.tools.tool_search import select_tools
 
     registry = registry_for(settings)
@@ -115,6 +117,8 @@ def _planned(
             raise SettingInvalid(f"no tool may have the secret {shown(name, 80)}", hint=hint)
     offered = select_tools(goal, registry, limit=chosen.tools_offered)
     planning = Planning.of(chosen)
+    if settings.holding("policy"):
+        planning = replace(planning, withheld=withheld(policy_of(settings)))
     planning.prepared(goal, intent)  # an intent without a plan is an error before a model is asked
     if chosen.model:
         note(f"asking {shown(chosen.model, 200)} for a plan with {len(offered)} tools")

@@ -46,7 +46,7 @@ def simulate(
       saga plan "Book a flight and a hotel" | saga simulate - --json
     """
     from saga_engine.analysis.simulation import rehearse
-    from saga_engine.cli.check import tell_problems
+    from saga_engine.cli.check import policy_warnings, tell_problems, tell_warnings
     from saga_engine.cli.cures import cures
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
@@ -60,13 +60,15 @@ def simulate(
     except PlanInvalid as error:
         tell_problems(error.problems, settings, as_json=as_json)
         return exit_codes.PLAN_INVALID
-    rehearsal = rehearse(compiled)
+    rehearsal, warnings = rehearse(compiled), policy_warnings(settings, compiled)
     if as_json:
-        document(rehearsal.to_dict() | {"cures": cures(rehearsal, compiled)})
+        told = {"warnings": [each.to_dict() for each in warnings]} if warnings else {}
+        document(rehearsal.to_dict() | {"cures": cures(rehearsal, compiled)} | told)
     else:
         _tell(rehearsal, {step.step_id: step.name for step in compiled.steps}, every=every)
         for tool, cure in cures(rehearsal, compiled).items():
             note(f"hint: {shown(tool)}: {shown(cure)}")
+        tell_warnings(warnings)
     return exit_codes.COMPLETED
 
 

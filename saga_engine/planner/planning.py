@@ -93,12 +93,13 @@ class Planning:
 
     ``select`` chooses the tools that a planner is offered for a stuck saga, if there are more than
     ``settings.tools_offered``: those of the steps in question come first, then those that it finds (without it, the
-    first ones).
+    first ones). ``withheld``: tools that are not offered, because the policy denies every call of them.
     """
 
     planner: Planner | None
     settings: PlannerSettings = field(default_factory=PlannerSettings)
     select: SelectTools | None = None
+    withheld: Callable[[ToolSpec], bool] | None = None
 
     @classmethod
     def of(cls, given: str | Planner | PlannerSettings, select: SelectTools | None = None) -> Planning:
@@ -142,6 +143,7 @@ class Planning:
             message = f"a goal is a text of 1 to {MAX_GOAL_CHARS} characters; this has {len(goal)}"
             raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
         given: dict[str, Any] = plain(dict(input or {}))
+        specs = self._permitted(specs)
         offer = Offer(specs, catalog, self.settings.secrets)
         request = PlanRequest(goal, list(specs), given, offer.secrets or ())
 
@@ -179,12 +181,12 @@ class Planning:
         from saga_engine.core.records import Written
 
         compensating = isinstance(request, CompensationRequest)
-        if compensating and not request.tools:
+        offer = self._offer(request)
+        if compensating and not offer.offered:
             raise PlannerUnavailable(
                 "no tool may make up for another's call, so no model was asked",
-                hint="mark the tools that may with compensates=True",
+                hint="mark the tools that may with compensates=True; a policy may deny them",
             )
-        offer = self._offer(request)
 
         def review(data: Mapping[str, Any], notes: list[str]) -> tuple[list[dict[str, Any]] | None, list[Problem]]:
             return review_steps(data, offer, check, notes, compensating=compensating)
@@ -213,18 +215,23 @@ class Planning:
                 f"{self.planner.model} could not be asked: {said}", hint="this is a defect of the planner"
             ) from error
 
+    def _permitted(self, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
+        """The tools that may be called at all."""
+        return [spec for spec in specs if self.withheld is None or not self.withheld(spec)]
+
     def _offer(self, request: CompensationRequest | ReplanRequest) -> Offer:
         """The tools that the model is offered; the undos of all of them are known."""
         # The check knows which secrets the saga may bind.
-        whole, limit = Offer(request.tools, secrets=None), self.settings.tools_offered
-        if len(request.tools) <= limit:
+        tools = self._permitted(request.tools)
+        whole, limit = Offer(tools, secrets=None), self.settings.tools_offered
+        if len(tools) <= limit:
             return whole
         step, left = (request.stuck, ()) if isinstance(request, CompensationRequest) else (request.failed, request.left)
         needed = [step.tool, *(str(each.get("tool", "")) for each in left)]
         # The text that tools are chosen by contains no result of a tool.
         words = " ".join([request.goal, step.name, *(str(each.get("name") or "") for each in left), *needed])
         names = [name for name in dict.fromkeys(needed) if name in whole.offered][:limit]
-        rest = Offer([spec for spec in request.tools if spec.name not in names])
+        rest = Offer([spec for spec in tools if spec.name not in names])
         room = limit - len(names)
         found = list(rest.offered.values())[:room] if self.select is None else self.select(words, rest, room)
         # The result of ``select`` can only narrow what may be used.

@@ -19,13 +19,15 @@ from typing import Any, Final, NamedTuple
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan.values import plain
 from saga_engine.policy.amounts import amount, equal
-from saga_engine.policy.hosts import Addresses, HostPattern, HostRefused, host_of
+from saga_engine.policy.hosts import Addresses, HostPattern, HostRefused, host_of, is_address
 from saga_engine.policy.param_path import Found, Reach
 from saga_engine.policy.paths import inside
 
 #: True, False, or the reason why the value is undecidable. Of the value itself a reason repeats at most the host.
 Truth = bool | str
 Predicate = Callable[[Any], Truth]
+#: Evaluates a value of a planned call; None: only the call itself can tell.
+PlannedPredicate = Callable[[Any], Truth | None]
 SlowPredicate = Callable[[Any], Awaitable[Truth]]
 
 #: How long the file system and the names of hosts may take for one condition, in seconds.
@@ -42,6 +44,15 @@ class _Nothing:
 
 
 NOTHING: Final[Any] = _Nothing()
+
+
+class _Unknown:
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+#: A value that is known only when the call is made; in params of calls that are only planned.
+UNKNOWN: Final[Any] = _Unknown()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class Clause:
     holds only if there is at least one value, none is missing, and all satisfy it for certain.
     """
 
-    __slots__ = ("_predicate", "_slow", "op", "reach", "slow", "wary")
+    __slots__ = ("_planned", "_predicate", "_slow", "op", "reach", "slow", "wary")
 
     def __init__(self, condition: Condition, *, wary: bool, base: Path, addresses: Addresses) -> None:
         try:
@@ -86,6 +97,7 @@ class Clause:
         self.wary = wary
         self._predicate: Predicate | None = None
         self._slow: SlowPredicate | None = None
+        self._planned: PlannedPredicate | None = None
         value = condition.value
         if self.op not in OPS:
             raise Faulty("op", f"{self.op!r} is none of {', '.join(OPS)}")
@@ -95,11 +107,11 @@ class Clause:
         elif value is NOTHING:
             raise Faulty("value", "it is missing")
         elif self.op in ("inside", "outside"):
-            self._slow = _folders(value, base, wanted=self.op == "inside")
+            self._slow, self._planned = _folders(value, base, wanted=self.op == "inside")
         elif self.op in ("host", "not-host"):
-            self._slow = _hosts(value, addresses, wanted=self.op == "host")
+            self._slow, self._planned = _hosts(value, addresses, wanted=self.op == "host")
         else:
-            self._predicate = _predicate_of(self.op, value)
+            self._predicate = self._planned = _predicate_of(self.op, value)
         self.slow = self._slow is not None
 
     def hold(self, params: Mapping[str, Any]) -> Held:
@@ -123,6 +135,22 @@ class Clause:
         except TimeoutError:
             truths.append(f"it could not be looked up within {PATIENCE_S:g} s")
         return self._sum(found, truths)
+
+    def foresee(self, given: Mapping[str, Any], params: Mapping[str, Any]) -> bool | None:
+        """Whether it holds for a planned call, as far as its text says; None: that depends on an ``UNKNOWN`` value.
+
+        ``given`` are the params as planned, ``params`` those with defaults. No host is resolved.
+        """
+        if self._planned is None:
+            found = self.reach.find(given)
+            return None if found.strange and _has_unknown(given) else self._presence(found).holds
+        found = self.reach.find(params)
+        words = [None if _has_unknown(value) else self._planned(value) for value in found.values]
+        truths = [word for word in words if word is not None]
+        if len(truths) == len(words) and not (found.strange and _has_unknown(params)):
+            return self._sum(found, truths).holds
+        decided = any(word is not False for word in truths) if self.wary else any(word is not True for word in truths)
+        return self.wary if decided else None
 
     def _sum(self, found: Found, truths: Sequence[Truth]) -> Held:
         if self.wary:
@@ -233,20 +261,32 @@ def _matches(globs: Sequence[str]) -> Predicate:
     return check
 
 
-def _folders(value: Any, base: Path, *, wanted: bool) -> SlowPredicate:
+def _has_unknown(value: Any) -> bool:
+    """Whether a planned value, or a part of it, is known only at the call."""
+    if isinstance(value, Mapping):
+        return any(_has_unknown(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_unknown(item) for item in value)
+    return value is UNKNOWN
+
+
+def _folders(value: Any, base: Path, *, wanted: bool) -> tuple[SlowPredicate, Predicate]:
     texts = _texts(value)
     if any("\0" in text for text in texts):
         raise Faulty("value", "it is no folder")
     folders = [base.absolute() / text for text in texts]
 
-    async def check(found: Any) -> Truth:
-        word = await asyncio.to_thread(inside, found, folders)
+    def planned(found: Any) -> Truth:
+        word = inside(found, folders)
         return word if isinstance(word, str) else word is wanted
 
-    return check
+    async def check(found: Any) -> Truth:
+        return await asyncio.to_thread(planned, found)
+
+    return check, planned
 
 
-def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowPredicate:
+def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> tuple[SlowPredicate, PlannedPredicate]:
     try:
         patterns = [HostPattern(text) for text in _texts(value)]
     except Faulty:
@@ -267,4 +307,16 @@ def _hosts(value: Any, addresses: Addresses, *, wanted: bool) -> SlowPredicate:
             return wanted
         return next((word for word in words if isinstance(word, str)), not wanted)
 
-    return check
+    def planned(found: Any) -> Truth | None:
+        # By its name alone, or by its own address: no name is resolved for a plan.
+        try:
+            host = host_of(found)
+        except ValueError as error:
+            return f"no host that can be trusted: {error}"
+        own = [host] if is_address(host) else []
+        if any(pattern.matches(host, own) is True for pattern in patterns):
+            return wanted
+        by_address = not own and any(pattern.by_address for pattern in patterns)
+        return None if by_address else not wanted
+
+    return check, planned

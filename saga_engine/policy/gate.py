@@ -215,7 +215,7 @@ class _Authorization:
                         continue
                     doubt = passed
                 if rule.verdict == "allow":
-                    ways[rule.layer] = _still_open(mine, rule)
+                    ways[rule.layer] = still_open(mine, rule)
                     if not any(ways):
                         break
                     continue
@@ -389,7 +389,7 @@ def _ways(call: Call) -> tuple[Direction, ...]:
     return (COMPENSATE, FORWARD) if call.chosen else (_way(call),)
 
 
-def _still_open(ways: Sequence[Direction], rule: RuleMatcher) -> tuple[Direction, ...]:
+def still_open(ways: Sequence[Direction], rule: RuleMatcher) -> tuple[Direction, ...]:
     """The directions that a rule which allows leaves to the rules behind it.
 
     That undos are allowed in general says nothing of the calls that a plan's author makes undos; that a tool which the

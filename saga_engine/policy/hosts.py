@@ -98,6 +98,15 @@ def host_of(text: str) -> str:
     return _canonical(_without_port(re.split(r"[?#]", authority, maxsplit=1)[0]))
 
 
+def is_address(host: str) -> bool:
+    """Whether a host, in its one spelling, is an address and not a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _bare(text: str) -> str:
     if any(char in text for char in "/?#@"):
         raise ValueError("it is neither a URL with a scheme nor a bare host")
@@ -305,6 +314,11 @@ class HostPattern:
             self._network = _network(text.removeprefix("[").removesuffix("]"))
         except ValueError:
             self._glob = re.compile(_glob(text))
+
+    @property
+    def by_address(self) -> bool:
+        """Whether it matches the addresses of a host, and not its name."""
+        return self._network is not None
 
     def matches(self, host: str, addresses: Sequence[str]) -> bool | str:
         """Whether the pattern matches the host; a text says why that is uncertain."""

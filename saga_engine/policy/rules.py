@@ -212,6 +212,11 @@ class RuleMatcher:
         self._fast = tuple(clause for clause in clauses if not clause.slow)
         self._slow = tuple(clause for clause in clauses if clause.slow)
 
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """All its conditions."""
+        return (*self._fast, *self._slow)
+
     def speaks_of(self, tool: str) -> bool:
         """Whether its globs match this tool."""
         return not self._globs or any(glob.match(tool) for glob in self._globs)

@@ -284,3 +284,24 @@ def test_what_looks_like_a_binding_is_warned_of(cli, settings):
     done = cli("submit", "pay.json", "--json")
     assert done.code == 0
     assert "write $input.name" in done.err
+
+
+def test_check_and_simulate_tell_what_the_policy_will_say(cli, settings):
+    """A call that the policy denies or asks about is told before the plan runs, and changes no exit code."""
+    settings(POLICY)
+    cli.plan("p.json", pay("bob", 10), pay("carol", 500), pay("mallory", 10), task_id="p")
+
+    checked = cli("check", "p.json")
+    assert checked.code == 0
+    assert "step 2: the call of pay needs approval by rule 'the treasurer' of the policy" in checked.err
+    assert "step 3: the call of pay is denied by rule 'never mallory' of the policy" in checked.err
+    codes = [(each["code"], each["path"]) for each in cli("check", "p.json", "--json").json["warnings"]]
+    assert codes == [("policy-asks", "$.steps[1]"), ("policy-denies", "$.steps[2]")]
+
+    simulated = cli("simulate", "p.json")
+    assert simulated.code == 0
+    assert "step 3: the call of pay is denied by rule" in simulated.err
+    assert [each["code"] for each in cli("simulate", "p.json", "--json").json["warnings"]] == [
+        each[0] for each in codes
+    ]
+    assert cli.world == []
