@@ -12,9 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from saga_engine.adapters.results import (
+    FETCH,
+    FETCH_DESCRIPTION,
+    FETCH_SCHEMA,
+    RESULT_BYTES,
+    check_limit,
+    described,
+    page,
+    shown_result,
+)
 from saga_engine.adapters.sync import SyncSession
 from saga_engine.adapters.tool_adapter import FailedChecks, declared, require_known, specs, words
-from saga_engine.errors import SagaError, SettingInvalid
+from saga_engine.errors import SagaError, SettingInvalid, ToolError
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.runtime.session import Session
 from saga_engine.tools.decorator import AnyTool
@@ -66,22 +76,31 @@ def _registered(
 
 
 def saga_tools(
-    session: Session | SyncSession, tools: Iterable[Any], *, irreversible: Iterable[str] = ()
+    session: Session | SyncSession,
+    tools: Iterable[Any],
+    *,
+    irreversible: Iterable[str] = (),
+    result_bytes: int | None = RESULT_BYTES,
 ) -> list[BaseTool]:
     """Tools for an agent; each of its calls is a call of the session. A ``SyncSession`` is for blocking agents.
 
     ``tools``: LangChain's, or names of the coordinator's; those named in ``irreversible`` write, have no undo, and may
     be called nevertheless. A call that was not done reaches the model as a ``ToolMessage`` with the status ``error``;
-    an error that the model cannot correct is raised and ends the run. Raises ``ToolMissing``.
+    an error that the model cannot correct is raised and ends the run. A result over ``result_bytes`` (as JSON) reaches
+    the model in its cut form with a reference; the tool ``saga_fetch``, which the list then also contains, reads pages
+    of it. None: results are never cut. Raises ``ToolMissing`` and ``SettingInvalid``.
     """
     inner, final = session.session if isinstance(session, SyncSession) else session, set(irreversible)
-    return [_offered(session, spec, irreversible=spec.name in final) for spec in specs(inner.catalog, tools)]
+    found = specs(inner.catalog, tools)
+    check_limit(result_bytes, [spec.name for spec in found])
+    listed = [_offered(session, spec, irreversible=spec.name in final, limit=result_bytes) for spec in found]
+    return listed if result_bytes is None else [*listed, _fetching(session, result_bytes)]
 
 
-def _offered(session: Session | SyncSession, spec: ToolSpec, *, irreversible: bool) -> BaseTool:
+def _offered(session: Session | SyncSession, spec: ToolSpec, *, irreversible: bool, limit: int | None) -> BaseTool:
     about: dict[str, Any] = {
         "name": spec.name,
-        "description": spec.description or spec.name,
+        "description": described(spec) or spec.name,
         "args_schema": spec.input_schema,
         "handle_tool_error": True,
         "infer_schema": False,
@@ -90,19 +109,46 @@ def _offered(session: Session | SyncSession, spec: ToolSpec, *, irreversible: bo
 
         def call(**params: Any) -> Any:
             try:
-                return session.call(spec.name, params, irreversible=irreversible)
+                step, output = session.numbered_call(spec.name, params, irreversible=irreversible)
             except SagaError as error:
                 raise _for_the_model(error) from error
+            return shown_result(step, output, limit)
 
         return StructuredTool.from_function(func=call, **about)
 
     async def acall(**params: Any) -> Any:
         try:
-            return await session.call(spec.name, params, irreversible=irreversible)
+            step, output = await session.numbered_call(spec.name, params, irreversible=irreversible)
         except SagaError as error:
             raise _for_the_model(error) from error
+        return shown_result(step, output, limit)
 
     return StructuredTool.from_function(coroutine=acall, **about)
+
+
+def _fetching(session: Session | SyncSession, limit: int) -> BaseTool:
+    about: dict[str, Any] = {
+        "name": FETCH,
+        "description": FETCH_DESCRIPTION,
+        "args_schema": FETCH_SCHEMA,
+        "handle_tool_error": True,
+        "infer_schema": False,
+    }
+
+    async def fetch(ref: str, path: str = "$", offset: int = 0) -> Any:
+        inner = session.session if isinstance(session, SyncSession) else session
+        try:
+            return page(inner, ref, path, offset, limit=limit)
+        except ToolError as error:
+            raise ToolException(f"{error.message} ({error.suggestion})") from error
+
+    if isinstance(session, SyncSession):
+
+        def fetch_now(ref: str, path: str = "$", offset: int = 0) -> Any:
+            return session.run(lambda: fetch(ref, path, offset))
+
+        return StructuredTool.from_function(func=fetch_now, **about)
+    return StructuredTool.from_function(coroutine=fetch, **about)
 
 
 def _for_the_model(error: SagaError) -> Exception:

@@ -13,6 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from saga_engine.adapters.results import (
+    FETCH,
+    FETCH_DESCRIPTION,
+    FETCH_SCHEMA,
+    RESULT_BYTES,
+    check_limit,
+    described,
+    page,
+    shown_result,
+)
 from saga_engine.adapters.tool_adapter import FailedChecks, declared, require_known, specs, words
 from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolError, ToolInvalid
 from saga_engine.plan.tool_spec import ToolSpec
@@ -79,26 +89,48 @@ def _registered(
     return declared(call, tool.name, tool.description or "", dict(schema.json_schema), undo, reads, options, failed)
 
 
-def saga_tools(session: Session, tools: Iterable[Any], *, irreversible: Iterable[str] = ()) -> list[Tool[Any]]:
+def saga_tools(
+    session: Session,
+    tools: Iterable[Any],
+    *,
+    irreversible: Iterable[str] = (),
+    result_bytes: int | None = RESULT_BYTES,
+) -> list[Tool[Any]]:
     """Tools for an agent; each of its calls is a call of the session.
 
     ``tools``: pydantic-ai's, plain functions, or names of the coordinator's; those named in ``irreversible`` write,
     have no undo, and may be called nevertheless. A call that was not done reaches the model as a failed tool result
     (``ToolFailed``), invalid params as a ``ModelRetry``; an error that the model cannot correct is raised and ends the
-    run. Raises ``ToolMissing``.
+    run. A result over ``result_bytes`` (as JSON) reaches the model in its cut form with a reference; the tool
+    ``saga_fetch``, which the list then also contains, reads pages of it. None: results are never cut. Raises
+    ``ToolMissing`` and ``SettingInvalid``.
     """
     final = set(irreversible)
-    return [_offered(session, spec, irreversible=spec.name in final) for spec in specs(session.catalog, tools)]
+    found = specs(session.catalog, tools)
+    check_limit(result_bytes, [spec.name for spec in found])
+    listed = [_offered(session, spec, irreversible=spec.name in final, limit=result_bytes) for spec in found]
+    return listed if result_bytes is None else [*listed, _fetching(session, result_bytes)]
 
 
-def _offered(session: Session, spec: ToolSpec, *, irreversible: bool) -> Tool[Any]:
+def _offered(session: Session, spec: ToolSpec, *, irreversible: bool, limit: int | None) -> Tool[Any]:
     async def call(**params: Any) -> Any:
         try:
-            return await session.call(spec.name, params, irreversible=irreversible)
+            step, output = await session.numbered_call(spec.name, params, irreversible=irreversible)
         except SagaError as error:
             raise _for_the_model(error) from error
+        return shown_result(step, output, limit)
 
-    return Tool.from_schema(call, spec.name, spec.description, spec.input_schema)
+    return Tool.from_schema(call, spec.name, described(spec), spec.input_schema)
+
+
+def _fetching(session: Session, limit: int) -> Tool[Any]:
+    async def fetch(ref: str, path: str = "$", offset: int = 0) -> Any:
+        try:
+            return page(session, ref, path, offset, limit=limit)
+        except ToolError as error:
+            raise ToolFailed(f"{error.message} ({error.suggestion})") from error
+
+    return Tool.from_schema(fetch, FETCH, FETCH_DESCRIPTION, FETCH_SCHEMA)
 
 
 def _for_the_model(error: SagaError) -> Exception:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
 from saga_engine.execution.result import SagaResult
-from saga_engine.runtime.session import Diverging, Savepoint, Session
+from saga_engine.runtime.session import Diverging, NumberedOutput, Savepoint, Session
 from saga_engine.runtime.session_calls import Undo
 
 if TYPE_CHECKING:
@@ -66,7 +66,13 @@ class SyncSession:
     ) -> Any:
         """Run ``Session.call`` and wait for it."""
         call = functools.partial(self.session.call, tool, params, undo=undo, irreversible=irreversible)
-        return self._run(lambda: call(timeout_s=timeout_s, **named))
+        return self.run(lambda: call(timeout_s=timeout_s, **named))
+
+    def numbered_call(
+        self, tool: str | Callable[..., Any], params: Mapping[str, Any], *, irreversible: bool = False
+    ) -> NumberedOutput:
+        """Run ``Session.numbered_call`` and wait for it."""
+        return self.run(lambda: self.session.numbered_call(tool, params, irreversible=irreversible))
 
     def tool(self, function: _F) -> _F:
         """Wrap a registered tool's function: calling it calls the tool in this session."""
@@ -85,13 +91,14 @@ class SyncSession:
         async def point() -> Savepoint:
             return self.session.savepoint()
 
-        return self._run(point)
+        return self.run(point)
 
     def rollback(self, to: Savepoint | None = None) -> SagaResult | None:
         """Run ``Session.rollback`` and wait for it."""
-        return self._run(lambda: self.session.rollback(to))
+        return self.run(lambda: self.session.rollback(to))
 
-    def _run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    def run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run ``work`` in the session's event loop and wait for it."""
         if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - the public one raises where there is none
             raise RuntimeError("a blocking call in the session's own event loop would wait for itself: use its session")
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result()

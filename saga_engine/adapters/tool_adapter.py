@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from saga_engine.adapters.results import ERROR_CHARS
 from saga_engine.errors import CallFailed, PlanInvalid, SagaError, SettingInvalid, ToolMissing, ValueNotJson
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 from saga_engine.runtime.session_calls import name_of
@@ -41,8 +42,16 @@ def words(error: SagaError) -> str | None:
     if isinstance(error, PlanInvalid):
         if any(problem.code != "params-invalid" for problem in error.problems):
             return None  # a tool without an undo is its author's error
-        return "; ".join(f"{problem.path}: {problem.message}" for problem in error.problems)
-    return f"{error.message} ({error.hint})" if error.hint else error.message
+        return _short("; ".join(f"{problem.path}: {problem.message}" for problem in error.problems))
+    return _short(f"{error.message} ({error.hint})" if error.hint else error.message)
+
+
+def _short(text: str) -> str:
+    """A text that a model sees; one that is too long says how long it was."""
+    if len(text) <= ERROR_CHARS:
+        return text
+    told = f"… ({len(text)} characters)"
+    return text[: ERROR_CHARS - len(told)] + told
 
 
 def declared(  # noqa: PLR0917 - one call for each tool of a framework

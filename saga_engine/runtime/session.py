@@ -72,6 +72,13 @@ class Savepoint(NamedTuple):
     calls: int
 
 
+class NumberedOutput(NamedTuple):
+    """The key of a call's step, and the call's output."""
+
+    step: str
+    output: Any
+
+
 @of_one_loop
 class Session:
     """One agent's session; created by ``Coordinator.session``.
@@ -153,20 +160,34 @@ class Session:
         deliberately. Raises ``CallFailed`` (not done), ``CallBlocked`` (the policy), ``NeedsPerson``,
         ``SessionDiverged``, ``SessionEnded``, ``ToolMissing`` or ``ValueNotJson``.
         """
-        record = call_record(
-            self.catalog,
-            name_of(tool),
-            {**(params or {}), **named},
-            undo,
-            irreversible=irreversible,
-            timeout_s=timeout_s,
-        )
+        values = {**(params or {}), **named}
+        return (
+            await self.numbered_call(tool, values, undo=undo, irreversible=irreversible, timeout_s=timeout_s)
+        ).output
+
+    async def numbered_call(
+        self,
+        tool: str | Callable[..., Any],
+        params: Mapping[str, Any],
+        *,
+        undo: str | Callable[..., Any] | Undo | tuple[str, Mapping[str, Any]] | None = None,
+        irreversible: bool = False,
+        timeout_s: float | None = None,
+    ) -> NumberedOutput:
+        """``call``, and the key of its step beside its output."""
+        record = call_record(self.catalog, name_of(tool), params, undo, irreversible=irreversible, timeout_s=timeout_s)
         await self._number(record)
         key = str(self._calls)
         if key not in self._here().plan.by_key:
             self._wanted[self._calls] = record
             self.link.request(self._add_next)
-        return await self._result(key, record)
+        return NumberedOutput(key, await self._result(key, record))
+
+    def outputs(self) -> Mapping[str, Any]:
+        """The recorded outputs of the calls that happened, by the keys of their steps."""
+        state = self._here()
+        steps = zip(state.plan.steps, state.steps, strict=True)
+        return {compiled.key: step.output for compiled, step in steps if step.effect and compiled.key in self._settled}
 
     def tool(self, function: _F) -> _F:
         """Wrap a registered tool's function: calling it calls the tool in this session."""

@@ -115,13 +115,14 @@ async def test_an_agent_is_made_transactional_by_its_tool_list() -> None:
 
 
 async def test_the_model_sees_the_same_tools() -> None:
-    """Name, description and schema of a wrapped tool are those of the tool."""
+    """Name, description and schema of a wrapped tool are those of the tool; ``saga_fetch`` stands beside them."""
     async with Coordinator.open("memory://", ours()) as engine, engine.session("trip") as session:
         for tools in (saga_tools(session, TOOLS), TOOLS):
             await agent(tools, turn()).run("?")
         wrapped, original = (
             {t.name: (t.description, t.parameters_json_schema) for t in info.function_tools} for info in SEEN[-2:]
         )
+        assert wrapped.pop("saga_fetch")
         assert wrapped == original
 
 
@@ -243,6 +244,6 @@ async def test_what_cannot_be_registered_is_refused() -> None:
     with pytest.raises(ToolInvalid, match="RunContext"):
         register([inner])
     async with Coordinator.open("memory://", register([look], reads=["look"])) as engine, engine.session() as session:
-        assert [offered.name for offered in saga_tools(session, ["look"])] == ["look"]
+        assert [offered.name for offered in saga_tools(session, ["look"])] == ["look", "saga_fetch"]
         with pytest.raises(ToolMissing):
             saga_tools(session, [book])
