@@ -32,7 +32,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 #: Rooms that need an extra, or that commands load for themselves.
-NOT_PRELOADED = ("adapters", "temporal", "testing", "planner", "__main__")
+NOT_PRELOADED = ("adapters", "barriers", "temporal", "testing", "planner", "__main__")
 #: What a process reads of its environment when it starts: a command that is given another value starts by itself.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "PY_COLORS", "TERM", "COLUMNS")
 _ANSWER = struct.Struct("=i")

@@ -104,6 +104,7 @@ class Caller:
                 call.idempotency_key,
                 call.epoch,
                 None if deadline_ms is None else deadline_ms / 1000,
+                None if call.undoes is None else call.undoes[1],
             )
         if self._wants_key:
             arguments[KEY_PARAMETER] = call.idempotency_key

@@ -6,9 +6,10 @@ A row that no longer fits the code is written anew, so that it breaks the same p
 from __future__ import annotations
 
 from tests.promises.breaking import Mutation
+from tests.promises.mutations_of_barriers import OF_BARRIERS
 from tests.promises.mutations_of_calls import OF_CALLS
 from tests.promises.mutations_of_stores import OF_STORES
 from tests.promises.mutations_of_supervisors import OF_SUPERVISORS
 from tests.promises.mutations_of_workers import OF_WORKERS
 
-MUTATIONS: list[Mutation] = [*OF_STORES, *OF_CALLS, *OF_SUPERVISORS, *OF_WORKERS]
+MUTATIONS: list[Mutation] = [*OF_STORES, *OF_CALLS, *OF_SUPERVISORS, *OF_WORKERS, *OF_BARRIERS]

@@ -45,6 +45,7 @@ from saga_engine import (
     sync_session,
     tool,
 )
+from saga_engine.barriers import AsyncSqlBarrier, SqlBarrier
 
 # --- tools -----------------------------------------------------------------------------------------------------------
 
@@ -59,6 +60,7 @@ async def book(item: str, ctx: ToolContext, card: Annotated[str, Sensitive] = ""
     """Book an item."""
     assert_type(ctx.saga_id, str)
     assert_type(ctx.deadline, float | None)
+    assert_type(ctx.undoes, str | None)
     if not item:
         raise ToolError("no seat left", error_code="sold_out", retryable=False, suggestion="take a later flight")
     if not card:
@@ -210,3 +212,22 @@ def errors_say_what_to_do(needed: NeedsPerson, invalid: PlanInvalid) -> None:
 
 def there_is_no_such_name() -> None:
     from saga_engine import Nonsense  # type: ignore[attr-defined]  # noqa: F401
+
+
+# --- barriers --------------------------------------------------------------------------------------------------------
+
+
+def a_barrier_gives_the_work_its_connection(barrier: SqlBarrier, ctx: ToolContext) -> object:
+    barrier.create_table()
+    barrier.undo(ctx.undoes, lambda db, booked: [db, booked])
+    barrier.call(ctx.idempotency_key, lambda: 1)  # type: ignore[arg-type, misc]
+    assert_type(barrier.purge(3600), int)
+    return barrier.probe(ctx.idempotency_key) or barrier.call(ctx.idempotency_key, lambda db: [db])
+
+
+async def an_asynchronous_barrier_awaits_the_work(barrier: AsyncSqlBarrier, ctx: ToolContext) -> object:
+    async def work(db: object) -> int:
+        return 1
+
+    await barrier.call(ctx.idempotency_key, lambda db: 1)  # type: ignore[arg-type, return-value]
+    return await barrier.call(ctx.idempotency_key, work)
