@@ -203,13 +203,15 @@ class Coordinator:
         tags: Iterable[str] = (),
         limit: int | None = None,
         intent: str | None = None,
+        progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> PlannedPlan:
         """Ask the planner for a plan for ``goal`` with the tools of this coordinator. Nothing runs.
 
         The model sees ``limit`` tools at most (20 by default), those with one of ``tags`` first. The engine checks its
         plan and returns the problems to it. If no model responds, the plan prepared for the ``intent``, or for the
-        goal, is used. Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``,
-        ``PlanInvalid``, ``ValueNotJson`` or ``SettingInvalid`` (there are no tools).
+        goal, is used. ``progress`` gets the transcript's entry of each round when the round ends. Raises
+        ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``, ``PlanInvalid``,
+        ``ValueNotJson`` or ``SettingInvalid`` (there are no tools).
         """
         if self._planning is None:
             raise PlannerUnavailable(
@@ -220,7 +222,9 @@ class Coordinator:
             raise SettingInvalid("there are no tools to plan with", hint="Coordinator.open(tools=[...])")
         most = self._planning.settings.tools_offered if limit is None else limit
         offered = select_tools(goal, self.tools, limit=most, tags=tags)
-        return await self._planning.plan(goal, offered, catalog=self.tools, input=input, intent=intent)
+        return await self._planning.plan(
+            goal, offered, catalog=self.tools, input=input, intent=intent, progress=progress
+        )
 
     async def plan_and_run(
         self,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _SAID_CHARS: Final = 300
 _HINT_CHARS: Final = 300
 _PROBLEMS: Final = 5
+_CODES: Final = 3
+#: What came back in a round, by the word of the transcript.
+_CAME: Final = {"plan": "a plan", "impossible": "a refusal"}
 
 
 def plan(
@@ -123,7 +126,22 @@ def _planned(
     if chosen.model:
         note(f"asking {shown(chosen.model, 200)} for a plan with {len(offered)} tools")
     with stdout_kept_clean():
-        return asyncio.run(planning.plan(goal, offered, catalog=registry, input=values, intent=intent))
+        return asyncio.run(
+            planning.plan(goal, offered, catalog=registry, input=values, intent=intent, progress=_tell_round)
+        )
+
+
+def _tell_round(entry: Mapping[str, Any]) -> None:
+    """One line about a round that has ended: what came back, its problems, and its usage."""
+    from saga_engine.cli.output import note, shown
+
+    problems, used = entry["problems"], entry["usage"]
+    line = f"round {entry['round']}: {_CAME.get(entry['came'], entry['came'])}"
+    if problems:
+        codes = list(dict.fromkeys(f"{problem['code']} at {problem['path']}" for problem in problems))
+        more = f" and {len(codes) - _CODES} more" if len(codes) > _CODES else ""
+        line += f" with {_count(len(problems), 'problem')} ({', '.join(codes[:_CODES])}{more})"
+    note(shown(f"{line}; {used['seconds']:.1f} s, {used['tokens_in']} + {used['tokens_out']} tokens", 500))
 
 
 def _tell_rounds(model: str, context: Mapping[str, Any]) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
+import math
 import os
 import random
 import time
@@ -33,15 +35,21 @@ if TYPE_CHECKING:
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.ports import Allowance, PlannerRequest
 
+_log = logging.getLogger("saga_engine.planner")
+
 #: Attempts for one question, the first included.
 _TRIES = 3
 _LONGEST_WAIT_S = 10.0
+#: With fewer tokens left, the remainder limits an answer; above, a model's own limit is the lower one.
+_WORTH_LIMITING = 32_000
 _MESSAGE_CHARS = 500
 _EXTRA = 'pip install "saga-engine[planner]"'
 #: A placeholder key for self-hosted servers that need none; the SDKs insist on one.
 _NO_KEY = "no-key"
 #: Ollama's default address (https://docs.ollama.com/api/introduction).
 _OLLAMA_URL = "http://localhost:11434/v1"
+#: Anthropic's protocol requires a limit, and its SDK refuses answers beyond 21,333 tokens that are not streamed.
+_ANTHROPIC_ANSWER = 20_000
 
 
 class ModelPlanner:
@@ -83,8 +91,10 @@ class ModelPlanner:
         from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
         from pydantic_ai.settings import ModelSettings
 
-        most = self.settings.max_output_tokens
-        options = ModelSettings(max_tokens=most if allowance.tokens is None else max(1, min(most, allowance.tokens)))
+        options = ModelSettings()
+        most = self._longest_answer(allowance)
+        if most is not None:
+            options["max_tokens"] = most
         if not _retries_off(model) and "max_retries" not in model.unsupported_settings:
             options["max_retries"] = 0
         message = ModelRequest(parts=[SystemPromptPart(asked.system), UserPromptPart(asked.question)])
@@ -96,6 +106,8 @@ class ModelPlanner:
             exceptions.ModelConnectionError,
         )
         tries = _TRIES if allowance.requests is None else max(1, min(_TRIES, allowance.requests))
+        ends = None if allowance.seconds is None else time.monotonic() + allowance.seconds
+        longest = math.inf
         for number in range(1, tries + 1):
             try:
                 answer = model_request(model, [message], model_settings=options, model_request_parameters=parameters)
@@ -105,8 +117,23 @@ class ModelPlanner:
                     raise self._final(error, number) from error
                 # Full jitter, so that many processes do not retry at the same moment.
                 pause = error.retry_after if error.retry_after is not None else random.random() * 0.5 * 2**number
-                await self._wait(min(max(pause, 0.0), _LONGEST_WAIT_S))
+                if ends is not None and time.monotonic() + pause >= ends:
+                    longest = _LONGEST_WAIT_S  # the server may be back earlier than it says
+                elif pause > _LONGEST_WAIT_S:
+                    _log.info("%s asks to wait %g s before the next request", self.model, pause)
+                await self._wait(min(max(pause, 0.0), longest))
+                if pause > _LONGEST_WAIT_S:
+                    longest = _LONGEST_WAIT_S  # a long wait is kept once
         raise AssertionError("the last try returns or raises")
+
+    def _longest_answer(self, allowance: Allowance) -> int | None:
+        """The limit on one answer in tokens; None: the model's own."""
+        most, left = self.settings.max_output_tokens, allowance.tokens
+        if most is None and self.model.startswith("anthropic:"):
+            most = _ANTHROPIC_ANSWER
+        if left is None or (most is None and left >= _WORTH_LIMITING):
+            return most
+        return max(1, left if most is None else min(most, left))
 
     def _final(self, error: Exception, requests: int) -> PlannerUnavailable | ModelUnreachable:
         """The error that ends a question, in words of ours; the server's own stand in it, without the key."""

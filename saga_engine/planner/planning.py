@@ -19,7 +19,7 @@ from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.plan.values import plain, printable
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.models import ModelPlanner
-from saga_engine.planner.repair_loop import Rounds, Terms
+from saga_engine.planner.repair_loop import Progress, Rounds, Terms
 from saga_engine.planner.review import review_plan, review_steps
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import CompensationRequest, Planner, PlannerRequest, PlannerUsage, PlanRequest, ReplanRequest
@@ -127,12 +127,13 @@ class Planning:
         catalog: ToolCatalog | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
+        progress: Progress | None = None,
     ) -> PlannedPlan:
         """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
 
         ``catalog`` resolves the registered undos of the tools. ``input`` are the values of ``$input.…``; they become
         part of the plan. If there is no planner, or it cannot answer, the prepared plan is used: that of ``intent``,
-        else that of this goal.
+        else that of this goal. ``progress`` gets each round's entry of the transcript as soon as the round ends.
 
         Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with
         the transcript), ``PlanInvalid`` (the goal or the prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for
@@ -155,7 +156,7 @@ class Planning:
                 raise PlannerUnavailable(
                     "no model is configured", hint="set SAGA_MODEL=provider:name, or give --model provider:name"
                 )
-            asked = Rounds(self.planner.model, self.planner.ask, request, review, _PLAN, *self._limits)
+            asked = Rounds(self.planner.model, self.planner.ask, request, review, _PLAN, *self._limits, progress)
             plan, answer, notes = await asked.run()
         except (PlannerUnavailable, ModelUnreachable) as error:
             if prepared is None:

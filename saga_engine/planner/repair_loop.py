@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -42,6 +42,8 @@ class Terms:
     failed_hint: str
 
 
+#: Gets the entry of the transcript about each round, when the round ends.
+Progress = Callable[[Mapping[str, Any]], None]
 #: Builds a value from an answer's object and finds its problems; adds its repairs to the notes.
 Review = Callable[[Mapping[str, Any], list[str]], tuple[_T | None, list[Problem]]]
 
@@ -50,7 +52,8 @@ Review = Callable[[Mapping[str, Any], list[str]], tuple[_T | None, list[Problem]
 class Rounds(Generic[_T]):
     """One question to one model, asked at most ``rounds`` times. ``used`` and ``transcript`` grow with each round.
 
-    ``request`` is what the model is asked; its ``repair`` and ``allowance`` are set for each round.
+    ``request`` is what the model is asked; its ``repair`` and ``allowance`` are set for each round. ``progress`` gets
+    the entry of each round as soon as it ends.
     """
 
     model: str
@@ -60,6 +63,7 @@ class Rounds(Generic[_T]):
     terms: Terms
     rounds: int
     allowance: Allowance
+    progress: Progress | None = None
     used: PlannerUsage = field(default_factory=PlannerUsage)
     transcript: list[dict[str, Any]] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -95,7 +99,8 @@ class Rounds(Generic[_T]):
             self.used += answer.usage
             notes: list[str] = []
             value, problems, reason = self._read(answer, notes)
-            self._write_down(number, answer, problems, notes)
+            came = self.terms.wanted if reason is None else "impossible"
+            self._write_down(number, answer, came, problems, notes)
             if reason is not None:
                 message, hint = f"{self.terms.refused}: {reason}", self.terms.refused_hint
                 raise GoalImpossible(message, hint=hint, model=answer.model, **self._so_far())
@@ -119,23 +124,29 @@ class Rounds(Generic[_T]):
     def _left(self) -> Allowance:
         """The allowance of the next question. Raises ``PlannerFailed`` if nothing remains."""
         left = self.allowance.after(self.used)
+        if left.seconds is not None:
+            left = replace(left, seconds=max(0.0, left.seconds - (time.monotonic() - self.started)))
         for name, rest in (("requests", left.requests), ("tokens", left.tokens), ("cost_usd", left.cost_usd)):
             if rest is not None and rest <= 0:
                 raise self._failed(f"used up its budget of {name}", None)
         return left
 
-    def _write_down(self, number: int, answer: PlannerAnswer, problems: list[Problem], notes: list[str]) -> None:
-        self.transcript.append(
-            {
-                "round": number,
-                "prompt": answer.prompt,
-                "prompt_digest": answer.prompt_digest,
-                "answer": printable(answer.text, _SAID_CHARS),
-                "problems": [problem.to_dict() for problem in problems],
-                "notes": list(notes),
-                "usage": answer.usage.to_dict(),
-            }
-        )
+    def _write_down(
+        self, number: int, answer: PlannerAnswer, came: str, problems: Sequence[Problem], notes: Sequence[str]
+    ) -> None:
+        entry = {
+            "round": number,
+            "came": came,
+            "prompt": answer.prompt,
+            "prompt_digest": answer.prompt_digest,
+            "answer": printable(answer.text, _SAID_CHARS),
+            "problems": [problem.to_dict() for problem in problems],
+            "notes": list(notes),
+            "usage": answer.usage.to_dict(),
+        }
+        self.transcript.append(entry)
+        if self.progress is not None:
+            self.progress(entry)
 
     def _failed(self, what: str, repair: Repair | None) -> PlannerFailed:
         problems = repair.problems if repair is not None else ()

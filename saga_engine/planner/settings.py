@@ -25,7 +25,8 @@ class PlannerSettings:
     ``output``: how the JSON is requested: as a tool's arguments, by a schema that the server enforces (``native``), by
     the server's JSON mode (``prompted``), or as plain text. ``total_s``: the time for one plan with all its rounds, in
     seconds. ``max_requests``, ``max_tokens`` (in and out) and ``max_cost_usd`` limit one plan, ``max_output_tokens``
-    one answer. ``rounds``: how often the model is asked for one plan. ``tools_offered``: the maximum number of tools it
+    one answer (``None``: the model's own limit; a model that reasons counts its thoughts, too). ``rounds``: how often
+    the model is asked for one plan. ``tools_offered``: the maximum number of tools it
     is offered. ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``prepared_plans``: plan files by
     intent. ``semantic``: the role in semantic compensation of tools that do not declare one.
     """
@@ -34,11 +35,11 @@ class PlannerSettings:
     base_url: str = ""
     api_key: str = field(default="", repr=False)
     output: OutputMode = "tool"
-    total_s: float = 60.0
+    total_s: float = 300.0
     max_requests: int = 10
     max_tokens: int = 200_000
     max_cost_usd: float | None = None
-    max_output_tokens: int = 8192
+    max_output_tokens: int | None = None
     rounds: int = 3
     tools_offered: int = 20
     secrets: tuple[str, ...] = ()

@@ -38,8 +38,21 @@ async def test_the_plan_goes_to_stdout_and_the_chatter_to_stderr(cli):
     assert (plan["goal"], plan["input"], plan["steps"][0]["tool"]) == ("Book a room", {"room": "a12"}, "book")
     for word in ("openai:small", "2 rounds", "2 requests", "200 + 40 tokens", "cost unknown", "unbook"):
         assert word in ran.err
-    assert "(at most 3 rounds, 10 requests, 200000 tokens, 60 s, no limit on cost)" in ran.err
+    assert "(at most 3 rounds, 10 requests, 200000 tokens, 300 s, no limit on cost)" in ran.err
     assert "sk-cli" not in ran.out + ran.err
+
+
+async def test_each_round_is_told_as_it_ends(cli):
+    """stderr: what came back in which round, its problems, seconds and tokens; stdout stays a plan."""
+    ran = await ask(cli, "Book a room", "--input", "room=a12", script=(call(BAD), call(GOOD)))
+    lines = [line for line in ran.err.splitlines() if line.startswith("round ")]
+    assert len(lines) == 2, ran.err
+    assert "a plan with 1 problem (tool-unknown at $.steps[0].tool)" in lines[0]
+    assert all("100 + 20 tokens" in line and " s, " in line for line in lines)
+    assert "problem" not in lines[1]
+    assert ran.json["steps"]
+    failed = await ask(cli, "Fly", script=(call({"impossible": "no planes"}),))
+    assert "round 1: a refusal; " in failed.err
 
 
 async def test_the_plan_in_a_file_can_be_submitted(cli):

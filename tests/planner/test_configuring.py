@@ -21,7 +21,7 @@ def test_the_order_of_sources() -> None:
         {"model": "a:flag"},
         environ={"SAGA_MODEL": "a:env", "SAGA_MODEL_ROUNDS": "5", "SAGA_MODEL_API_KEY": " k\n"},
     )
-    assert (found.model, found.rounds, found.max_tokens, found.total_s) == ("a:flag", 5, 5000, 60.0)
+    assert (found.model, found.rounds, found.max_tokens, found.total_s) == ("a:flag", 5, 5000, 300.0)
     assert (found.api_key, found.secrets) == ("k", ("A",))
     assert planner_settings({}, environ={}) == PlannerSettings()
 

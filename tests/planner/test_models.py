@@ -170,6 +170,26 @@ async def test_a_server_that_stays_busy_is_given_up() -> None:
     assert waits.seconds == [10.0, 10.0]
 
 
+async def test_a_long_wait_that_the_server_asks_for_is_kept_once_within_the_budget() -> None:
+    """A rate limit of a minute is waited out; if the server is still busy then, the waits are short again."""
+    waits = Waits()
+    async with model_server(*[refuse(429, retry_after="90")] * 2, call(GOOD)) as server:
+        assert (await plan(server, waits=waits, total_s=120)).rounds == 1
+        assert waits.seconds == [90.0, 10.0]
+    async with model_server(refuse(429, retry_after="90"), call(GOOD)) as server:
+        waits = Waits()
+        assert (await plan(server, waits=waits, total_s=60)).rounds == 1
+        assert waits.seconds == [10.0], "it would outlast the budget"
+
+
+@pytest.mark.parametrize(("limits", "sent"), [({}, None), ({"max_output_tokens": 500}, 500)])
+async def test_an_answer_is_as_long_as_the_model_can_make_it(limits: dict[str, int], sent: int | None) -> None:
+    """A model that reasons spends thousands of tokens before it answers: by default only the budget limits it."""
+    async with model_server(call(GOOD)) as server:
+        await plan(server, **limits)
+        assert server.requests[0].get("max_completion_tokens", server.requests[0].get("max_tokens")) == sent
+
+
 async def test_the_budget_of_requests_counts_refused_ones() -> None:
     """With two requests allowed, the second refusal is the last."""
     async with model_server(*[refuse(503)] * 5) as server:
@@ -226,7 +246,7 @@ async def test_rounds_end_on_the_wire_too() -> None:
     """Three bad answers are three requests and an error with a transcript."""
     async with model_server(*[call(BAD)] * 5) as server:
         with pytest.raises(PlannerFailed) as failed:
-            await plan(server)
+            await plan(server, rounds=3)
     assert len(server.requests) == 3
     assert len(failed.value.context["transcript"]) == 3
 
