@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from redis.client import Monitor
 
 from saga_engine import Coordinator, ToolContext, tool
 from saga_engine.core.state import State
@@ -57,19 +59,53 @@ def nothing_is_wrong(drive: Drive, told: dict[str, Any]) -> None:
     assert drive.disagreements(told["finals"]) == {}
 
 
+#: What the primary sees after the cut and before anything that is written after it.
+_CUT = "the replicas are cut off"
+
+
 def cut_off(primary: Node, replicas: list[Node]) -> None:
-    """Have the primary alone get what is written from now on, and wait until something is: nobody may rely on that."""
-    for replica in replicas:
-        replica.fall_behind(primary)
-    # Some of those that ask whether the replicas have it are answered while they are away: not yet.
-    asked = _asked(primary)
-    until(lambda: _asked(primary) >= asked + 4, "writes of the primary alone")
+    """Have the primary alone get what is written from now on, and wait until it has answered for one such append.
+
+    The answer is that of the append's own WAITAOF: no replica has it. Nobody may rely on what was appended.
+    """
+    with primary.client(socket_timeout=GIVE_UP_S) as client, client.monitor() as monitor:
+        for replica in replicas:
+            replica.freeze()  # all of them first: one that runs would be back at once
+        client.client_kill_filter(_type="replica")
+        until(lambda: client.info("replication")["connected_slaves"] == 0, "the lines to the replicas to end")
+        client.echo(_CUT)
+        while monitor.next_command()["command"] != f"ECHO {_CUT}":
+            pass
+        # The engine closes a connection that answers 'too few'. It may also have given up waiting: hence the second.
+        closed = 0
+        while closed < 2 and not _is_answered(client, _asks_alone(monitor)):
+            closed += 1
 
 
-def _asked(primary: Node) -> int:
-    """How often the primary was asked what its replicas have on disk."""
-    stats: dict[str, dict[str, int]] = primary.ask("INFO", "commandstats")
-    return stats["cmdstat_waitaof"]["calls"]
+def _asks_alone(monitor: Monitor) -> str:
+    """The connection that has sent an append, and then WAITAOF for it."""
+    appended = set()
+    while True:
+        seen = monitor.next_command()
+        connection, command = f"{seen['client_address']}:{seen['client_port']}", seen["command"]
+        if seen["client_type"] == "lua":
+            continue
+        if command.startswith("EVALSHA") and "}:journal:" in command:
+            appended.add(connection)
+        elif command.startswith("WAITAOF") and connection in appended:
+            return connection
+
+
+def _is_answered(client: redis.Redis, connection: str) -> bool:
+    """Wait until a connection has the answer to its WAITAOF, or is closed: then it is unknown, and false."""
+    found: list[dict[str, str]] = []
+
+    def waits_no_more() -> bool:
+        found[:] = [each for each in client.client_list() if each["addr"] == connection]
+        return not (found and found[0]["cmd"] == "waitaof" and "b" in found[0]["flags"])
+
+    until(waits_no_more, "the answer for an append that the primary alone has")
+    return bool(found)
 
 
 def test_a_primary_of_a_cluster_is_killed(cluster: Cluster, tmp_path: Path, drives: list[Drive]) -> None:
