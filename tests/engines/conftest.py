@@ -12,12 +12,19 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.api import Engine
 from tests.temporal.conftest import Place
-from tests.temporal.server import TemporalServer
+from tests.temporal.server import TemporalServer, detecting_deadlocks
 
 #: Opens an engine with tools and options of both runtimes, for the length of the block.
 Opening = Callable[..., AbstractAsyncContextManager[Engine]]
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient() -> Iterator[None]:
+    """A turn may take as long as a loaded machine needs for it."""
+    with detecting_deadlocks(None):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,18 @@ import pytest
 
 from saga_engine.api.temporal import SagaWorkflow, TemporalCoordinator, serve
 from saga_engine.temporal.worker import replay
-from tests.temporal.server import TemporalServer
+from tests.temporal.server import TemporalServer, detecting_deadlocks
 
 _numbers = itertools.count(1)
 #: How long a worker may be silent in these tests. None of them waits for that, and no busy machine lasts so long.
 LEASE_S = 60.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient() -> Iterator[None]:
+    """A turn may take as long as a loaded machine needs for it."""
+    with detecting_deadlocks(None):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""The official test server of Temporal, as a process of its own. It forgets everything when it ends."""
+"""The official test server of Temporal, as a process of its own. It forgets everything when it ends.
+
+And the SDK's deadlock detector, which tests in this process do without.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import pytest
+from temporalio.worker import _workflow
 
 from tests.servers import GIVE_UP_S, _free_port, until
 
@@ -45,3 +52,24 @@ class TemporalServer:
         assert self._process is not None
         self._process.kill()
         self._process.wait(GIVE_UP_S)
+
+
+@contextlib.contextmanager
+def detecting_deadlocks(after_s: float | None) -> Iterator[None]:
+    """Workers and replays that start within the block interrupt a turn that lasts so long; None: they interrupt none.
+
+    The SDK does after 2 s of the wall's clock. On a loaded machine an honest turn lasts longer, and the exception that
+    the SDK throws into its thread may hit a callback of the garbage collector, where pytest makes it a test's failure.
+    The SDK's debug mode has no detector either, but it runs all turns on the event loop, which no worker does.
+    """
+    known = "_deadlock_timeout_seconds"
+    begin = _workflow._WorkflowWorker.__init__
+
+    def begun(self: Any, **options: Any) -> None:
+        begin(self, **options)
+        assert hasattr(self, known), "the SDK has another name for it"
+        setattr(self, known, after_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_workflow._WorkflowWorker, "__init__", begun)
+        yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from saga_engine import Coordinator, tool
 from saga_engine.analysis.replay_inputs import comparable, plain_record
 from saga_engine.core.codec import decode
 from saga_engine.core.messages import Message
+from saga_engine.core.state import State
 from saga_engine.errors import (
     AmendRefused,
     CancelRefused,
@@ -20,9 +22,11 @@ from saga_engine.errors import (
     SagaExists,
     SagaNotFound,
 )
+from saga_engine.temporal import workflow as flow
 from tests.kill.polling import eventually
 from tests.temporal.conftest import Place
 from tests.temporal.outside import Outside, step
+from tests.temporal.server import detecting_deadlocks
 
 
 @pytest.fixture
@@ -307,3 +311,29 @@ async def test_an_observer_that_raises_ends_no_wait(place: Place, caplog: pytest
     (defect,) = [each for each in caplog.records if each.name == "saga_engine.tools"]
     assert (defect.saga_id, defect.tool) == (saga_id, "look")  # type: ignore[attr-defined]
     assert outcome.body["steps"][0]["traceback"].endswith("KeyError")
+
+
+async def test_a_turn_that_the_sdk_interrupts_is_played_again(
+    place: Place, outside: Outside, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """A turn that takes too long, as on a starved machine, costs time alone: no call is lost, and none is made twice."""
+    plan = {"steps": PLANS["compensates"]}
+    saga_id, decide, starved = place.saga_id("starved"), flow.decide, []
+
+    def slow(state: State, *args: Any) -> Any:
+        if not starved and outside.ledger.lines(saga_id):
+            starved.append(state.status)
+            while True:  # until the SDK interrupts it
+                pass
+        return decide(state, *args)
+
+    monkeypatch.setattr(flow, "decide", slow)
+    gc.disable()  # another turn may take as long on a loaded machine: no callback of a collection swallows that
+    request.addfinalizer(gc.enable)
+    with detecting_deadlocks(2.0):
+        async with place.both(outside.tools) as coordinator:
+            outcome = await coordinator.run(plan, saga_id=saga_id)
+            await place.replayed(coordinator, saga_id)
+    assert starved
+    assert outcome.status == "COMPENSATED"
+    assert outside.ledger.compare(outcome, plan) == []
