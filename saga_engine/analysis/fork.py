@@ -91,7 +91,7 @@ def choose(
 def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: Collection[str]) -> dict[str, list[str]]:
     """The steps whose effects exist and are the saga's own, by fingerprint, in the order of the plan."""
     found: dict[str, list[str]] = {}
-    turned = old.failing is not None and old.status not in t.SAGA_FINAL
+    turned = old.turns and old.status not in t.SAGA_FINAL
     for compiled, step in zip(old.plan.steps, old.steps, strict=True):
         effect = step.effect
         if not isinstance(effect, Made | Reused) or (isinstance(effect, Made) and effect.via == "cache"):

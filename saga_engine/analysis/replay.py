@@ -42,11 +42,11 @@ from saga_engine.core import messages
 from saga_engine.core import records as r
 from saga_engine.core.codec import abridge
 from saga_engine.core.decide import Capabilities
-from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Probe
+from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Direction, Probe
 from saga_engine.core.fold import begin, started_of, state_at_start
 from saga_engine.core.messages import Message
 from saga_engine.core.plan_growth import compile_started, load_started
-from saga_engine.core.state import State
+from saga_engine.core.state import Replanning, State
 from saga_engine.errors import SagaError, SettingInvalid, ToolMissing
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
@@ -212,7 +212,7 @@ class Replay:
     def _asked(self, now: int) -> list[tuple[Capabilities, Sequence[r.AnyRecord]]]:
         """What today's engine decides now, with each of the means that the process may have had."""
         state = self._state
-        asks = state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
+        asks = state.alerts or state.reminders or state.to_escalate or isinstance(state.phase, Replanning)
         if not asks:  # then it makes no difference
             found = deciding.decide(state, now, self._capabilities[0])
             return [(capabilities, found) for capabilities in self._capabilities]
@@ -273,7 +273,7 @@ class Replay:
         """Every record that today's engine could make of outcomes like the recorded one."""
         state = self._state
         index = state.plan.by_key[record.step]
-        direction = getattr(record, "direction", FORWARD)
+        direction: Direction = getattr(record, "direction", FORWARD)
         call = state.steps[index].call(direction)
         kind = Probe if state.in_flight.get((index, direction)) == "probe" else CallTool
         effect = kind(index, direction, call.attempt)
@@ -288,8 +288,11 @@ class Replay:
         if self._trace.redacted or isinstance(record, r.PlannerGaveUp):
             return  # the trace does not have everything that the model wrote
         purpose: Literal["compensate", "replan"] = "replan" if isinstance(record, r.StepsAdded) else "compensate"
-        step = self._state.to_replan if isinstance(record, r.StepsAdded) else self._state.plan.by_key[record.step]
-        effect = AskPlanner(-1 if step is None else step, purpose)
+        if isinstance(record, r.StepsAdded):
+            step = self._state.phase.step if isinstance(self._state.phase, Replanning) else -1
+        else:
+            step = self._state.plan.by_key[record.step]
+        effect = AskPlanner(step, purpose)
         assert record.written is not None or isinstance(record, r.CompensationProposed)
         advice = interpreting.Advice(record.steps, record.written or r.Written(""))
         rounds = [

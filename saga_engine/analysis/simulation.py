@@ -82,7 +82,7 @@ class Scenario:
 
     ``fault`` is the kind of ``simulator.Fault``, empty for the run without a fault; ``direction`` distinguishes a
     step's call from its undo; ``what`` is both in words. ``status``: where the saga rests. ``reason``: why it turned
-    around, as ``State.failing``. ``standing``: ids of steps whose effect remains although the saga did not complete;
+    around, as ``State.reason``. ``standing``: ids of steps whose effect remains although the saga did not complete;
     ``twice``: of those whose effect existed twice, which would be a defect. ``calls`` of tools and probes.
     """
 

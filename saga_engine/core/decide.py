@@ -24,10 +24,10 @@ state, in ``now_ms`` or in ``means``.
    ``doubt-person-not-happened``).
 4. Approvals that expired: no call may still pass on them (row 22, scenario ``approval-expired``).
 5. Notifications that are due: a saga rests only when operators know of its questions (scenario ``people-not-told``).
-6. The saga's direction, forward or backward.
+6. The saga's phase: forward, replanning, turning or backward.
 7. If none of them moved: rest, or end.
 
-**One way, and one turn.** A saga runs forward until ``failing`` has a reason: a failed or blocked step, a cancel, the
+**One way, and one turn.** A saga runs forward until there is a reason to turn: a failed or blocked step, a cancel, the
 deadline, the call limit. From then on no forward call starts, but those in flight are awaited, because only a known
 effect can be undone in order (scenarios ``failure-parallel-compensation``, ``cancel-during``). Then the pivot decides.
 If it happened, there is no way back, and the failure becomes a question (``pivot-happened``, ``pivot-failure-after``,
@@ -74,7 +74,17 @@ from saga_engine.core.effects import (
     Probe,
 )
 from saga_engine.core.questions import escalate
-from saga_engine.core.state import MAX_PARALLEL, CallState, Doubt, Proposal, State, StateScope
+from saga_engine.core.state import (
+    MAX_PARALLEL,
+    Backward,
+    CallState,
+    Doubt,
+    Proposal,
+    Replanning,
+    State,
+    StateScope,
+    Turning,
+)
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.known_faults import known_faults
 from saga_engine.plan.tool_spec import RetryPolicy, Semantic, ToolSpec
@@ -126,7 +136,13 @@ def decide(state: State, now_ms: int, capabilities: Capabilities = Capabilities(
         return expired
     if capabilities.alerting and (state.alerts or state.reminders) and (due := _alerts(state, now_ms)):
         return due
-    found = _backward(state, now_ms) if state.backward else _forward(state, now_ms, capabilities)
+    phase = state.phase
+    if phase == FORWARD or isinstance(phase, Replanning):
+        found = _forward(state, now_ms, capabilities)
+    elif isinstance(phase, Turning):
+        found = _turn_around(state, phase.reason, now_ms)
+    else:
+        found = _backward(state, now_ms)
     # A saga rests only when operators have been notified of its questions: until then a crash must find it among those
     # that continue.
     return found or _rest(state, now_ms, untold=capabilities.alerting and bool(state.alerts))
@@ -142,8 +158,7 @@ def _is_quiet(state: State) -> bool:
         or state.undo_ready
         or state.waiting
         or state.doubts
-        or (state.failing is not None and not state.backward)
-        or state.to_replan is not None
+        or (state.phase != FORWARD and not isinstance(state.phase, Backward))
         or state.to_escalate
         or state.denied
         or state.questions
@@ -224,13 +239,11 @@ def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
 
 
 def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
-    if state.failing is not None:  # before the bounds: what ends the forward direction first is the reason
-        return _turn_around(state, now)
     plan = state.plan
     if (plan.deadline_s is not None or plan.max_tool_calls is not None) and (bound := _bound(state, now)):
         return bound
-    if state.to_replan is not None:  # no step starts that the other way may not need (scenario replan)
-        return _replan(state, state.to_replan, now, capabilities)
+    if state.phase != FORWARD and isinstance(state.phase, Replanning):  # no step starts that the other way may not need (scenario replan)
+        return _replan(state, state.phase.step, now, capabilities)
     # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
     room = left = MAX_PARALLEL - len(state.in_flight)
     if plan.max_tool_calls is not None and not state.past_pivot:
@@ -259,7 +272,7 @@ def _bound(state: State, now: int) -> Records:
 
     The deadline also binds a saga that only waits for an operator, and a session whose agent does nothing.
     """
-    moving = state.ready or state.waiting or state.doubts or state.to_replan is not None
+    moving = state.ready or state.waiting or state.doubts or isinstance(state.phase, Replanning)
     idle = not state.in_flight and (state.questions or state.open)
     # A saga in which nothing can move any more may complete although its deadline passed; calls in flight are awaited.
     deadline = state.binding_deadline
@@ -299,11 +312,10 @@ def _wants_to_call(state: State, now: int) -> bool:
     return bool(state.ready) or bool(state.doubts) or any(due <= now for due in state.waiting.values())
 
 
-def _turn_around(state: State, now: int) -> Records:
+def _turn_around(state: State, reason: str, now: int) -> Records:
     """Start no new forward call; await those in flight; then start to compensate, unless the pivot happened."""
     if state.calls_forward():
         return _NONE
-    reason = state.failing or ""
     # The pivot's own outcome decides whether there is a way back at all (docs/plan-format.md, scenario pivot-happened).
     pivot = state.plan.pivot
     if pivot is not None:
@@ -472,7 +484,7 @@ def _denied(state: State, index: int, now: int) -> r.AnyRecord:
 
 def moot(state: State, index: int, direction: str) -> bool:
     """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
-    if direction != FORWARD or not (state.failing is not None or state.backward):
+    if direction != FORWARD or not state.turns:
         return False
     return not state.makes_up(index)
 
@@ -547,8 +559,8 @@ def _waits_for_key(state: State, index: int, spec: ToolSpec, call: CallState, no
 
 def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
     """Whether turning around settles a doubt, because the undo makes certain that no effect remains."""
-    turns = not (state.backward or state.session or state.past_pivot) and state.failing is None
-    return spec.on_doubt == "undo" and turns and _blind_undo(state, index)
+    may_turn = not (state.turns or state.session or state.past_pivot)
+    return spec.on_doubt == "undo" and may_turn and _blind_undo(state, index)
 
 
 def _probes(spec: ToolSpec, direction: Direction) -> int:

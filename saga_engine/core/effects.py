@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 Direction = Literal["forward", "compensate"]
-FORWARD: Direction = "forward"
-COMPENSATE: Direction = "compensate"
+FORWARD: Final = "forward"
+COMPENSATE: Final = "compensate"
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):

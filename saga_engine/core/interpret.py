@@ -30,7 +30,7 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.evolve.amendments import overtaken
 from saga_engine.core.questions import escalate
-from saga_engine.core.state import State
+from saga_engine.core.state import Replanning, State
 from saga_engine.errors import PlanInvalid
 from saga_engine.plan.amendments import Addition, Bounds
 from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog
@@ -223,7 +223,7 @@ def interpret_advice(  # noqa: PLR0917
         error = ErrorInfo(code, why[:1000])
         return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=error, written=written)
 
-    if effect.purpose == "replan" and state.to_replan != effect.step:
+    if effect.purpose == "replan" and state.phase != Replanning(effect.step):
         return gave_up("moot", "the saga turned around while the planner was asked")
     if effect.purpose == "replan" and overtaken(state):
         return gave_up("overtaken", "steps were added while the planner was asked: it is asked again")

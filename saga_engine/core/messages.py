@@ -198,7 +198,7 @@ def check_cancel(state: State) -> None:
     """Raises ``CancelRefused`` if the saga cannot be cancelled (any more)."""
     if state.status in t.SAGA_FINAL:
         raise CancelRefused(f"saga {state.saga_id} has ended: {state.status}", hint=_see(state))
-    if state.backward or state.failing is not None:
+    if state.turns:
         raise CancelRefused(f"saga {state.saga_id} is already being undone", hint=_see(state))
     if state.past_pivot:
         pivot = state.plan.steps[state.plan.pivot or 0].key
@@ -212,7 +212,7 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
     """What is journalled with added steps; raises ``AmendRefused`` or ``PlanInvalid``."""
     if state.status in t.SAGA_FINAL:
         raise AmendRefused(f"saga {state.saga_id} has ended: {state.status}", hint="submit the steps as another saga")
-    if state.backward or state.failing is not None:
+    if state.turns:
         raise AmendRefused(f"saga {state.saga_id} is being undone", hint="submit the steps as another saga")
     if state.session:
         raise AmendRefused(f"saga {state.saga_id} is a session: only its agent adds calls", hint="use `session.call`")
@@ -232,7 +232,7 @@ def check_fork(state: State) -> None:
         )
     if state.status in t.SAGA_FINAL:
         return
-    if state.status != t.ESCALATED or state.in_flight or state.backward or state.failing is not None:
+    if state.status != t.ESCALATED or state.in_flight or state.turns:
         raise ForkRefused(f"{saga} is under way ({state.status})", hint="wait until it ends or rests, or cancel it")
     pivot = state.plan.pivot
     if pivot is not None and (state.past_pivot or state.steps[pivot].forward.doubt):

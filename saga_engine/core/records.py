@@ -412,7 +412,7 @@ class CallLimitReached(Record, frozen=True, tag=True):
 
 
 class CompensationStarted(Record, frozen=True, tag=True):
-    """No forward call is in flight any more; from here on what happened is undone. ``reason``: ``State.failing``."""
+    """No forward call is in flight any more; from here on what happened is undone. ``reason``: that of ``Turning``."""
 
     reason: str
     step: str = ""

@@ -152,10 +152,10 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
 
 def failure(state: State) -> dict[str, Any] | None:
     """Why the saga did not simply complete; None if nothing went wrong."""
-    if state.failing is None:
+    if state.reason is None:
         return None
-    body: dict[str, Any] = {"code": state.failing}
-    if state.failed and state.failing in ("step-failed", "blocked"):
+    body: dict[str, Any] = {"code": state.reason}
+    if state.failed and state.reason in ("step-failed", "blocked"):
         compiled = state.plan.steps[state.failed[0]]
         body["step_id"] = compiled.step_id
         error = state.steps[state.failed[0]].forward.error

@@ -22,7 +22,7 @@ _MAX_NOTE = 1000
 
 def takes_calls(state: State) -> bool:
     """Whether calls may be added: the session is open, and is neither being undone nor about to be."""
-    return state.open and state.failing is None and not state.backward
+    return state.open and not state.turns
 
 
 def add_call(state: State, call: r.CallAdded, after: Sequence[str], now_ms: int) -> r.CallAdded | None:

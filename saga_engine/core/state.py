@@ -4,10 +4,14 @@ Nothing but ``evolve`` changes a state, and nothing but records makes it change,
 journal are in the same state (``core.fold``). *Row N* is a row of the table in docs/guarantees.md, *scenario x* is
 ``tests/scenarios/x.txt``.
 
-**Three layers.** The saga has a status and a direction; each step has a status; each call, which is a step in one
+**Three layers.** The saga has a status and a phase; each step has a status; each call, which is a step in one
 direction (``Place``), has counters and perhaps a doubt. The tables of ``core/transitions.py`` hold the statuses and
 refuse every move that they do not have. The facts below say what the status alone cannot: where a call is, and what is
 known of its earlier attempts.
+
+**The phase of a saga.** It runs ``forward``; if a step failed whose plan says ``replan``, it is ``Replanning``, and
+no step starts. Once there is a reason to turn around it is ``Turning``, and from ``CompensationStarted`` on it goes
+``Backward``, for good. Only a pivot that happened leads back from ``Turning`` (``CompensationRefused``).
 
 **Where a call is.** A call that is under way, and about which no operator has to be asked, is in one of these sets:
 
@@ -145,6 +149,31 @@ class Underway(NamedTuple):
 Semantic = Proposal | Underway | Literal["happened", "none"]
 
 
+class Replanning(NamedTuple):
+    """Step ``step`` failed, and another way is wanted."""
+
+    step: int
+
+
+class Turning(NamedTuple):
+    """The saga is to turn around. No forward call starts; those in flight are awaited.
+
+    ``reason``: step-failed, blocked, cancelled, deadline, call-limit, in-doubt, accepted, transferred, or the reason of
+    a session that closed.
+    """
+
+    reason: str
+
+
+class Backward(NamedTuple):
+    """The saga has turned around, for ``reason``: what happened is undone."""
+
+    reason: str
+
+
+Phase = Literal["forward"] | Replanning | Turning | Backward
+
+
 class CallState(msgspec.Struct, eq=False):
     """One step in one direction: its attempts and their known outcomes.
 
@@ -265,7 +294,6 @@ class State:
         "ask_crashes",
         "asking",
         "at",
-        "backward",
         "calls",
         "denied",
         "digest",
@@ -273,7 +301,6 @@ class State:
         "ended_at",
         "epoch",
         "failed",
-        "failing",
         "growth",
         "happened",
         "in_flight",
@@ -281,6 +308,7 @@ class State:
         "left_any",
         "notices",
         "open",
+        "phase",
         "plan",
         "questions",
         "ready",
@@ -296,7 +324,6 @@ class State:
         "status",
         "steps",
         "to_escalate",
-        "to_replan",
         "tools",
         "undo_open",
         "undo_ready",
@@ -319,12 +346,9 @@ class State:
         self.ended_at = 0
         self.epoch = 1
         self.status: str = PENDING
-        #: Why the saga turns or turned around: step-failed, blocked, cancelled, deadline, call-limit,
-        #: in-doubt, accepted, transferred, or the reason of a session that closed; None: it does not.
-        self.failing: str | None = None
-        #: Steps that were not done and will not be, in the order of their failing.
+        self.phase: Phase = FORWARD
+        #: Steps that were not done and will not be, in that order.
         self.failed: list[int] = []
-        self.backward = False
         self.steps = [StepState(len(step.deps)) for step in plan.steps]
         self.remaining = len(plan.steps)
         self.calls = 0
@@ -347,14 +371,27 @@ class State:
         self.asking: dict[int, str] = {}
         #: How many owners in a row ended before a model answered for a step.
         self.ask_crashes: dict[int, int] = {}
-        #: The failed step for which another way is wanted.
-        self.to_replan: int | None = None
         #: How many steps there were when a model was last asked for another way.
         self.replan_saw = 0
         self.replans = 0
         self.left_any = False
         #: A saga whose agent makes its calls as it goes; while it is ``open``, more may come.
         self.session = self.open = started.session
+
+    @property
+    def backward(self) -> bool:
+        """Whether the saga has turned around."""
+        return isinstance(self.phase, Backward)
+
+    @property
+    def turns(self) -> bool:
+        """Whether the saga is to turn around, or has turned around."""
+        return self.phase != FORWARD and not isinstance(self.phase, Replanning)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the saga turns or turned around; None: it does not."""
+        return self.phase.reason if isinstance(self.phase, (Turning, Backward)) else None
 
     @property
     def deadline_ms(self) -> int | None:
@@ -364,7 +401,7 @@ class State:
     @property
     def binding_deadline(self) -> int | None:
         """The deadline, unless the saga turns or has turned around, or the pivot has happened."""
-        if self.plan.deadline_s is None or self.backward or self.failing is not None or self.past_pivot:
+        if self.plan.deadline_s is None or self.turns or self.past_pivot:
             return None
         return None if self.status in SAGA_FINAL else self.deadline_ms
 

@@ -27,7 +27,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from transitions import Machine
 
-from saga_engine.core.state import State, StepState
+from saga_engine.core.effects import FORWARD
+from saga_engine.core.state import State, StepState, Turning
 from saga_engine.core.states import (
     BLOCKED,
     COMPENSATED,
@@ -65,6 +66,7 @@ SAGA_TRANSITIONS: Final = (
     # trigger, sources, destination
     ("go", [PENDING, RUNNING], RUNNING),
     ("compensate", [PENDING, RUNNING], COMPENSATING),
+    ("refuse", [RUNNING], RUNNING),  # it cannot turn around
     ("escalate", [PENDING, RUNNING, COMPENSATING], ESCALATED),
     ("answer_forward", [PENDING, ESCALATED, RUNNING], RUNNING),
     ("answer_backward", [ESCALATED, COMPENSATING], COMPENSATING),
@@ -74,12 +76,14 @@ SAGA_TRANSITIONS: Final = (
 )
 SAGA_GUARDS: Final[Mapping[str, Guard[State]]] = {
     "compensate": Guard(
-        "no forward call in flight, pivot not passed", lambda saga: not (saga.calls_forward() or saga.past_pivot)
+        "turning, no forward call in flight, pivot not passed",
+        lambda saga: isinstance(saga.phase, Turning) and not (saga.calls_forward() or saga.past_pivot),
     ),
+    "refuse": Guard("turning, pivot passed", lambda saga: isinstance(saga.phase, Turning) and saga.past_pivot),
     "escalate": Guard("a question is open", lambda saga: bool(saga.questions)),
     "answer_forward": Guard("not turned around", lambda saga: not saga.backward),
     "answer_backward": Guard("turned around", lambda saga: saga.backward),
-    "complete": Guard("every step happened", lambda saga: saga.is_done()),
+    "complete": Guard("forward, every step happened", lambda saga: saga.phase == FORWARD and saga.is_done()),
     "compensated": Guard("everything undone", lambda saga: saga.is_undone() and not saga.left_any),
     "waive": Guard("a remainder is accepted", lambda saga: saga.left_any),
 }

@@ -41,7 +41,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import started_of, state_at_start, state_of
 from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
-from saga_engine.core.state import Place, State
+from saga_engine.core.state import Place, Replanning, State
 from saga_engine.errors import SagaError
 from saga_engine.execution.calls import Lesson, lesson_of
 from saga_engine.temporal import payloads
@@ -122,7 +122,7 @@ class SagaFlow:
             self._lessons.pop(0)
         state = self._here()
         if self._capabilities is None and (
-            state.alerts or state.reminders or state.to_escalate or state.to_replan is not None
+            state.alerts or state.reminders or state.to_escalate or isinstance(state.phase, Replanning)
         ):
             await self._learn_means()
         leaving = self._leaving(begin)
@@ -147,7 +147,9 @@ class SagaFlow:
         capabilities = self._capabilities or Capabilities(alerting=True, planner=True)
         while found := decide(state, now, capabilities):
             self._record(found)
-            if self._capabilities is None and (state.alerts or state.to_escalate or state.to_replan is not None):
+            if self._capabilities is None and (
+                state.alerts or state.to_escalate or isinstance(state.phase, Replanning)
+            ):
                 self._roused = True  # it matters now: ask first, then continue
                 return
 
@@ -266,7 +268,7 @@ class SagaFlow:
         state = self._here()
         if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubt:
             return False
-        return state.failing is not None and state.plan.steps[effect.step].compensates is None
+        return state.turns and state.plan.steps[effect.step].compensates is None
 
     async def _teach(self, lesson: Lesson) -> None:
         """Have a worker remember an operator's 'happened'. In a task of its own: a cancel is meant for the workflow."""

@@ -189,10 +189,10 @@ SESSION_MUTANTS: dict[str, Patch] = {
     "calls are added on the way back": rewrite(
         session_records,
         "takes_calls",
-        ("state.open and state.failing is None and not state.backward", "state.open or state.backward"),
+        ("state.open and not state.turns", "state.open or state.backward"),
     ),
     "calls are added while the session is about to turn around": rewrite(
-        session_records, "takes_calls", ("and state.failing is None", "")
+        session_records, "takes_calls", ("not state.turns", "not state.backward")
     ),
     "an undo in flight ends before those that come before it": rewrite(
         compensation, "end_undo", ("if step.undo_waits != 0:", "if step.undo_waits is None:")

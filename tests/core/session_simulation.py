@@ -155,7 +155,7 @@ class SessionSimulation(Simulation):
             self.inbox.append(Message(id="close", kind="close", reason=reason))
             return None
         unsettled = any(not step.effect and step.status not in (t.FAILED, t.BLOCKED) for step in state.steps)
-        if not reason and (unsettled or state.undo_open) and not state.failing:
+        if not reason and (unsettled or state.undo_open) and not state.turns:
             return None  # it awaits its calls and its roll-back first
         self.closing = reason
         return self._close(state)
@@ -206,7 +206,7 @@ class SessionSimulation(Simulation):
     def _check_end(self, state: State) -> None:
         self._check_journal(state)
         if state.status != t.COMPLETED:
-            if state.failing is None:
+            if not state.turns:
                 raise Violation(f"the session ended {state.status}, and nobody wanted that: {view(state)}")
             super()._check_end(state)
             return

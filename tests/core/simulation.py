@@ -534,7 +534,7 @@ class Simulation:
     def _check_deadline(self, state: State) -> None:
         """Nothing is in flight, and all that can be decided is: a deadline that has passed has turned the saga around."""
         deadline = self.plan_body.get("deadline_s")
-        if deadline is None or state.backward or state.failing is not None or state.past_pivot:
+        if deadline is None or state.turns or state.past_pivot:
             return
         if max(self.now, state.at) >= self.started.at + deadline * 1000:
             raise Violation(f"the deadline went by, and nothing came of it: {view(state)}")

@@ -118,4 +118,4 @@ def test_retries_that_fall_due_together_keep_to_the_limit_on_calls() -> None:
     assert len(late) == 4
     assert state.calls == 14
     assert not turn(state, 120_000)
-    assert state.failing == "call-limit"
+    assert state.reason == "call-limit"

@@ -12,13 +12,16 @@ from saga_engine.core import evolve as evolving
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.state import (
+    Backward,
     CallState,
     Deduplicated,
     Doubt,
     Made,
     Proposal,
+    Replanning,
     State,
     StepState,
+    Turning,
     Underway,
 )
 from tests.core.session_simulation import SessionSimulation
@@ -33,6 +36,9 @@ IMPOSSIBLE: dict[str, Callable[[], Any]] = {
     "an effect that another saga owns and this one gave away": lambda: Deduplicated("a/1", None, to="b"),  # type: ignore[call-arg]
     "an effect of one's own with another saga's key": lambda: Made("call", key="k"),  # type: ignore[call-arg]
     "a step that is proposed a compensation and compensated": lambda: Proposal(open=1),  # type: ignore[call-arg]
+    "a saga that turned around without a reason": Backward,  # type: ignore[call-arg]
+    "a saga that looks for another way and turns around": lambda: Replanning(step=1, reason="cancelled"),  # type: ignore[call-arg]
+    "a saga that goes back, and is still to turn": lambda: Turning("deadline", backward=True),  # type: ignore[call-arg]
     "a step with an owner and no effect": lambda: StepState(0, source="a/1"),
     "a step that an operator undid and accepted": lambda: StepState(0, accepted=True, by_hand=True),
 }
@@ -80,7 +86,9 @@ def problems(state: State) -> list[str]:
     found = [f"step {number}: {what}" for number in range(len(state.steps)) for what in _of_step(state, number)]
     facts = {
         "an open session is a session that goes forward": not state.open or (state.session and not state.backward),
-        "who turned around has a reason": not state.backward or state.failing is not None,
+        "the phase and the status agree": _phase_fits(state),
+        "another way is wanted for a step that failed": not isinstance(state.phase, Replanning)
+        or (state.phase.step in state.failed and state.plan.on_failure == "replan"),
         "the undos that have not ended are counted": state.undo_open
         == sum(s.undo_waits is not None for s in state.steps),
         "an alert is due once": not state.alerts.keys() & state.reminders.keys(),
@@ -89,6 +97,15 @@ def problems(state: State) -> list[str]:
         "who has ended has nothing open": state.status not in t.SAGA_FINAL or not (state.in_flight or state.questions),
     }
     return found + [name for name, holds in facts.items() if not holds]
+
+
+def _phase_fits(state: State) -> bool:
+    """Which statuses a saga can have in its phase."""
+    if isinstance(state.phase, Backward):
+        return state.status in {t.COMPENSATING, t.ESCALATED, t.COMPENSATED, t.WAIVED}
+    if state.phase == FORWARD:
+        return state.status in {t.PENDING, t.RUNNING, t.ESCALATED, t.COMPLETED, t.WAIVED}
+    return state.status in {t.PENDING, t.RUNNING, t.ESCALATED}
 
 
 def _of_step(state: State, index: int) -> list[str]:

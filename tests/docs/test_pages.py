@@ -104,7 +104,7 @@ def test_the_kinds_of_questions_and_their_answers_are_explained() -> None:
 
 
 def test_the_reasons_of_a_turn_are_explained() -> None:
-    """Every value that ``State.failing`` is given has its row."""
+    """Every value that ``State.reason`` can have has its row."""
     rooms = [*(ROOT / "saga_engine" / "core").rglob("*.py"), ROOT / "saga_engine" / "runtime" / "session.py"]
     source = "".join(path.read_text(encoding="utf-8") for path in rooms)
     ways = (r'stop\(state, "([a-z-]+)"\)', r'_stopping\("([a-z-]+)"\)', r'\breason(?:: str)? ?= ?"([a-z-]+)"')

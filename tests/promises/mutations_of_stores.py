@@ -33,7 +33,7 @@ OF_STORES = [
         "tests/core/test_simulation.py::test_every_law_holds_for_sessions",
         "calls are added on the way back",
         "saga_engine/core/session_records.py",
-        (("state.open and state.failing is None and not state.backward", "state.open or state.backward"),),
+        (("state.open and not state.turns", "state.open or state.backward"),),
     ),
     Mutation(
         "tests/core/test_mutants.py::test_the_simulation_of_sessions_catches",

@@ -346,7 +346,7 @@ def work_per_step(length: int, *, wide: bool) -> float:
             if not queue:
                 return
             evolve(state, interpret(state, queue.pop(), Done({"ref": 1}), 1, 0.5))
-            if state.remaining == 1 and state.failing is None:
+            if state.remaining == 1 and not state.turns:
                 evolve(state, r.CancelRequested(at=1))
 
     sys.setprofile(count)

@@ -10,7 +10,7 @@ from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.evolve import compensation
 from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
 from saga_engine.core.plan_growth import Added
-from saga_engine.core.state import Proposal, State, StepState, Underway
+from saga_engine.core.state import Proposal, Replanning, State, StepState, Underway
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.values import digest
@@ -19,9 +19,9 @@ from saga_engine.plan.values import digest
 def steps_added(state: State, record: r.StepsAdded) -> None:
     """Steps were added, by a caller or by a model that was asked for another way."""
     addition = Addition(record.steps, tuple(record.dropped))
-    if state.to_replan is not None and record.written is not None:
-        state.asking.pop(state.to_replan, None)
-        state.to_replan = None
+    if isinstance(state.phase, Replanning) and record.written is not None:
+        state.asking.pop(state.phase.step, None)
+        state.phase = FORWARD
         state.replans += 1
     wake(state)  # it waited for an operator, and now also has other work
     _mark(state, record.sensitive)
@@ -113,7 +113,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
         state.steps[index].semantic = "none"
         state.to_escalate[index, COMPENSATE] = kind
         return
-    if state.to_replan is not None and not (kind and overtaken(state)):  # else it is asked anew
+    if isinstance(state.phase, Replanning) and not (kind and overtaken(state)):  # else it is asked anew
         stop(state, "step-failed")
 
 

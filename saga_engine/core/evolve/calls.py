@@ -11,6 +11,7 @@ from saga_engine.core.evolve import amendments, compensation
 from saga_engine.core.evolve.transition import index_of, move, settle, stop, turn_saga
 from saga_engine.core.state import (
     Alerting,
+    Backward,
     CallState,
     Deduplicated,
     Doubt,
@@ -18,6 +19,7 @@ from saga_engine.core.state import (
     Flight,
     Made,
     Notice,
+    Replanning,
     Reused,
     State,
     StepState,
@@ -117,7 +119,7 @@ def happened(state: State, index: int, step: StepState, output: Any, effect: Eff
         amendments.compensation_happened(state, compiled.compensates)
         return
     state.remaining -= 1
-    if state.backward:
+    if state.phase != FORWARD and isinstance(state.phase, Backward):
         compensation.undo_turn(state, index)
         return
     _release_dependents(state, compiled)
@@ -261,15 +263,17 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
     if stuck is not None:
         amendments.compensation_failed(state, stuck)
         return
-    if state.session and not state.backward and state.failing is None:
+    phase = state.phase
+    if state.session and phase == FORWARD:
         state.remaining -= 1  # the agent learns of it, and chooses what it means
         return
     state.failed.append(index)
-    if state.backward:
+    if isinstance(phase, Backward):
         compensation.undo_turn(state, index)
-    elif state.plan.on_failure == "replan" and state.failing is None and not state.past_pivot and reason != "blocked":
-        state.to_replan = index if state.to_replan is None else state.to_replan
-    elif state.past_pivot or (ask and state.failing is None):
+    elif state.plan.on_failure == "replan" and not (state.turns or state.past_pivot or reason == "blocked"):
+        if phase == FORWARD:  # else a model is to be asked about an earlier failure
+            state.phase = Replanning(index)
+    elif state.past_pivot or (ask and phase == FORWARD):
         state.to_escalate[index, FORWARD] = "step-failed"
     else:
         stop(state, reason)

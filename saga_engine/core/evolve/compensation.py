@@ -14,17 +14,17 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve.transition import move, turn_saga
-from saga_engine.core.state import State
+from saga_engine.core.state import Backward, State
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED, t.COMPENSATED})
+_NO_WAY_BACK = frozenset({"retriable", "irreversible"})
 
 
 def compensation_started(state: State, record: r.CompensationStarted) -> None:
     """The saga turns around: what happened is undone, last things first. An undo in flight continues."""
     turn_saga(state, "compensate")
-    state.backward = True
+    state.phase = Backward(record.reason)
     state.open = False
-    state.failing = record.reason
     state.ready.clear()
     state.undo_ready.clear()
     _close_forward(state)
@@ -143,7 +143,7 @@ def end_undo(state: State, index: int) -> None:
             continue
         step.undo_waits = None
         state.undo_open -= 1
-        if state.backward and state.plan.steps[at].kind in {"retriable", "irreversible"} and step.status == t.SUCCEEDED:
+        if step.status == t.SUCCEEDED and state.plan.steps[at].kind in _NO_WAY_BACK and state.backward:
             state.left_any = True  # an agent's irreversible call, made deliberately
         if step.semantic == "none":
             ask_about_compensations(state, at)
@@ -186,7 +186,8 @@ def ask_about_compensations(state: State, stuck: int) -> None:
 
 def compensation_refused(state: State, _: r.CompensationRefused) -> None:
     """The saga cannot turn around: the failed steps become questions."""
-    state.failing = None
+    turn_saga(state, "refuse")
+    state.phase = FORWARD
     for index in state.failed:
         if state.steps[index].status in (t.FAILED, t.BLOCKED):
             state.to_escalate[index, FORWARD] = "step-failed"

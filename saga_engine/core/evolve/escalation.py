@@ -102,7 +102,7 @@ def decided(state: State, record: r.QuestionResolved) -> None:
 
 def _has_another_way(state: State, question: OpenQuestion) -> bool:
     """Whether a call in doubt that did not happen leaves the step a fallback."""
-    if question.kind != "in-doubt" or state.backward or state.failing is not None:
+    if question.kind != "in-doubt" or state.turns:
         return False
     return bool(state.next_way(question.step, unavailable=True))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import Direction
-from saga_engine.core.state import State, StepState
+from saga_engine.core.state import State, StepState, Turning
 
 
 def move(step: StepState, trigger: str) -> None:
@@ -33,9 +33,8 @@ def wake(state: State) -> None:
 
 def stop(state: State, reason: str) -> None:
     """The saga is to turn around; the first reason counts, and no other way is wanted any more."""
-    state.to_replan = None
-    if state.failing is None:
-        state.failing = reason
+    if not state.turns:
+        state.phase = Turning(reason)
 
 
 def index_of(state: State, record: Any) -> int:
