@@ -123,6 +123,12 @@ class DebianRedis:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def key_of(raw: redis.Redis, kind: str, saga_id: str) -> bytes:
+    """The key that a saga has of this kind: ``journal`` or ``head``."""
+    (key,) = raw.scan_iter(f"*:{kind}:{saga_id}")
+    return key
+
+
 class EmbeddedFolder:
     """A folder for ``embedded://``, and a way to look at the server in it from outside."""
 
@@ -153,6 +159,10 @@ class EmbeddedFolder:
                 except OSError:
                     continue
         return found
+
+    def raw(self) -> redis.Redis:
+        """A client of the server that runs now, for damage to its keys."""
+        return redis.Redis(unix_socket_path=self.record["socket"])
 
     @property
     def data(self) -> Path:

@@ -242,7 +242,9 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     plan = state.plan
     if (plan.deadline_s is not None or plan.max_tool_calls is not None) and (bound := _bound(state, now)):
         return bound
-    if state.phase != FORWARD and isinstance(state.phase, Replanning):  # no step starts that the other way may not need (scenario replan)
+    if state.phase != FORWARD and isinstance(
+        state.phase, Replanning
+    ):  # no step starts that the other way may not need (scenario replan)
         return _replan(state, state.phase.step, now, capabilities)
     # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
     room = left = MAX_PARALLEL - len(state.in_flight)

@@ -190,10 +190,15 @@ STEP_MOVES: Final[Moves] = compile_moves(STEP_MACHINE)
 
 
 def mermaid(of: Machine, final: Sequence[str] | frozenset[str], guards: Mapping[str, Guard[Any]]) -> str:
-    """The machine with its guards as a Mermaid state diagram; edges between the same two states share a line."""
+    """The machine with its guards as a Mermaid state diagram; edges between the same two states share a line.
+
+    A trigger that leaves one state as it is and changes another is drawn for the change only.
+    """
     edges: dict[tuple[str, str], list[str]] = {}
-    for (source, trigger), dest in compile_moves(of).items():
-        if source != dest:
+    moves = compile_moves(of)
+    changing = {trigger for (source, trigger), dest in moves.items() if source != dest}
+    for (source, trigger), dest in moves.items():
+        if source != dest or trigger not in changing:
             guard = guards.get(trigger)
             edges.setdefault((source, dest), []).append(f"{trigger} [{guard.words}]" if guard else trigger)
     lines = ["stateDiagram-v2", f"    [*] --> {of.initial}"]

@@ -130,15 +130,17 @@ def saga(*records: r.AnyRecord) -> State:
 
 
 _INTENDED = r.StepIntended(at=2, step="1")
-_TURNED = (_INTENDED, r.StepSucceeded(at=3, step="1"), r.CompensationStarted(at=4, reason="cancelled"))
+_CANCELLED = (_INTENDED, r.StepSucceeded(at=3, step="1"), r.CancelRequested(at=4))
+_TURNED = (*_CANCELLED, r.CompensationStarted(at=4, reason="cancelled"))
 #: Records that the table has at this place and a guard forbids, by the trigger.
 FORBIDDEN: dict[str, tuple[tuple[r.AnyRecord, ...], r.AnyRecord]] = {
     "complete": ((_INTENDED,), r.SagaCompleted(at=3)),
-    "compensate": ((_INTENDED,), r.CompensationStarted(at=3, reason="cancelled")),
+    "compensate": ((_INTENDED, r.CancelRequested(at=3)), r.CompensationStarted(at=3, reason="cancelled")),
+    "refuse": (_CANCELLED, r.CompensationRefused(at=5, reason="cancelled")),
     "compensated": (_TURNED, r.SagaCompensated(at=5)),
     "escalate": ((_INTENDED,), r.SagaEscalated(at=3)),
     "waive": ((_INTENDED,), r.SagaWaived(at=3)),
-    "undo": (_TURNED[:2], r.StepIntended(at=4, step="1", direction="compensate")),
+    "undo": (_CANCELLED[:2], r.StepIntended(at=4, step="1", direction="compensate")),
 }
 
 
@@ -149,6 +151,12 @@ def test_no_journal_leads_past_a_guard(trigger: str) -> None:
     words = (t.SAGA_GUARDS.get(trigger) or t.STEP_GUARDS[trigger]).words
     with pytest.raises(JournalUnreadable, match=f"{trigger}: not \\[{words}\\]"):
         evolve(saga(*before), record)
+
+
+def test_a_saga_that_is_to_turn_around_does_not_complete() -> None:
+    """Every step has happened, and yet a cancel came first."""
+    with pytest.raises(JournalUnreadable, match="complete: not"):
+        evolve(saga(*_CANCELLED), r.SagaCompleted(at=5))
 
 
 def _in_doubt(step: StepState) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from saga_engine import Coordinator, tool
 from saga_engine.errors import JournalConflict
+from tests.servers import key_of
 
 
 @tool
@@ -20,7 +21,9 @@ PLAN = {"steps": [{"step_id": 1, "tool": "wait", "params": {"item": "x"}}]}
 
 
 @asynccontextmanager
-async def read_so_far() -> AsyncIterator[tuple[Coordinator, list[dict[str, Any]], AsyncIterator[dict[str, Any]]]]:
+async def read_so_far(
+    store: str = "memory://",
+) -> AsyncIterator[tuple[Coordinator, list[dict[str, Any]], AsyncIterator[dict[str, Any]]]]:
     """A saga whose call is in flight, the records that were read until then, and the stream that brings the others."""
     begun, gate = asyncio.Event(), asyncio.Event()
 
@@ -30,7 +33,7 @@ async def read_so_far() -> AsyncIterator[tuple[Coordinator, list[dict[str, Any]]
         await gate.wait()
         return {"item": item}
 
-    async with Coordinator.open("memory://", [wait, back]) as coordinator:
+    async with Coordinator.open(store, [wait, back]) as coordinator:
         await coordinator.submit(PLAN, saga_id="s1")
         await begun.wait()
         stream = coordinator.follow("s1")
@@ -39,25 +42,25 @@ async def read_so_far() -> AsyncIterator[tuple[Coordinator, list[dict[str, Any]]
         gate.set()
 
 
-async def test_a_journal_that_became_shorter_is_an_error_for_its_reader() -> None:
+async def test_a_journal_that_became_shorter_is_an_error_for_its_reader(folder) -> None:
     """What was read is void, and the stream says so instead of waiting for ever; read anew, it is the journal that is left."""
-    async with read_so_far() as (coordinator, read, stream):
-        store = coordinator.store
-        await store._plain("LTRIM", store._key("journal", "s1"), 0, 0)
+    async with read_so_far(folder.url) as (coordinator, read, stream):
+        with folder.raw() as raw:
+            raw.ltrim(key_of(raw, "journal", "s1"), 0, 0)
         with pytest.raises(JournalConflict, match=f"before seq {len(read)}") as caught:
             await anext(stream)
         assert "saga history s1" in caught.value.hint
         assert await anext(coordinator.follow("s1")) == read[0]
 
 
-async def test_a_journal_that_grew_again_is_noticed() -> None:
+async def test_a_journal_that_grew_again_is_noticed(folder) -> None:
     """It is as long as before, or longer, and yet another one: the last record that was read is not there any more."""
-    async with read_so_far() as (coordinator, read, stream):
-        store = coordinator.store
-        key = store._key("journal", "s1")
-        first = (await store.read("s1"))[0]
-        await store._plain("LSET", key, len(read) - 1, first)
-        await store._plain("RPUSH", key, first)
+    async with read_so_far(folder.url) as (_, read, stream):
+        with folder.raw() as raw:
+            key = key_of(raw, "journal", "s1")
+            first = raw.lindex(key, 0)
+            raw.lset(key, len(read) - 1, first)
+            raw.rpush(key, first)
         with pytest.raises(JournalConflict):
             await anext(stream)
 

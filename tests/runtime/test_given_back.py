@@ -10,6 +10,7 @@ from saga_engine.errors import Interrupted
 from saga_engine.runtime import audit
 from tests.kill.polling import eventually
 from tests.runtime.threads import in_a_process_of_its_own
+from tests.servers import key_of
 
 ENDED: list[BaseException] = []
 
@@ -212,7 +213,7 @@ async def test_an_idle_session_is_left_to_its_agent() -> None:
         assert (await coordinator.store.head("s1")).length == before
 
 
-async def test_a_driver_whose_epoch_went_back_gives_the_saga_up_at_the_epoch_that_is(monkeypatch) -> None:
+async def test_a_driver_whose_epoch_went_back_gives_the_saga_up_at_the_epoch_that_is(folder) -> None:
     """The release of the epoch that it knew would change nothing, and the saga would be its own for ever."""
     begun, gate = asyncio.Event(), asyncio.Event()
 
@@ -222,12 +223,13 @@ async def test_a_driver_whose_epoch_went_back_gives_the_saga_up_at_the_epoch_tha
         await gate.wait()
         return {"item": item}
 
-    async with Coordinator.open("memory://", [wait, take, give_back]) as coordinator:
+    async with Coordinator.open(folder.url, [wait, take, give_back]) as coordinator:
         store = coordinator.store
         handle = await coordinator.submit(plan("wait", "take"), saga_id="s1")
         await begun.wait()
         owner = (await store.head("s1")).owner
-        await store._plain("LTRIM", store._key("journal", "s1"), 0, 0)
+        with folder.raw() as raw:
+            raw.ltrim(key_of(raw, "journal", "s1"), 0, 0)
         await store.acquire("s1", owner)
         gate.set()
         await asyncio.gather(handle.wait(), return_exceptions=True)

@@ -10,6 +10,7 @@ from saga_engine.errors import StoreRefused, StoreUnavailable, ToolMissing
 from tests.kill.polling import eventually
 from tests.runtime.sleeping import PLAN, TOOLS, asleep
 from tests.runtime.taking import ONE, give_back, take
+from tests.servers import key_of
 
 
 class Outage:
@@ -56,9 +57,9 @@ async def test_what_an_outage_stopped_is_given_up_without_a_worker(monkeypatch, 
         await _owned_by_nobody(coordinator, "s1")
 
 
-async def test_a_saga_with_damaged_keys_delays_no_other_release(monkeypatch) -> None:
+async def test_a_saga_with_damaged_keys_delays_no_other_release(monkeypatch, folder) -> None:
     """The release of one saga is refused for as long as its keys are damaged; those behind it are made all the same."""
-    async with Coordinator.open("memory://", [take, give_back]) as coordinator:
+    async with Coordinator.open(folder.url, [take, give_back]) as coordinator:
         outage = Outage(coordinator.store, monkeypatch)
         for saga_id in ("damaged", "s1"):
             outage.down.clear()
@@ -66,13 +67,14 @@ async def test_a_saga_with_damaged_keys_delays_no_other_release(monkeypatch) -> 
             outage.down.add("acquire")
             with pytest.raises(StoreUnavailable):
                 await coordinator.resume(saga_id)
-        store = coordinator.store
-        await store._plain("DEL", store._key("head", "damaged"))
-        await store._plain("SET", store._key("head", "damaged"), "of another program")
+        with folder.raw() as raw:
+            head = key_of(raw, "head", "damaged")
+            raw.delete(head)
+            raw.set(head, "of another program")
         outage.down.clear()
         await _owned_by_nobody(coordinator, "s1")
         with pytest.raises(StoreRefused):
-            await store.release("damaged", 1)
+            await coordinator.store.release("damaged", 1)
 
 
 async def test_a_sleeper_that_another_taking_replaced_is_not_forgotten() -> None:
