@@ -115,8 +115,8 @@ bench: venv ## the benchmark beside its peers, a quarter of an hour; writes docs
 chaos: venv ## many sagas in a bad world: make chaos CHAOS_ARGS='--sagas 50000 --workers 4 --seed 7'
 	@$(BIN)/python -m chaos $(CHAOS_ARGS)
 
-eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name
-	@$(BIN)/python benchmarks/eval_planner.py --model '$(MODEL)' $(EVAL_ARGS)
+eval-planner: venv ## score a model's plans: make eval-planner MODEL=provider:name, or RECORDED=1 for recorded answers
+	@$(BIN)/python $(if $(RECORDED),-m benchmarks.eval_recorded,benchmarks/eval_planner.py --model '$(MODEL)') $(EVAL_ARGS)
 
 docs-diagrams: venv ## draw the state diagrams of docs/concepts.md anew
 	@$(BIN)/python tests/docs/diagrams.py

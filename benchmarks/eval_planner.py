@@ -22,7 +22,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Case:
     goal: str
     tools: ToolRegistry
     expect: Mapping[str, Any]
+    declared: Sequence[Mapping[str, Any]] = ()
     input: Mapping[str, Any] = field(default_factory=dict)
     ideal: Mapping[str, Any] | None = None
 
@@ -72,6 +73,7 @@ class Score:
     rounds: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    plan: Plan | None = None
 
     @property
     def passed(self) -> bool:
@@ -89,26 +91,33 @@ def load_cases(only: str = "") -> list[Case]:
             kept = {
                 name: goal[name] for name in ("id", "lang", "kind", "goal", "expect", "input", "ideal") if name in goal
             }
-            cases.append(Case(domain=data["domain"], tools=tools, **kept))
+            cases.append(Case(domain=data["domain"], tools=tools, declared=data["tools"], **kept))
     return [case for case in cases if case.id.startswith(tuple(only.split(",")))]
 
 
-def registry(declared: Sequence[Mapping[str, Any]]) -> ToolRegistry:
-    """The tools of a catalogue; nobody calls them."""
-    return ToolRegistry([_tool(each) for each in declared])
+async def never_called(**_: Any) -> dict[str, Any]:
+    """What a tool does while a plan is made."""
+    raise AssertionError("planning calls no tool")
 
 
-def _tool(declared: Mapping[str, Any]) -> Tool[..., Any]:
-    async def never_called(**_: Any) -> dict[str, Any]:
-        raise AssertionError("planning calls no tool")
+def registry(
+    declared: Sequence[Mapping[str, Any]],
+    function: Callable[[Mapping[str, Any]], Callable[..., Any]] = lambda _: never_called,
+    **others: Any,
+) -> ToolRegistry:
+    """The tools of a catalogue. ``function`` makes what each of them does, ``others`` are options of all of them."""
+    return ToolRegistry([_tool(each, function(each), others) for each in declared])
 
+
+def _tool(declared: Mapping[str, Any], function: Callable[..., Any], others: Mapping[str, Any]) -> Tool[..., Any]:
     options = {name: value for name, value in declared.items() if name not in ("params", "returns_schema")}
     return Tool(
-        never_called,
+        function,
         input_schema=declared["params"],
         output_schema=declared.get("returns_schema"),
         keyed=False,
         **options,
+        **others,
     )
 
 
@@ -208,7 +217,7 @@ async def evaluate(case: Case, planner: Planner, settings: PlannerSettings) -> S
         return Score(case, review(case, None), f"{error.code}: {error.message}"[:200])
     usage = planned.usage
     marks = review(case, planned.plan)
-    return Score(case, marks, "plan", planned.rounds, usage.tokens_in + usage.tokens_out, usage.seconds)
+    return Score(case, marks, "plan", planned.rounds, usage.tokens_in + usage.tokens_out, usage.seconds, planned.plan)
 
 
 async def run(cases: Sequence[Case], planner: Planner, settings: PlannerSettings) -> list[Score]:

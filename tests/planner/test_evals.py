@@ -26,11 +26,12 @@ EXPECTED = {"impossible", "writes", "forbidden", "binds", "inputs", "before", "p
 
 
 def test_there_is_enough_to_measure() -> None:
-    """At least 30 goals from six fields, in two languages, with impossible ones and traps."""
-    assert len(CASES) >= 30
+    """At least 50 goals from fourteen fields, in three languages, with impossible ones and traps."""
+    assert len(CASES) >= 50
     assert len(BY_ID) == len(CASES)
-    assert {case.domain for case in CASES} == {"travel", "retail", "hr", "cloud", "payments", "files"}
-    assert Counter(case.lang for case in CASES)["zh"] >= 8
+    assert len({case.domain for case in CASES}) >= 14
+    languages = Counter(case.lang for case in CASES)
+    assert (languages["zh"] >= 8, languages["de"] >= 8) == (True, True)
     kinds = Counter(case.kind for case in CASES)
     assert min(kinds[kind] for kind in ("impossible", "trap", "pivot", "graph", "sequence", "lookup", "no-undo")) >= 2
 

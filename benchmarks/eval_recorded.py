@@ -1,0 +1,122 @@
+"""Plays the recorded answers of a strong model to every goal of the evals, without any model, and prints the figures.
+
+    make eval-planner RECORDED=1
+    python benchmarks/eval_recorded.py --json figures.json
+
+``benchmarks/recorded`` has the answers, by goal and by round, with the slips that strong models make: a guessed name of
+a parameter or of a field, a pivot that is missing, too early or of another kind, ids of steps in another spelling,
+numbers as text, prose around the JSON. Each answer passes the same parser, repairs and checks as a model's; its
+problems lead to the answer of the next round. A plan that is accepted is reviewed as by ``eval_planner``, simulated,
+and run with a fault at each of its steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.eval_planner import Case, Score, evaluate, load_cases
+from benchmarks.faulted_runs import Run, faulted
+from saga_engine.planner.settings import PlannerSettings
+from saga_engine.testing.scripted import ScriptedPlanner
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@dataclass(frozen=True)
+class Played:
+    """One goal: its score, how often the model was asked, how many answers it had, and the codes of the problems."""
+
+    score: Score
+    rounds: int
+    answers: int
+    codes: tuple[tuple[str, ...], ...]
+
+
+def recorded(case: Case) -> list[Any]:
+    """The answers to a goal, in the order of the rounds."""
+    answers: list[Any] = json.loads((RECORDED / f"{case.domain}.json").read_text(encoding="utf-8"))[case.id]
+    return answers
+
+
+async def play(case: Case) -> Played:
+    """Have a goal planned by its recorded answers."""
+    answers = recorded(case)
+    planner = ScriptedPlanner(*answers, model="recorded:strong")
+    score = await evaluate(case, planner, PlannerSettings())
+    repairs = [asked.repair for asked in planner.asked]
+    codes = tuple(tuple(problem.code for problem in repair.problems) for repair in repairs if repair is not None)
+    return Played(score, len(planner.asked), len(answers), codes)
+
+
+async def run_faults(played: Sequence[Played]) -> list[Run]:
+    """All runs of all accepted plans."""
+    return [
+        run for each in played if each.score.plan is not None for run in await faulted(each.score.case, each.score.plan)
+    ]
+
+
+def figures(played: Sequence[Played], runs: Sequence[Run]) -> dict[str, Any]:
+    """The figures as one JSON object: counts, each with how many there are."""
+    possible = [each for each in played if not each.score.case.impossible]
+    impossible = [each for each in played if each.score.case.impossible]
+    accepted = [each for each in possible if each.score.plan is not None]
+    return {
+        "goals": len(played),
+        "fields": len({each.score.case.domain for each in played}),
+        "languages": dict(Counter(each.score.case.lang for each in played)),
+        "accepted at once": _of(sum(each.rounds == 1 for each in accepted), possible),
+        "accepted within two repairs": _of(sum(each.rounds <= 3 for each in accepted), possible),
+        "right for the goal": _of(sum(each.score.passed for each in accepted), possible),
+        "nothing left in simulate": _of(sum(each.score.marks["clean"] for each in accepted), possible),
+        "impossible goals refused": _of(sum(each.score.passed for each in impossible), impossible),
+        "runs with a right world": _of(sum(not run.wrong for run in runs), runs),
+        "problems": dict(Counter(code for each in played for codes in each.codes for code in codes).most_common()),
+    }
+
+
+def _of(count: int, all_of_them: Sequence[Any]) -> str:
+    return f"{count} of {len(all_of_them)}"
+
+
+async def everything() -> tuple[list[Played], list[Run]]:
+    """All goals, and all runs."""
+    played = [await play(case) for case in load_cases()]
+    return played, await run_faults(played)
+
+
+def main() -> int:
+    """Play, print, and write the figures. The exit code is 1 if a goal or a run is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    given = parser.parse_args()
+    logging.getLogger("saga_engine").addHandler(logging.NullHandler())  # the questions of runs are answered at once
+    played, runs = asyncio.run(everything())
+    made = figures(played, runs)
+    for each in played:
+        wrong = [name for name, right in each.score.marks.items() if not right]
+        codes = "; ".join(", ".join(codes) for codes in each.codes)
+        said = "ok" if each.score.passed else f"{each.score.outcome}; wrong: {', '.join(wrong)}"
+        print(f"{each.score.case.id:14} {each.score.case.lang} {each.rounds} rounds  {said:4}  {codes}")
+    for run in runs:
+        if run.wrong:
+            print(f"{run.case}, {run.fault}: {'; '.join(run.wrong)}")
+    print()
+    for name, value in made.items():
+        shown = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+        print(f"{name:28} {shown}")
+    if given.json:
+        given.json.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return int(any(not each.score.passed for each in played) or any(run.wrong for run in runs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

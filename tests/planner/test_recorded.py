@@ -1,0 +1,52 @@
+"""The recorded answers of a strong model: every goal is planned within two repairs, right, and clean under every fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.eval_planner import CRITERIA, Case, load_cases
+from benchmarks.eval_recorded import figures, play, recorded
+from benchmarks.faulted_runs import faulted
+
+CASES = load_cases()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+async def test_a_goal_is_planned_within_two_repairs(case: Case) -> None:
+    """The last recorded answer at the latest is accepted, and what is accepted is right for the goal and clean.
+
+    A slip that the checks let through would cost a mark.
+    """
+    played = await play(case)
+    assert played.rounds <= 3
+    assert dict(played.score.marks) == dict.fromkeys(CRITERIA, True), played
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.impossible], ids=lambda case: case.id)
+async def test_the_world_is_right_whatever_fails(case: Case) -> None:
+    """The accepted plan runs with each step refused and with each answer lost: no effect is left that nobody reports."""
+    plan = (await play(case)).score.plan
+    assert plan is not None
+    runs = await faulted(case, plan)
+    assert len(runs) > len(plan.steps)
+    assert [run for run in runs if run.wrong] == []
+
+
+async def test_the_figures() -> None:
+    """Strong models make slips, so some goals need a repair; the page has the figures."""
+    played = [await play(case) for case in CASES]
+    made = figures(played, [])
+    assert made["accepted within two repairs"] == made["right for the goal"] == made["nothing left in simulate"]
+    slips = sum(len(recorded(case)) > 1 for case in CASES)
+    page = (Path(__file__).parents[2] / "docs" / "planner.md").read_text(encoding="utf-8")
+    for name in (
+        "accepted within two repairs",
+        "right for the goal",
+        "nothing left in simulate",
+        "impossible goals refused",
+    ):
+        assert f"| {name} | {made[name]} |" in page
+    assert 25 <= slips <= len(CASES) - 10
+    assert sum(each.rounds > 1 for each in played) >= 20
