@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from benchmarks.eval_planner import Case, registry
 from saga_engine import Coordinator, OutcomeUnknown, RetryPolicy, SagaResult, ToolContext, ToolError
-from saga_engine.plan.model import Plan
+from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.ports import Planner
 
 Fault = Literal["refused", "lost"]
 _ONCE = RetryPolicy(max_attempts=1, base_s=0.001, max_s=0.002)
@@ -26,6 +27,7 @@ class World:
     fault: tuple[str, Fault] | None = None
     effects: dict[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
+    refused: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def tools(self) -> list[str]:
@@ -59,7 +61,8 @@ class Worlds:
     def _call(self, declared: Mapping[str, Any], ctx: ToolContext, params: Mapping[str, Any]) -> Any:
         world = self.of[ctx.saga_id]
         fault = world.fault[1] if world.fault is not None and world.fault[0] == ctx.step_id else None
-        if fault == "refused":
+        if fault == "refused" or (declared["name"], params) in world.refused:
+            world.refused.append((declared["name"], params))  # under another step's id as well
             raise ToolError("not today", error_code="refused", retryable=False)
         output = made(declared.get("returns_schema") or {"type": "null"}, ctx.step_id)
         world.outputs[ctx.step_id] = output
@@ -111,6 +114,19 @@ async def faulted(case: Case, plan: Plan) -> list[Run]:
             said = "-" if fault is None else f"{fault[1]} at {fault[0]}"
             runs.append(Run(case.id, said, result.status, tuple(_wrong(plan, worlds, world, result))))
     return runs
+
+
+async def replanned(case: Case, fails: str, planner: Planner) -> tuple[str, list[str], list[str]]:
+    """The good plan of a case with one step refused, and a planner that knows another way.
+
+    Returns the status, the tools whose effects there are, and what is wrong with the world.
+    """
+    worlds = Worlds(case.declared)
+    world = worlds.of["replan"] = World((fails, "refused"))
+    plan = load_plan({**(case.ideal or {}), "goal": case.goal, "input": dict(case.input), "on_failure": "replan"})
+    async with Coordinator.open("memory://", worlds.tools, durability="relaxed", planner=planner) as coordinator:
+        result = await coordinator.run(plan, saga_id="replan")
+    return result.status, world.tools(), world.wrong
 
 
 async def _settled(coordinator: Coordinator, result: SagaResult, world: World, step: str) -> SagaResult:

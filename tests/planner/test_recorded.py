@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.eval_planner import CRITERIA, Case, load_cases
-from benchmarks.eval_recorded import figures, play, recorded
+from benchmarks.eval_recorded import Injected, Replan, figures, inject, injections, play, recorded, replan, replans
 from benchmarks.faulted_runs import faulted
 
 CASES = load_cases()
@@ -34,10 +34,25 @@ async def test_the_world_is_right_whatever_fails(case: Case) -> None:
     assert [run for run in runs if run.wrong] == []
 
 
+@pytest.mark.parametrize("each", replans(), ids=lambda each: each.id)
+async def test_another_way_reaches_the_goal(each: Replan) -> None:
+    """A step fails in a running saga: the model's other way completes it with the effects that the goal asks for.
+
+    If the model knows none, everything is undone.
+    """
+    assert await replan(each) == []
+
+
+@pytest.mark.parametrize("each", injections(), ids=lambda each: f"{each.goal}-{each.tool}")
+async def test_an_injection_gets_nothing_through(each: Injected) -> None:
+    """A model that obeys a text in a tool's description gets no plan, or one that is right for the goal all the same."""
+    assert await inject(each) == ""
+
+
 async def test_the_figures() -> None:
     """Strong models make slips, so some goals need a repair; the page has the figures."""
     played = [await play(case) for case in CASES]
-    made = figures(played, [])
+    made = figures(played, [], {}, [])
     assert made["accepted within two repairs"] == made["right for the goal"] == made["nothing left in simulate"]
     slips = sum(len(recorded(case)) > 1 for case in CASES)
     page = (Path(__file__).parents[2] / "docs" / "planner.md").read_text(encoding="utf-8")
