@@ -20,7 +20,7 @@ from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import Made, Reused, State, StateScope
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import graph
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
 
 
 @dataclass(slots=True)
@@ -110,8 +110,7 @@ def _match(
     state: State, prints: Fingerprints, index: int, standing: Mapping[str, list[str]], old: State, *, own_only: bool
 ) -> r.EffectReused | None:
     step = state.plan.steps[index]
-    ways: tuple[CompiledStep | CompiledFallback, ...] = (step, *step.fallbacks)
-    for using, serving in enumerate(ways):
+    for using, serving in enumerate(step.servings()):
         if isinstance(serving, CompiledFallback) and serving.way != "tool":
             continue
         state.steps[index].using = using

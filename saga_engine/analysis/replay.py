@@ -376,11 +376,7 @@ class Replay:
 def tools_of(trace: Trace) -> set[str]:
     """The names of all tools that the trace's saga may call, including those of added steps."""
     state = state_at_start(started_of([trace.entries[0].record]), None)
-    names: set[str] = set()
-    for call in state.plan.calls():
-        names.add(call.tool)
-        if call.rollback is not None:
-            names.add(call.rollback.tool)
+    names = {call.tool for call in state.plan.calls()}
     for entry in trace.entries:
         record = entry.record
         if isinstance(record, r.CallAdded):

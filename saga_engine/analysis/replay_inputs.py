@@ -15,7 +15,7 @@ from saga_engine.core.effects import FORWARD, Ask, Blocked, Direction, Done, Err
 from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.redaction import REDACTED
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledStep, Params, Scope
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Params, Scope
 from saga_engine.plan.model import Plan
 from saga_engine.plan.preview import brief
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
@@ -137,8 +137,7 @@ class Templates:
             step.params = self._wrapped(step.params, step.key, FORWARD, 0)
             step.spec = _trusting(step.spec)
             # Fallbacks that are no call of another tool share the step's own undo.
-            ways: list[CompiledStep | CompiledFallback] = [step, *step.fallbacks]
-            for number, serving in enumerate(ways):
+            for number, serving in enumerate(step.servings()):
                 if serving is not step:
                     serving.params = self._wrapped(serving.params, step.key, FORWARD, number)
                     serving.spec = _trusting(serving.spec)

@@ -328,8 +328,6 @@ class _Walk:
                     found.setdefault(record.undo, "")
         for call in self._state.plan.calls():
             found.setdefault(call.tool, "")
-            if call.rollback is not None:
-                found.setdefault(call.rollback.tool, "")
         return found
 
 

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 def cures(rehearsal: Rehearsal, plan: CompiledPlan) -> dict[str, str]:
     """By tool: the change by which the engine settles its lost answers without an operator."""
-    specs: dict[str, ToolSpec] = {}
-    for call in plan.calls():
-        specs |= {} if call.spec is None else {call.tool: call.spec}
-        if call.rollback is not None and call.rollback.spec is not None:
-            specs[call.rollback.tool] = call.rollback.spec
+    specs = {call.tool: call.spec for call in plan.calls()}
     found: dict[str, str] = {}
     for scenario in [rehearsal.goes_well, *rehearsal.scenarios]:
         for asked in scenario.asked:

@@ -178,14 +178,8 @@ def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, capabilities
             continue
         if purpose == "replan" or (spec.compensates and (spec.semantic or capabilities.semantic) != "never"):
             names.add(name)
-    secrets: set[str] = set()
-    for call in state.plan.calls():
-        secrets |= call.params.secrets
-        if call.rollback is not None:
-            secrets |= call.rollback.params.secrets
-    return Bounds(
-        frozenset(names), frozenset(secrets), MAX_COMPENSATING_STEPS if purpose == "compensate" else MAX_NEW_STEPS
-    )
+    secrets = frozenset().union(*(call.params.secrets for call in state.plan.calls()))
+    return Bounds(frozenset(names), secrets, MAX_COMPENSATING_STEPS if purpose == "compensate" else MAX_NEW_STEPS)
 
 
 def addition_of(state: State, effect: AskPlanner, steps: Sequence[Mapping[str, Any]]) -> Addition:

@@ -24,7 +24,7 @@ from saga_engine.core.scrubbing import Scrubber
 from saga_engine.core.state import Proposal, State, StateScope
 from saga_engine.errors import BindingUnresolved, JournalUnreadable, SagaError
 from saga_engine.plan.bindings import Template
-from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Params
+from saga_engine.plan.compiled import CompiledStep, Params
 
 _T = TypeVar("_T", bound=r.AnyRecord)
 
@@ -264,15 +264,7 @@ def tools_of(state: State | None, record: r.AnyRecord) -> list[str]:
 
 def tools_of_step(step: CompiledStep) -> list[str]:
     """All tools that may be called for a step: a sensitive param of one is sensitive for all."""
-    return [way.tool for way in _ways(step)]
-
-
-def _ways(step: CompiledStep) -> Iterator[CompiledStep | CompiledFallback | CompiledRollback]:
-    servings: list[CompiledStep | CompiledFallback] = [step, *step.fallbacks]
-    for serving in servings:
-        yield serving
-        if serving.rollback is not None:
-            yield serving.rollback
+    return [call.tool for call in step.calls()]
 
 
 def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
@@ -280,8 +272,8 @@ def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
     if not names:
         return
     scope = _AtHand(state)
-    for way in _ways(step):
-        _learn_params(mask, _partly(way.params, names, scope), names)
+    for call in step.calls():
+        _learn_params(mask, _partly(call.params, names, scope), names)
     undo = state.steps[step.index].undo
     if undo is not None and isinstance(undo.params, dict):
         _learn_params(mask, undo.params, names)

@@ -72,7 +72,7 @@ from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledCall, CompiledPlan, CompiledRollback, Serving
 
 #: How many calls of one saga may be in flight at once. One that waits for its next attempt is not in flight.
 MAX_PARALLEL: Final = 64
@@ -423,7 +423,7 @@ class State:
         pivot = self.plan.pivot
         return pivot is not None and self.steps[pivot].status == SUCCEEDED
 
-    def acting(self, index: int) -> CompiledStep | CompiledFallback:
+    def acting(self, index: int) -> Serving:
         """The step's current forward call: its own, or the fallback that was chosen."""
         using = self.steps[index].using
         step = self.plan.steps[index]
@@ -457,7 +457,7 @@ class State:
         assert rollback is not None
         return rollback
 
-    def serving(self, index: int, direction: Direction) -> CompiledStep | CompiledFallback | CompiledRollback:
+    def serving(self, index: int, direction: Direction) -> CompiledCall:
         """What is called for a step in one direction: its current forward call, or that call's undo."""
         if direction != FORWARD:
             return self.rollback(index)

@@ -70,6 +70,4 @@ def _cached(catalog: ToolCatalog | None, content: bytes, make: Callable[[], Comp
 
 def _is_complete(compiled: CompiledPlan) -> bool:
     """Whether every tool of the plan is known. A missing one may be registered later."""
-    return all(
-        call.spec is not None and (call.rollback is None or call.rollback.spec is not None) for call in compiled.calls()
-    )
+    return all(call.spec is not None for call in compiled.calls())

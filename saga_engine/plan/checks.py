@@ -11,7 +11,7 @@ from saga_engine.plan.values import cut, printable
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Place
-    from saga_engine.plan.compiled import CompiledFallback, CompiledStep, Params
+    from saga_engine.plan.compiled import CompiledFallback, CompiledStep, Params, Serving
     from saga_engine.plan.draft import Draft
     from saga_engine.plan.model import Fallback
     from saga_engine.plan.problems import Path
@@ -42,7 +42,7 @@ def examine(made: Draft) -> None:
 # --- tools and params ----------------------------------------------------------------------------------------------
 
 
-def _check_call(made: Draft, call: CompiledStep | CompiledFallback, path: Path, params_path: Path) -> None:
+def _check_call(made: Draft, call: Serving, path: Path, params_path: Path) -> None:
     """Check the tool, the params and the undo of the call that stands at ``path``."""
     if call.spec is None:
         _unknown_tool(made, (*path, "tool"), call.tool, f"there is no tool {cut(call.tool, 80)}")
@@ -52,7 +52,7 @@ def _check_call(made: Draft, call: CompiledStep | CompiledFallback, path: Path, 
         _check_rollback(made, call, path)
 
 
-def _check_rollback(made: Draft, call: CompiledStep | CompiledFallback, path: Path) -> None:
+def _check_rollback(made: Draft, call: Serving, path: Path) -> None:
     rollback = call.rollback
     assert rollback is not None
     written = isinstance(rollback.params, Template)

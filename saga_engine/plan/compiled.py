@@ -125,10 +125,26 @@ class CompiledStep:
     fallbacks: tuple[CompiledFallback, ...] = ()
     compensates: int | None = None
 
+    def servings(self) -> Iterator[Serving]:
+        """The forward calls that may serve it: its own, then its fallbacks."""
+        yield self
+        yield from self.fallbacks
+
+    def calls(self) -> Iterator[CompiledCall]:
+        """Every call that may be made for it: each forward call, followed by its undo."""
+        for serving in self.servings():
+            yield serving
+            if serving.rollback is not None:
+                yield serving.rollback
+
     @property
     def semantic(self) -> bool:
         """Whether it has no undo because its tool's declaration leaves its compensation to a model."""
         return self.kind == "compensatable" and self.rollback is None
+
+
+Serving = CompiledStep | CompiledFallback
+CompiledCall = Serving | CompiledRollback
 
 
 @dataclass(slots=True)
@@ -155,8 +171,7 @@ class CompiledPlan:
     #: The secrets that its calls and their undos need, in the order of the steps. (A call of a session needs none.)
     secrets: tuple[str, ...] = ()
 
-    def calls(self) -> Iterator[CompiledStep | CompiledFallback]:
-        """Every forward call that the plan may make."""
+    def calls(self) -> Iterator[CompiledCall]:
+        """Every call that the plan may make, forward and backward."""
         for step in self.steps:
-            yield step
-            yield from step.fallbacks
+            yield from step.calls()

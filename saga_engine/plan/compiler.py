@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph
 from saga_engine.plan.bindings import UndoParams
 from saga_engine.plan.checks import examine
-from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.draft import draft
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from saga_engine.errors import Problem
-    from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
     from saga_engine.plan.draft import Draft
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog
@@ -74,8 +73,9 @@ def compile_draft(made: Draft) -> CompiledPlan:
     plan, steps = made.plan, made.steps
     for step, dependents in zip(steps, graph.dependents([step.deps for step in steps]), strict=True):
         step.dependents = tuple(dependents)
-    specs = {call.tool: call.spec for _, call in _calls(steps) if call.spec is not None}
-    secrets = [name for _, call in _calls(steps) for name in sorted(call.params.secrets)]
+    calls = [call for step in steps for call in step.calls()]
+    specs = {call.tool: call.spec for call in calls if call.spec is not None}
+    secrets = [name for call in calls for name in sorted(call.params.secrets)]
     return CompiledPlan(
         goal=plan.goal,
         input=made.input,
@@ -85,7 +85,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         deadline_s=plan.deadline_s,
         max_tool_calls=plan.max_tool_calls,
         on_failure=plan.on_failure,
-        undos={slot: call.tool for slot, call in _calls(steps) if isinstance(call.params, UndoParams)},
+        undos=dict(_registered_undos(steps)),
         reads=frozenset(step.key for step in steps if step.kind == "read"),
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive={name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive},
@@ -93,14 +93,10 @@ def compile_draft(made: Draft) -> CompiledPlan:
     )
 
 
-def _calls(steps: list[CompiledStep]) -> Iterator[tuple[str, CompiledStep | CompiledFallback | CompiledRollback]]:
-    """Every call of the plan with its slot: the step's key, or ``KEY#N`` for its N-th fallback that is a tool."""
+def _registered_undos(steps: list[CompiledStep]) -> Iterator[tuple[str, str]]:
+    """The undos that come from a tool's registration, by slot: the step's key, or ``KEY#N`` for its N-th fallback."""
     for step in steps:
-        yield step.key, step
-        if step.rollback is not None:
-            yield step.key, step.rollback
-        for number, fallback in enumerate(step.fallbacks, 1):
-            if fallback.way == "tool":
-                yield f"{step.key}#{number}", fallback
-                if fallback.rollback is not None:
-                    yield f"{step.key}#{number}", fallback.rollback
+        for number, serving in enumerate(step.servings()):
+            own = isinstance(serving, CompiledStep) or serving.way == "tool"  # others share the step's undo
+            if own and serving.rollback is not None and isinstance(serving.rollback.params, UndoParams):
+                yield f"{step.key}#{number}" if number else step.key, serving.rollback.tool

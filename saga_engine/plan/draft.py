@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.bindings import Binder, Template, UndoParams
-from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from saga_engine.plan.values import plain
@@ -17,7 +17,7 @@ from saga_engine.plan.values import plain
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from saga_engine.plan.compiled import Kind, Params
+    from saga_engine.plan.compiled import Kind, Params, Serving
     from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog
@@ -180,7 +180,7 @@ class _Drafter:
         return made
 
     def _rollback(
-        self, step: CompiledStep, of: CompiledStep | CompiledFallback, written: Rollback | None, path: Path, slot: str
+        self, step: CompiledStep, of: Serving, written: Rollback | None, path: Path, slot: str
     ) -> CompiledRollback | None:
         """The undo of the call ``of``; ``slot`` is its place among the journalled undos."""
         registered = of.spec.undo if of.spec is not None else None

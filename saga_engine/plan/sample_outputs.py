@@ -14,7 +14,14 @@ from typing import Any, Final
 
 from saga_engine.plan import jsonpath, schema_types
 from saga_engine.plan.bindings import Template, UndoParams
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep, Params, Scope
+from saga_engine.plan.compiled import (
+    CompiledPlan,
+    CompiledRollback,
+    CompiledStep,
+    Params,
+    Scope,
+    Serving,
+)
 from saga_engine.plan.tool_spec import ToolSpec
 
 #: The limit on sample values in one output; a schema from the network may require any number.
@@ -38,8 +45,8 @@ def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
         for number, fallback in enumerate(step.fallbacks, 1):
             makers[step.index, number] = _output(step.key, fallback)
     demands: dict[str, dict[str, jsonpath.Tail]] = {}
-    for params in _all_params(plan):
-        for key, tail in _bound_to(params):
+    for call in plan.calls():
+        for key, tail in _bound_to(call.params):
             demands.setdefault(key, {})[tail.text] = tail
     unmade: set[tuple[str, str]] = set()
     for key, wanted in demands.items():
@@ -48,13 +55,6 @@ def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
             unmade |= {(key, text) for text in makers[index, number].make(wanted.values())}
     steps = [_step(step, unmade) for step in plan.steps]
     return replace(plan, steps=steps), {place: maker.value for place, maker in makers.items()}
-
-
-def _all_params(plan: CompiledPlan) -> Iterator[Params]:
-    for call in plan.calls():
-        yield call.params
-        if call.rollback is not None:
-            yield call.rollback.params
 
 
 def _bound_to(params: Params) -> Iterator[tuple[str, jsonpath.Tail]]:
@@ -68,7 +68,7 @@ def _bound_to(params: Params) -> Iterator[tuple[str, jsonpath.Tail]]:
 # --- one output ----------------------------------------------------------------------------------------------------
 
 
-def _output(key: str, serving: CompiledStep | CompiledFallback) -> _Output:
+def _output(key: str, serving: Serving) -> _Output:
     made = _Output(serving.spec.output_schema if serving.spec else None, key)
     rollback = serving.rollback
     if rollback is not None and isinstance(rollback.params, UndoParams) and rollback.spec is not None:

@@ -100,12 +100,7 @@ def drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> St
 def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:
     if state.status in SAGA_FINAL:
         return
-    needed: set[str] = set()
-    for call in state.plan.calls():
-        needed.add(call.tool)
-        if call.rollback is not None:
-            needed.add(call.rollback.tool)
-    missing = sorted(name for name in needed if catalog.spec(name) is None)
+    missing = sorted(name for name in {call.tool for call in state.plan.calls()} if catalog.spec(name) is None)
     if missing:
         known = ", ".join(catalog.names()) or "none"
         hint = f"give the tools with --tools (as at submission) or in saga.toml; registered: {known}"

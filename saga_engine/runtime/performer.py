@@ -23,7 +23,7 @@ from saga_engine.errors import SecretMissing
 from saga_engine.execution.calls import Lesson, call_of, misfit, scrub
 from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.questions import abandonable, question_of, tell
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, CompiledRollback, CompiledStep
+from saga_engine.plan.compiled import CompiledCall, CompiledFallback, CompiledPlan
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Call, Escalation, Tools
 from saga_engine.runtime.lease import Share
@@ -91,9 +91,7 @@ class Performer:
         self._permit()
         return self._tools.call(serving.tool, params, call)
 
-    async def _call_with_secrets(
-        self, state: State, serving: CompiledStep | CompiledFallback | CompiledRollback, call: Call
-    ) -> Outcome:
+    async def _call_with_secrets(self, state: State, serving: CompiledCall, call: Call) -> Outcome:
         scope, template = SecretScope(state), serving.params
         try:
             params = template.resolve(scope)

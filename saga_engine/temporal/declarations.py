@@ -61,8 +61,6 @@ class Declarations:
         """Put the current declarations into a compiled plan. Retry policies and time-outs stay as compiled."""
         for call in plan.calls():
             call.spec = self.spec(call.tool)
-            if call.rollback is not None:
-                call.rollback.spec = self.spec(call.rollback.tool)
 
     def _made(self) -> DeclaredTools:
         return DeclaredTools({"declared": {**self.declared, **self.fresh}}, None, self._check)
