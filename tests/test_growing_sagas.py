@@ -193,21 +193,19 @@ async def test_large_amendments_are_stored_apart_and_read_again() -> None:
 
 
 async def test_another_way_is_found_and_undone_with_the_rest() -> None:
-    """The hotel is full: the planner knows another; the steps that had not begun are dropped."""
+    """The hotel is full: the planner knows another; a step that does not depend on it is kept."""
     FULL.add("Hilton")
     advisor = Scripted([{"step_id": "other", **booking("Savoy")}])
     async with Coordinator.open("memory://", TOOLS, advisor=advisor) as engine:
-        outcome = await engine.run(
-            plan(booking("flight"), booking("Hilton"), booking("spa of the Hilton"), on_failure="replan")
-        )
+        outcome = await engine.run(plan(booking("flight"), booking("Hilton"), booking("car"), on_failure="replan"))
         assert outcome.completed
-        assert LOG == ["book flight", "book Savoy"]
+        assert LOG == ["book flight", "book Savoy", "book car"]
         (request,) = advisor.asked
         assert request.failed.step_id == 2
         assert request.failed.error["error_code"] == "full"
         assert [past.output for past in request.past] == [{"ref": "flight"}]
-        assert [step["step_id"] for step in request.left] == [3]
-        assert [step["status"] for step in outcome.body["steps"]] == ["SUCCEEDED", "FAILED", "SKIPPED", "SUCCEEDED"]
+        assert [step["step_id"] for step in request.kept] == [3]
+        assert [step["status"] for step in outcome.body["steps"]] == ["SUCCEEDED", "FAILED", "SUCCEEDED", "SUCCEEDED"]
         assert outcome.report["clean"]
 
 
@@ -578,7 +576,7 @@ async def test_steps_that_were_added_while_the_planner_was_asked_are_not_lost() 
     FULL.add("full")
     advisor = Slow(
         [{"step_id": "other", **booking("Savoy")}],
-        [{"step_id": "both", **booking("Savoy")}, {"step_id": "wheels", **booking("car")}],
+        [{"step_id": "both", **booking("Savoy")}],
     )
     async with Coordinator.open("memory://", [*TOOLS, rent], advisor=advisor) as engine:
         bike = {"tool": "rent", "params": {"what": "bike"}, "depends_on": []}
@@ -590,7 +588,7 @@ async def test_steps_that_were_added_while_the_planner_was_asked_are_not_lost() 
         outcome = await handle.wait()
         assert outcome.status == "COMPLETED"
         first, second = advisor.asked
-        assert [len(request.left) for request in (first, second)] == [0, 1]
+        assert [len(request.kept) for request in (first, second)] == [0, 1]
         assert LOG == ["book Savoy", "book car"]
         assert tries == ["bike", "bike"]
         gave_up = [r["error"]["error_code"] for r in await engine.history("s") if r["k"] == "PlannerGaveUp"]

@@ -294,7 +294,8 @@ class Replay:
             step = self._state.plan.by_key[record.step]
         effect = AskPlanner(step, purpose)
         assert record.written is not None or isinstance(record, r.CompensationProposed)
-        advice = interpreting.Advice(record.steps, record.written or r.Written(""))
+        reasons = record.reasons if isinstance(record, r.StepsAdded) else {}
+        advice = interpreting.Advice(record.steps, record.written or r.Written(""), dropped=reasons)
         rounds = [
             (
                 capabilities,

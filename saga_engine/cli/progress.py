@@ -412,8 +412,10 @@ def _saga_words(kind: str, record: Any) -> str:
         return f"the effects of {steps} are transferred to saga {shown(record.to, 128)}"
     if kind == "StepsAdded":
         by = f" by {shown(record.by, 40)}" if record.by else ""
-        dropped = f"; {len(record.dropped)} dropped" if record.dropped else ""
-        return f"{_named(record.steps)} added{by}{dropped}"
+        gone = _named([{"step_id": key} for key in record.dropped])
+        dropped = f"; {gone} will not run" if record.dropped else ""
+        why = "".join(f"; {shown(key, 64)}: {shown(reason, _NOTE_CHARS)}" for key, reason in record.reasons.items())
+        return f"{_named(record.steps)} added{by}{dropped}{why}"
     if kind == "MessageRefused":
         return f"a message was refused: {shown(record.reason, 200)}"
     return {

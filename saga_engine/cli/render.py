@@ -25,6 +25,7 @@ _LISTS = (
 )
 _MAX_LISTED = 40
 _OUTPUT_CHARS = 160
+_REASON_CHARS = 500
 
 
 def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = False) -> list[str]:
@@ -197,7 +198,8 @@ def _report(body: Mapping[str, Any]) -> list[str]:
         if steps:
             more = f" and {len(steps) - _MAX_LISTED} more" if len(steps) > _MAX_LISTED else ""
             lines.append(f"  {words}: {', '.join(shown(step) for step in steps[:_MAX_LISTED])}{more}")
-    return lines
+    dropped = report.get("dropped", ())[:_MAX_LISTED]
+    return lines + [f"  dropped: {shown(each['step_id'])}: {shown(each['reason'], _REASON_CHARS)}" for each in dropped]
 
 
 def _questions(body: Mapping[str, Any], settings: Settings) -> list[str]:

@@ -303,8 +303,10 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
     step = state.plan.steps[failed].key
     if state.ask_crashes.get(failed, 0) >= MAX_CRASHES:
         return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress("asked a model"))]
-    if not capabilities.planner or state.replans >= MAX_REPLANS:
+    # Steps that can be undone cannot follow the pivot, so no other way is left (scenario pivot-happened).
+    if state.past_pivot or not capabilities.planner or state.replans >= MAX_REPLANS:
         why = f"{MAX_REPLANS} other ways have been tried" if capabilities.planner else "no planner is set up here"
+        why = "the saga has passed its pivot" if state.past_pivot else why
         error = ErrorInfo("no_other_way", why)
         return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=error)]
     return [r.PlannerAsked(at=now, step=step, purpose="replan")]

@@ -7,14 +7,14 @@ nothing about an earlier one that is in doubt, unless the tool itself says so fo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from saga_engine.core import other_ways
 from saga_engine.core import records as r
-from saga_engine.core import transitions as t
 from saga_engine.core.decide import Capabilities, facts, give_up, moot
 from saga_engine.core.effects import (
     COMPENSATE,
-    FORWARD,
     Ask,
     AskPlanner,
     Blocked,
@@ -29,9 +29,10 @@ from saga_engine.core.effects import (
     Unknown,
 )
 from saga_engine.core.evolve.amendments import overtaken
+from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import Replanning, State
-from saga_engine.errors import PlanInvalid
+from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.amendments import Addition, Bounds
 from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog
 
@@ -40,6 +41,8 @@ ALERT_RETRY: Final = RetryPolicy(max_attempts=5, base_s=1.0, max_s=60.0)
 #: How many steps a model may propose for a semantic compensation, and for the rest of a goal.
 MAX_COMPENSATING_STEPS: Final = 5
 MAX_NEW_STEPS: Final = 20
+#: No step is dropped.
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def interpret(state: State, effect: CallTool | Probe, outcome: Outcome, now_ms: int, dice: float) -> r.AnyRecord:
@@ -159,11 +162,15 @@ def interpret_alert(  # noqa: PLR0917
 
 
 class Advice(NamedTuple):
-    """Steps that a model wrote on request, unchecked; or the ``error`` of the request."""
+    """Steps that a model wrote on request, unchecked; or the ``error`` of the request.
+
+    ``dropped``: for another way, why steps are dropped that nothing replaces, by key.
+    """
 
     steps: Sequence[Mapping[str, Any]]
     written: r.Written | None
     error: ErrorInfo | None = None
+    dropped: Mapping[str, str] = NOTHING
 
 
 def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, capabilities: Capabilities) -> Bounds:
@@ -182,19 +189,39 @@ def bounds_of(state: State, purpose: Purpose, catalog: ToolCatalog, capabilities
     return Bounds(frozenset(names), secrets, MAX_COMPENSATING_STEPS if purpose == "compensate" else MAX_NEW_STEPS)
 
 
-def addition_of(state: State, effect: AskPlanner, steps: Sequence[Mapping[str, Any]]) -> Addition:
-    """What the steps that a model wrote would add to the saga as it stands now."""
-    key = state.plan.steps[effect.step].key
-    if effect.purpose == "compensate":
-        return Addition(list(steps), (), key)
-    # Every failed step is dropped with the one that is asked about: two may have failed side by side.
-    gone = [step.key for step in state.plan.steps if step.index in state.failed or _left(state, step.index)]
-    return Addition(list(steps), tuple(gone))
+def addition_of(
+    state: State, effect: AskPlanner, steps: Sequence[Mapping[str, Any]], dropped: Mapping[str, str] = NOTHING
+) -> Addition:
+    """What the steps that a model wrote would add to the saga as it stands now, and what it drops."""
+    if effect.purpose == "replan":
+        return other_ways.other_way(state, effect.step, steps, dropped)
+    return Addition(list(steps), (), state.plan.steps[effect.step].key)
 
 
-def _left(state: State, index: int) -> bool:
-    """Whether a step has not started and is still wanted."""
-    return state.steps[index].status == t.PENDING and (index, FORWARD) not in state.waiting
+def check_advice(  # noqa: PLR0917
+    state: State,
+    effect: AskPlanner,
+    steps: Sequence[Mapping[str, Any]],
+    dropped: Mapping[str, str],
+    catalog: ToolCatalog,
+    capabilities: Capabilities,
+) -> Accepted:
+    """What is journalled with the steps that a model wrote.
+
+    Raises ``PlanInvalid`` with every problem, against the saga as it stands and the permissions of the steps' author.
+    """
+    assert state.growth is not None, "a saga is driven only with its plan at hand"
+    found: list[Problem] = []
+    if effect.purpose == "replan":
+        found = other_ways.problems(state, steps, dropped, catalog)
+    addition = addition_of(state, effect, steps, dropped)
+    try:
+        accepted = state.growth.check(state.added, addition, bounds_of(state, effect.purpose, catalog, capabilities))
+    except PlanInvalid as error:
+        raise PlanInvalid([*found, *error.problems]) from None
+    if found:
+        raise PlanInvalid(found)
+    return accepted
 
 
 def interpret_advice(  # noqa: PLR0917
@@ -221,21 +248,23 @@ def interpret_advice(  # noqa: PLR0917
         return gave_up("moot", "the saga turned around while the planner was asked")
     if effect.purpose == "replan" and overtaken(state):
         return gave_up("overtaken", "steps were added while the planner was asked: it is asked again")
-    if state.growth is None or not advice.steps:
+    if state.growth is None or not (advice.steps or (advice.dropped and effect.purpose == "replan")):
         return gave_up("no_steps", "the planner proposed no steps")
-    addition = addition_of(state, effect, advice.steps)
     try:
-        undos, reads, tools, sensitive = state.growth.check(
-            state.added, addition, bounds_of(state, effect.purpose, catalog, capabilities)
+        undos, reads, tools, sensitive = check_advice(
+            state, effect, advice.steps, advice.dropped, catalog, capabilities
         )
     except PlanInvalid as error:
         return gave_up("steps_invalid", error.message)
+    addition = addition_of(state, effect, advice.steps, advice.dropped)
     listed = [dict(step) for step in addition.steps]
     if effect.purpose == "replan":
         return r.StepsAdded(
             at=now_ms,
             steps=listed,
             dropped=list(addition.dropped),
+            place=addition.place,
+            reasons=dict(addition.reasons),
             undos=undos,
             reads=reads,
             tools=tools,

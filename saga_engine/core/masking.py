@@ -33,7 +33,7 @@ LEAST_CHARS: Final = 4
 #: The fields of records that hold what plans, tools and people said; all others are the engine's own.
 _SAID: Final = (
     *("params", "undo_params", "plan", "steps", "input", "output"),
-    *("error", "note", "reason", "by"),
+    *("error", "note", "reason", "reasons", "by"),
 )
 #: The fields of a plan that hold no user values.
 _FORM: Final = frozenset(
@@ -358,8 +358,13 @@ def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
         if "call" in made:
             made["call"] = REDACTED
         questions.append(made)
+    report = body["report"]
+    if "dropped" in report:
+        dropped = [{**each, "reason": mask.value(each["reason"])} for each in report["dropped"]]
+        report = {**report, "dropped": dropped}
     return {
         **body,
+        "report": report,
         "goal": mask.value(body["goal"]),
         "steps": steps,
         "error": mask.said(body["error"]),

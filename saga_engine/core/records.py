@@ -337,12 +337,16 @@ class EffectReused(Record, frozen=True, tag=True):
 class StepsAdded(Record, frozen=True, tag=True):
     """Steps were added to the plan; those in ``dropped`` will not run any more.
 
+    ``place``: the step whose place in the plan's list they take; empty: they stand at its end. ``reasons`` say, by
+    step, why a step is dropped and not replaced.
     ``by`` and ``note`` are their author and reason, ``written`` the model that wrote them. ``undos``, ``reads``,
     ``tools`` and ``sensitive`` are for the new steps what ``SagaStarted`` has for the first ones.
     """
 
     steps: list[Any]
     dropped: list[str] = []
+    place: str = ""
+    reasons: dict[str, str] = {}
     undos: dict[str, str] = {}
     reads: list[str] = []
     tools: dict[str, str] = {}

@@ -107,7 +107,8 @@ def report(state: State) -> dict[str, Any]:
     ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and no decision has been made yet.
     ``unresolved``: it is unknown whether its effect remains, or its undo has not ended. ``left_in_place``: its effect
     remains for good. ``clean`` is True when no unintended effect remains: the last three are empty. A saga that still
-    moves forward, or completed, has no remainder: its effects are intended.
+    moves forward, or completed, has no remainder: its effects are intended. ``semantic``: other steps compensated for
+    it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. Both are present only if not empty.
     """
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
@@ -116,8 +117,14 @@ def report(state: State) -> dict[str, Any]:
             lists[name].append(compiled.step_id)
     steps = zip(state.plan.steps, state.steps, strict=True)
     semantic = [compiled.step_id for compiled, step in steps if step.semantic == "happened"]
+    reasons = [
+        {"step_id": state.plan.steps[state.plan.by_key[key]].step_id, "reason": reason}
+        for each in state.added
+        for key, reason in each.addition.reasons.items()
+    ]
     clean = not (lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic)
-    return {**lists, **({"semantic": semantic} if semantic else {}), "clean": clean}
+    more = {**({"semantic": semantic} if semantic else {}), **({"dropped": reasons} if reasons else {})}
+    return {**lists, **more, "clean": clean}
 
 
 def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None:

@@ -14,13 +14,20 @@ from typing import Any
 from saga_engine.core import transitions as t
 from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import COMPENSATE, AskPlanner, ErrorInfo
-from saga_engine.core.interpret import MAX_COMPENSATING_STEPS, MAX_NEW_STEPS, Advice, addition_of, bounds_of
+from saga_engine.core.interpret import (
+    MAX_COMPENSATING_STEPS,
+    MAX_NEW_STEPS,
+    NOTHING,
+    Advice,
+    bounds_of,
+    check_advice,
+)
 from saga_engine.core.masking import Mask, mask_of, tools_of_step
+from saga_engine.core.other_ways import remainder
 from saga_engine.core.records import Written
 from saga_engine.core.report import error_dict
 from saga_engine.core.state import State, StateScope
 from saga_engine.errors import BindingUnresolved, PlanInvalid, Problem, SagaError
-from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tool_spec import Semantic, ToolCatalog, ToolSpec
 from saga_engine.ports import Advisor, CompensationRequest, Escalation, PastStep, ReplanRequest
 from saga_engine.ports.foreign import name_of, runs_foreign_code
@@ -38,11 +45,9 @@ async def advise(
 ) -> Advice | ErrorInfo:
     """Ask for steps; problems of an answer go back to the model, as often as the advisor allows."""
 
-    def check(steps: Sequence[Mapping[str, Any]]) -> Sequence[Problem]:
-        assert state.growth is not None, "a saga is driven only with its plan at hand"
-        bounds = bounds_of(state, effect.purpose, catalog, capabilities)
+    def check(steps: Sequence[Mapping[str, Any]], dropped: Mapping[str, str] = NOTHING) -> Sequence[Problem]:
         try:
-            state.growth.check(state.added, addition_of(state, effect, steps), bounds)
+            check_advice(state, effect, steps, dropped, catalog, capabilities)
         except PlanInvalid as error:
             return error.problems
         return ()
@@ -83,7 +88,7 @@ def _compensation(state: State, stuck: int, catalog: ToolCatalog, capabilities: 
 
 def _other_way(state: State, failed: int, catalog: ToolCatalog, capabilities: Capabilities) -> ReplanRequest:
     bounds = bounds_of(state, "replan", catalog, capabilities)
-    dropped = set(addition_of(state, AskPlanner(failed, "replan"), ()).dropped)
+    rest = remainder(state)
     mask = mask_of(state)
     return ReplanRequest(
         goal=state.plan.goal if mask is None else mask.value(state.plan.goal),
@@ -91,7 +96,9 @@ def _other_way(state: State, failed: int, catalog: ToolCatalog, capabilities: Ca
         past=[
             _past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].status == t.SUCCEEDED
         ],
-        left=[_left(step, mask) for step in state.plan.steps if step.key in dropped and step.index != failed],
+        also_failed=[_past(state, index, mask) for index in rest.failed if index != failed],
+        left=[_left(state, index, mask) for index in rest.gone],
+        kept=[_left(state, index, mask) for index in rest.kept],
         tools=_specs(catalog, bounds.tools),
         input=state.input if mask is None else mask.value(dict(state.input)),
         secrets=tuple(sorted(bounds.secrets)),
@@ -100,9 +107,12 @@ def _other_way(state: State, failed: int, catalog: ToolCatalog, capabilities: Ca
     )
 
 
-def _left(step: CompiledStep, mask: Mask | None) -> dict[str, Any]:
+def _left(state: State, index: int, mask: Mask | None) -> dict[str, Any]:
+    step = state.plan.steps[index]
     params = step.params.raw if mask is None else mask.template(step.params.raw, *tools_of_step(step))
-    return {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": params}
+    body = {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": params, "kind": step.kind}
+    after = [state.plan.steps[other].step_id for other in sorted(step.data_deps)]
+    return {**body, "depends_on": after} if after else body
 
 
 def _past(state: State, index: int, mask: Mask | None) -> PastStep:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_draft
-from saga_engine.plan.draft import Draft, draft
+from saga_engine.plan.draft import Block, Draft, draft
 from saga_engine.plan.limits import MAX_ADDITIONS
 from saga_engine.plan.model import Plan
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.salvage import compile_source
 from saga_engine.plan.tool_spec import ToolCatalog
-from saga_engine.plan.values import cut
+from saga_engine.plan.values import cut, json_path
 
 _STEP_PATH = re.compile(r"^\$\.steps\[(\d+)\]")
 
@@ -31,12 +31,16 @@ class Addition:
     """Steps that were added to a saga while it ran.
 
     ``dropped`` are the keys of steps that will not run any more: list order ignores them. ``compensation`` is the key
-    of the step that these steps compensate for; it is empty for steps that go forward.
+    of the step that these steps compensate for; it is empty for steps that go forward. ``place`` is the key of the step
+    whose place in the list they take; if it is empty, they stand at the end. ``reasons`` say, by key, why a step is
+    dropped and not replaced.
     """
 
     steps: Sequence[Mapping[str, Any]]
     dropped: tuple[str, ...] = ()
     compensation: str = ""
+    place: str = ""
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +73,14 @@ def compile_grown(
     count = len(source["steps"])
     first = count - len(additions[-1].steps)
     compensates: dict[int, str] = {}
+    blocks: list[Block] = []
     at = len(plan.steps)
     for addition in additions:
+        end = at + len(addition.steps)
         if addition.compensation:
-            compensates |= dict.fromkeys(range(at, at + len(addition.steps)), addition.compensation)
-        at += len(addition.steps)
+            compensates |= dict.fromkeys(range(at, end), addition.compensation)
+        blocks.append(Block(at, end, addition.place, addition.dropped))
+        at = end
 
     def compiled(whole: Plan) -> CompiledPlan:
         made = draft(
@@ -85,6 +92,7 @@ def compile_grown(
             check_from=first if fresh else count,
             dropped=frozenset(key for addition in additions for key in addition.dropped),
             compensates=compensates,
+            blocks=blocks,
         )
         if fresh:
             _check_bounds(made, len(additions), bounds)
@@ -94,17 +102,22 @@ def compile_grown(
     try:
         return compile_source(source, compiled)
     except PlanInvalid as error:
-        raise PlanInvalid(_counted_from(error.problems, first)) from error
+        keys = [str(step.get("step_id")) if isinstance(step, Mapping) else "" for step in source["steps"]]
+        raise PlanInvalid(_counted_from(error.problems, keys, first)) from error
 
 
-def _counted_from(problems: Sequence[Problem], first: int) -> list[Problem]:
-    """The problems, with paths that count the steps as the author of the addition does."""
+def _counted_from(problems: Sequence[Problem], keys: Sequence[str], first: int) -> list[Problem]:
+    """The problems, with paths that count the steps as the author of the addition does.
+
+    The saga's own steps are named by their ``keys``: the author did not write them.
+    """
 
     def path(text: str) -> str:
         found = _STEP_PATH.match(text)
-        if found is None or int(found[1]) < first:
+        if found is None:
             return text
-        return f"$.steps[{int(found[1]) - first}]{text[found.end() :]}"
+        index, rest = int(found[1]), text[found.end() :]
+        return f"$.steps[{index - first}]{rest}" if index >= first else json_path(("saga", keys[index])) + rest
 
     return [Problem(each.code, path(each.path), each.message, each.hint) for each in problems]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template
+from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, printable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def examine(made: Draft) -> None:
     """Find the problems of a draft, and determine the order of its steps."""
+    arrange(made)
     for step in made.steps:
         checked = step.index >= made.check_from
         path: Path = ("steps", step.index)
@@ -273,6 +275,7 @@ def _check_order(made: Draft) -> bool:
     """
     for step in made.steps:
         _settle(made, step)
+    around_the_pivot(made)
     deps = [step.deps for step in made.steps]
     ordered = graph.sort(deps)
     if len(ordered) < len(deps):
@@ -314,7 +317,7 @@ def _settle(made: Draft, step: CompiledStep) -> None:
                 made.problems.add(
                     "binding-not-before", (*base, *place.path), message, "bind the output of another step"
                 )
-            elif before == step.index or (named is None and before > step.index):
+            elif before == step.index or (named is None and made.position[before] > made.position[step.index]):
                 own = before == step.index
                 what = "its own output" if own else f"the output of step {place.step}, which comes later"
                 hint = "bind the output of an earlier step, or name the steps to wait for in 'depends_on'"
@@ -335,18 +338,23 @@ def _settle(made: Draft, step: CompiledStep) -> None:
 
 def _previous(made: Draft, step: CompiledStep) -> set[int]:
     """The step before it in the list, without those that will not run and those that compensate for others."""
-    index = step.index - 1
     if step.key in made.dropped:
-        return {index} if index >= 0 else set()  # it keeps the order in which it was accepted
-    while index >= 0 and (made.steps[index].key in made.dropped or made.steps[index].compensates is not None):
-        index -= 1
-    return {index} if index >= 0 else set()
+        return {step.index - 1} if step.index else set()  # it keeps the order in which it was accepted
+    position = made.position[step.index] - 1
+    while position >= 0:
+        before = made.steps[made.order[position]]
+        if before.key not in made.dropped and before.compensates is None:
+            return {before.index}
+        position -= 1
+    return set()
 
 
 def _check_undo_outputs(made: Draft, deps: list[tuple[int, ...]], ordered: list[int]) -> None:
     before: list[int] | None = None
     undos = [(made.steps[index], each) for index, some in sorted(made.bound.items()) for each in some if each.undo]
     for step, (template, _, path, _) in undos:
+        if step.key in made.dropped:
+            continue
         for place in template.places:
             needed = made.by_key[place.step] if place.source == "output" else step.index
             if needed == step.index:
@@ -395,7 +403,8 @@ def _check_kind(made: Draft, step: CompiledStep) -> None:
 
 
 def _check_pivot(made: Draft, *, acyclic: bool) -> None:
-    pivots = [step for step in made.steps if step.kind == "pivot"]
+    wanted = [step for step in made.steps if step.key not in made.dropped]
+    pivots = [step for step in wanted if step.kind == "pivot"]
     for second in pivots[1:]:
         message = f"a plan has at most one pivot, and step {pivots[0].key} is one already"
         hint = "split the plan, or give this step a rollback in place of the kind"
@@ -408,7 +417,7 @@ def _check_pivot(made: Draft, *, acyclic: bool) -> None:
         deps = [step.deps for step in made.steps]
         before = graph.reach(pivots[0].index, deps)
         after = graph.reach(pivots[0].index, graph.dependents(deps))
-    for step in made.steps:
+    for step in wanted:
         if step.kind == "retriable" and step.index not in after:
             message = f"step {step.key} is retriable, but no pivot comes before it"
             hint = "use retriable only after a pivot; here add a rollback instead"

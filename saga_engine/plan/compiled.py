@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -155,6 +155,8 @@ class CompiledPlan:
     input: Mapping[str, Any]
     steps: list[CompiledStep]
     by_key: dict[str, int]
+    #: The steps in the order of the list: one that took another's place stands there (``placement``).
+    order: Sequence[int] = ()
     pivot: int | None = None
     deadline_s: float | None = None
     max_tool_calls: int | None = None

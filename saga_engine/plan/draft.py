@@ -15,7 +15,7 @@ from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from saga_engine.plan.values import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from saga_engine.plan.compiled import Kind, Params, Serving
     from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step
@@ -37,13 +37,28 @@ class Bound(NamedTuple):
     undo: bool
 
 
+class Block(NamedTuple):
+    """Added steps: the indexes from ``first`` up to ``end``.
+
+    ``place``: the key of the step whose place they take; empty: they stand at the end of the list. ``dropped``: the
+    keys of the steps that will not run any more because of them.
+    """
+
+    first: int
+    end: int
+    place: str
+    dropped: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Draft:
     """A plan before its checks, which also set the order of its steps (``deps``, ``data_deps``).
 
     ``bound`` are the templates with bindings of each step that has some. ``dropped`` are the keys of steps that will
     not run any more. The tools of the steps from ``check_from`` on are checked: the others were accepted before.
-    ``guessed`` are the steps whose kind is unknown, because their tool is.
+    ``guessed`` are the steps whose kind is unknown, because their tool is. ``order`` is the order of the list, as
+    indexes, and ``position`` the place of each in it; ``placed`` are the steps that stand in another's place
+    (``placement``). ``blocks`` are the steps that were added.
     """
 
     plan: Plan
@@ -52,9 +67,13 @@ class Draft:
     check_from: int
     dropped: frozenset[str]
     by_key: dict[str, int]
+    blocks: Sequence[Block] = ()
     steps: list[CompiledStep] = field(default_factory=list)
     bound: dict[int, list[Bound]] = field(default_factory=dict)
     guessed: set[int] = field(default_factory=set)
+    order: Sequence[int] = ()
+    position: Mapping[int, int] = field(default_factory=dict)
+    placed: set[int] = field(default_factory=set)
     problems: Problems = field(default_factory=Problems)
 
 
@@ -68,13 +87,14 @@ def draft(
     check_from: int,
     dropped: frozenset[str] = frozenset(),
     compensates: Mapping[int, str] | None = None,
+    blocks: Sequence[Block] = (),
 ) -> Draft:
     """Assemble a draft; wrong bindings and keys become problems of the draft.
 
-    ``compensates`` maps the index of a step to the key of the step it compensates for.
+    ``compensates`` maps the index of a step to the key of the step it compensates for. ``blocks`` are the additions.
     """
     values = {**plan.input, **plain(dict(given))} if given else plan.input
-    made = Draft(plan, values, catalog, check_from, dropped, by_key={})
+    made = Draft(plan, values, catalog, check_from, dropped, by_key={}, blocks=blocks)
     for index, step in enumerate(plan.steps):
         if step.key in made.by_key:
             first = made.by_key[step.key]

@@ -20,7 +20,7 @@ from saga_engine.plan.values import plain, printable
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.models import ModelPlanner
 from saga_engine.planner.repair_loop import Progress, Rounds, Terms
-from saga_engine.planner.review import review_plan, review_steps
+from saga_engine.planner.review import review_compensation, review_plan
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import CompensationRequest, Planner, PlannerRequest, PlannerUsage, PlanRequest, ReplanRequest
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from saga_engine.core.interpret import Advice  # it would import the state machine, which a plan does not need
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+    from saga_engine.planner.other_way import OtherWay
     from saga_engine.ports import Allowance, PlannerAnswer, StepsCheck
 
 #: Chooses tools for a text: at most a given number, with their undos and probes beside them.
@@ -180,6 +181,7 @@ class Planning:
         """
         from saga_engine.core.interpret import Advice
         from saga_engine.core.records import Written
+        from saga_engine.planner.other_way import OtherWay, review_other_way
 
         compensating = isinstance(request, CompensationRequest)
         offer = self._offer(request)
@@ -189,15 +191,19 @@ class Planning:
                 hint="mark the tools that may with compensates=True; a policy may deny them",
             )
 
-        def review(data: Mapping[str, Any], notes: list[str]) -> tuple[list[dict[str, Any]] | None, list[Problem]]:
-            return review_steps(data, offer, check, notes, compensating=compensating)
+        def review(data: Mapping[str, Any], notes: list[str]) -> tuple[OtherWay | None, list[Problem]]:
+            if isinstance(request, ReplanRequest):
+                return review_other_way(data, offer, request, check, notes)
+            steps, problems = review_compensation(data, offer, check, notes)
+            return None if steps is None else OtherWay(steps, {}), problems
 
         assert self.planner is not None, "only a planner advises"
-        request = replace(request, tools=list(offer.offered.values()))
+        question = replace(request, tools=list(offer.offered.values()))
         terms = _COMPENSATION if compensating else _OTHER_WAY
-        asked = Rounds(self.planner.model, self._ask, request, review, terms, *self._limits)
-        steps, answer, _ = await asked.run()
-        return Advice(steps, Written(answer.model, answer.prompt, answer.prompt_digest, **asked.usage.to_dict()))
+        asked = Rounds(self.planner.model, self._ask, question, review, terms, *self._limits)
+        way, answer, _ = await asked.run()
+        written = Written(answer.model, answer.prompt, answer.prompt_digest, **asked.usage.to_dict())
+        return Advice(way.steps, written, dropped=way.dropped)
 
     @property
     def _limits(self) -> tuple[int, Allowance]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.preview import brief
 from saga_engine.planner.prompts import data, data_lines, load_prompt, safe_json
-from saga_engine.ports import CompensationRequest, PlanRequest
+from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
 
 if TYPE_CHECKING:
     from saga_engine.plan.tool_spec import ToolSpec
@@ -48,9 +48,10 @@ _PLACES: Final[Mapping[str, Callable[[Any], str]]] = {
     "secrets": lambda request: data("secrets", list(request.secrets)),
     "tools": lambda request: data_lines("tools", [tool_card(spec) for spec in request.tools]),
     "stuck": lambda request: data("stuck", past_step(request.stuck)),
-    "failed": lambda request: data("failed", past_step(request.failed)),
+    "failed": lambda request: data_lines("failed", map(past_step, (request.failed, *request.also_failed))),
     "past": lambda request: data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
     "left": lambda request: data_lines("left", [_cut(dict(step)) for step in request.left[:_SHOWN_STEPS]]),
+    "kept": lambda request: data_lines("kept", [_cut(dict(step)) for step in request.kept[:_SHOWN_STEPS]]),
     "taken": lambda request: data("taken", list(request.taken[:500])),
     "max_steps": lambda request: str(request.max_steps),
 }
@@ -59,7 +60,8 @@ _PLACES: Final[Mapping[str, Callable[[Any], str]]] = {
 def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
     """The prompt for a request; asked again, it also has the last answer and its problems."""
     names = {PlanRequest: "propose", CompensationRequest: "compensate"}
-    prompt, schema = load_prompt(names.get(type(request), "replan")), answer_schema()
+    prompt = load_prompt(names.get(type(request), "replan"))
+    schema = answer_schema(dropping=isinstance(request, ReplanRequest))
     how = "Answer with the JSON object alone: no prose before or after it, no code fence, no comments."
     if mode == "tool":
         how = f"Give your answer by calling the tool `{ANSWER_TOOL}` once: its arguments are the JSON object."
@@ -113,11 +115,11 @@ def past_step(step: PastStep) -> dict[str, Any]:
     return shown
 
 
-def answer_schema() -> dict[str, Any]:
+def answer_schema(*, dropping: bool = False) -> dict[str, Any]:
     """The schema of an answer, derived from the schema of plans.
 
     The model does not set goal, input and id; the tools' owners set retries, time limits and resources; with
-    ``impossible`` a model refuses.
+    ``impossible`` a model refuses. ``dropping``: it may also drop steps, with a reason each.
     """
     from saga_engine.plan.schema import plan_schema
 
@@ -126,7 +128,11 @@ def answer_schema() -> dict[str, Any]:
     defs["Fallback"] |= {"required": ["tool"], "description": "Another call that stands in for the step's."}
     return {
         "type": "object",
-        "properties": {"steps": _chosen(schema, ("steps",))["properties"]["steps"], "impossible": _IMPOSSIBLE},
+        "properties": {
+            "steps": _chosen(schema, ("steps",))["properties"]["steps"],
+            **({"dropped": _DROPPED} if dropping else {}),
+            "impossible": _IMPOSSIBLE,
+        },
         "additionalProperties": False,
         "$defs": defs,
     }
@@ -156,6 +162,11 @@ def _without_null(field: dict[str, Any]) -> dict[str, Any]:
 _IMPOSSIBLE: Final[dict[str, Any]] = {
     "type": "string",
     "description": "Instead of steps: why these tools cannot serve the goal.",
+}
+_DROPPED: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": {"type": "string"},
+    "description": "Steps that the goal does not need any more, by id, each with the reason in a sentence.",
 }
 #: Keywords that the checks cover anyway, and that a server which enforces a schema may not support.
 _BOUNDS: Final = ("default", "maxItems", "maxLength", "exclusiveMaximum")

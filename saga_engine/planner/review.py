@@ -7,7 +7,7 @@ decide, and tools and secrets that the model was not offered are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import PlanInvalid, Problem
@@ -16,6 +16,7 @@ from saga_engine.planner.allowed_tools import Offer
 
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
+    from saga_engine.plan.tool_spec import ToolCatalog
     from saga_engine.ports import PlanRequest, StepsCheck
 
 _Steps = list[dict[str, Any]]
@@ -23,6 +24,7 @@ _MAX_PROBLEMS: Final = 20
 #: How many numbers are tried for an id that is taken.
 _NUMBERS: Final = range(2, 12)
 _ID_CHARS: Final = 60
+_PLACE = re.compile(r"^\$\.steps\[(\d+)\]")
 _DOUBLE = re.compile(r"^\$\.steps\[(\d+)\]\.step_id\Z")
 #: It may find too many (in a text where it would not bind), never too few.
 _BOUND = re.compile(r"\$output\.step_([A-Za-z0-9_-]+)")
@@ -57,18 +59,32 @@ def review_plan(
     return plan, offer.check(plan)
 
 
-def review_steps(
-    data: Mapping[str, Any], offer: Offer, check: StepsCheck, notes: list[str], *, compensating: bool
+def review_compensation(
+    data: Mapping[str, Any], offer: Offer, check: StepsCheck, notes: list[str]
 ) -> tuple[_Steps | None, list[Problem]]:
-    """Steps for a saga that is stuck, from an answer, and their problems.
+    """The steps of a semantic compensation, from an answer, and their problems.
 
     ``check`` is the saga's own; it sees steps only when their form can be read.
     """
+    # A compensating step is not undone, so it has no rollback to repair: an empty catalog knows no undos.
+    steps, wrong = read_steps(data, Offer(()), notes)
+    if steps is None:
+        return None, wrong
+    if any("rollback" in step for step in steps):
+        notes.append("the rollbacks were left out: steps that make up for another one are not undone")
+        steps = [{name: value for name, value in step.items() if name != "rollback"} for step in steps]
+    steps, problems = with_free_ids(steps, check, notes)
+    return steps, by_id(offer.beside(problems, steps), steps)
+
+
+def read_steps(
+    data: Mapping[str, Any], catalog: ToolCatalog, notes: list[str], *, empty: bool = False
+) -> tuple[_Steps | None, list[Problem]]:
+    """The steps of an answer whose form can be read, mended, or the problems of their form. ``empty``: may be none."""
     from saga_engine.planner.repair import mend_form
 
-    # A compensating step is not undone, so it has no rollback to repair: an empty catalog knows no undos.
-    steps = mend_form(data, Offer(()) if compensating else offer, notes).get("steps")
-    if not isinstance(steps, list) or not steps:
+    steps = mend_form(data, catalog, notes).get("steps")
+    if not isinstance(steps, list) or not (steps or empty):
         hint = "give at least one step, or say under 'impossible' why there is none"
         return None, [Problem("field-invalid", "$.steps", "a list of steps is expected", hint)]
     wrong = [
@@ -76,16 +92,24 @@ def review_steps(
         for index, step in enumerate(steps)
         if not isinstance(step, dict)
     ]
-    if wrong:
-        return None, wrong[:_MAX_PROBLEMS]
-    if compensating and any("rollback" in step for step in steps):
-        notes.append("the rollbacks were left out: steps that make up for another one are not undone")
-        steps = [{name: value for name, value in step.items() if name != "rollback"} for step in steps]
-    steps, problems = _with_free_ids(steps, check, notes)
-    return steps, offer.beside(problems, steps)
+    return (None, wrong[:_MAX_PROBLEMS]) if wrong else (steps, [])
 
 
-def _with_free_ids(steps: _Steps, check: StepsCheck, notes: list[str]) -> tuple[_Steps, list[Problem]]:
+def by_id(problems: Sequence[Problem], steps: _Steps) -> list[Problem]:
+    """The problems, with steps by their ids: the answer was mended, so its author counts them otherwise."""
+
+    def path(text: str) -> str:
+        found = _PLACE.match(text)
+        if found is None or int(found[1]) >= len(steps):
+            return text
+        return json_path(("steps", str(steps[int(found[1])].get("step_id")))) + text[found.end() :]
+
+    return [Problem(each.code, path(each.path), each.message, each.hint) for each in problems]
+
+
+def with_free_ids(
+    steps: _Steps, check: Callable[[_Steps], Sequence[Problem]], notes: list[str]
+) -> tuple[_Steps, list[Problem]]:
     """The steps, with other ids in place of those that are taken, and their problems.
 
     Only if nothing in the answer names such an id: otherwise only the model knows which of the two steps is meant.

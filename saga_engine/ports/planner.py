@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from saga_engine.errors import Problem
@@ -96,8 +97,9 @@ class CompensationRequest:
 class ReplanRequest:
     """Propose other steps for the rest of ``goal`` after ``failed`` failed permanently.
 
-    ``past`` are the steps that stand, in order; ``left`` the steps of the plan that have not started, as in a plan
-    file. New steps need ids that are not ``taken``.
+    ``past`` are the steps that stand, in order. Of the steps that have not started, ``left`` are those that depend on
+    the failed step: they are written again or dropped. ``kept`` are the others: they run as they were planned. Both are
+    as in a plan file. ``also_failed`` are steps that failed beside it. New steps need ids that are not ``taken``.
     """
 
     goal: str
@@ -111,6 +113,8 @@ class ReplanRequest:
     max_steps: int = 20
     repair: Repair | None = None
     allowance: Allowance = Allowance()
+    kept: Sequence[Mapping[str, Any]] = ()
+    also_failed: Sequence[PastStep] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +148,9 @@ class PlannerUsage:
 class PlannerAnswer:
     """A model's answer: its ``text``, and the one JSON object in it, as JSON text, empty if there is none.
 
-    The object is a plan, ``{"steps": […]}`` for a compensation or another way, or ``{"impossible": "why"}``. It is
-    unchecked. ``prompt`` names the prompts and their versions (``propose@1 repair@1``), ``prompt_digest`` is the
-    SHA-256 of what was sent, in hex.
+    The object is a plan, ``{"steps": […]}`` for a compensation or another way (there also with ``"dropped": {"id":
+    "why"}``), or ``{"impossible": "why"}``. It is unchecked. ``prompt`` names the prompts and their versions
+    (``propose@1 repair@1``), ``prompt_digest`` is the SHA-256 of what was sent, in hex.
     """
 
     text: str
@@ -170,8 +174,17 @@ class Planner(Protocol):
         ...
 
 
-#: Finds the problems of proposed steps, against the saga as it stands and the permissions of their author.
-StepsCheck = Callable[[Sequence[Mapping[str, Any]]], Sequence[Problem]]
+class StepsCheck(Protocol):
+    """Finds the problems of proposed steps, against the saga as it stands and the permissions of their author.
+
+    ``dropped``: for another way, why steps are dropped that nothing replaces, by key.
+    """
+
+    def __call__(
+        self, steps: Sequence[Mapping[str, Any]], dropped: Mapping[str, str] = MappingProxyType({}), /
+    ) -> Sequence[Problem]:
+        """The problems; none if the engine would add the steps."""
+        ...
 
 
 class Advisor(Protocol):

@@ -23,7 +23,7 @@ from saga_engine.core.submission import Submission
 from saga_engine.errors import ForkRefused, SagaExists, SagaNotFound
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.execution.plan_cache import compile_journalled
-from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.salvage import load_checked
@@ -202,8 +202,18 @@ class Forking:
         added = [each.addition for each in self._old.added if not each.addition.compensation]
         dropped = {key for addition in added for key in addition.dropped}
         steps = [*body["steps"], *(dict(step) for addition in added for step in addition.steps)]
-        kept = [step for step in steps if str(step["step_id"]) not in dropped]
+        written = {str(step["step_id"]): step for step in steps if str(step["step_id"]) not in dropped}
+        compiled = self._old.plan
+        listed = [step for index in compiled.order if (step := compiled.steps[index]).key in written]
+        kept = [self._in_its_place(step, written[step.key], listed[at - 1]) for at, step in enumerate(listed)]
         return load_plan({**{name: value for name, value in body.items() if name != "task_id"}, "steps": kept})
+
+    def _in_its_place(self, step: CompiledStep, written: dict[str, Any], before: CompiledStep) -> dict[str, Any]:
+        """A step that says itself what it waits for, where neither its bindings nor the list do."""
+        usual = step.data_deps if written.get("depends_on") is not None else {*step.data_deps, before.index}
+        if usual.issuperset(step.deps):
+            return written
+        return {**written, "depends_on": [self._old.plan.steps[index].step_id for index in step.deps]}
 
 
 def _other_fork(saga_id: str) -> SagaExists:

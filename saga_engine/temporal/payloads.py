@@ -203,6 +203,7 @@ def advice_body(advice: Advice | ErrorInfo, declared: Mapping[str, Any]) -> dict
         "written": None if advice.written is None else msgspec.to_builtins(advice.written),
         "error": None if advice.error is None else msgspec.to_builtins(advice.error),
         "declared": dict(declared),
+        "dropped": dict(advice.dropped),
     }
 
 
@@ -216,4 +217,5 @@ def read_advice(body: Mapping[str, Any]) -> Advice | ErrorInfo:
         body["steps"],
         None if written is None else msgspec.convert(written, Written),
         None if error is None else read_error(error),
+        body.get("dropped", {}),
     )

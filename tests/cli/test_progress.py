@@ -150,7 +150,12 @@ def test_what_is_not_routine_has_its_line():
         r.ApprovalExpired(at=61_070, question="1:f:2", step="1"),
         r.PlannerAsked(at=61_080, step="1", purpose="replan"),
         r.StepsAdded(
-            at=61_090, steps=[{"step_id": 7, "name": "by rail"}], dropped=["1"], by="planner", written=written
+            at=61_090,
+            steps=[{"step_id": 7, "name": "by rail"}],
+            dropped=["1"],
+            reasons={"1": "no trains that day"},
+            by="planner",
+            written=written,
         ),
         r.StepIntended(at=61_100, step="7"),
         r.PlannerAsked(at=61_110, step="0", purpose="compensate"),
@@ -173,7 +178,7 @@ def test_what_is_not_routine_has_its_line():
         "step 1 n1: blocked (rule never; policy_denied: no)",
         "step 1 n1: denied (no answer in time)",
         "saga s: asking the planner to replace step 1",
-        "saga s: step 7 added by planner; 1 dropped",
+        "saga s: step 7 added by planner; step 1 will not run; 1: no trains that day",
         "step 7 by rail: running",
         "saga s: asking the planner how to compensate for step 0",
         "saga s: the planner found nothing for step 0 (down: nobody is there)",

@@ -89,8 +89,8 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
             step["params"]["earlier"] = f"$output.step_s{dice.randrange(index)}.ref"
         steps.append(step)
     plan: dict[str, Any] = {"goal": "simulated", "steps": steps}
-    if dice.random() < 0.35:
-        plan["on_failure"] = dice.choice(["pause", "replan"])
+    if dice.random() < 0.5:
+        plan["on_failure"] = dice.choice(["pause", "replan", "replan"])
     for number in range(SPARE):
         specs += [*spare_tools(dice, f"x{number}"), *spare_tools(dice, f"y{number}")]
     if dice.random() < 0.15 or any("queue_s" in each for step in steps for each in step.get("fallback", ())):

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from saga_engine.core import decide, evolve, interpret, session_records, state
+from saga_engine.core import decide, evolve, interpret, other_ways, session_records, state
 from saga_engine.core.evolve import amendments, calls, compensation, escalation
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -169,6 +169,14 @@ LATER_MUTANTS: dict[str, Patch] = {
     "drop what was added while the planner was asked": both(
         rewrite(amendments, "overtaken", ("len(state.steps) > state.replan_saw", "False")),
         lambda monkeypatch: monkeypatch.setattr(interpret, "overtaken", lambda _: False),
+    ),
+    "drop all steps that have not started": rewrite(other_ways, "_needs", ("if step.data_deps & others:", "if True:")),
+    "drop writes without a reason": rewrite(
+        other_ways, "_silent", ("if step.key in reasons or", "if True or step.key in reasons or")
+    ),
+    "make the call that failed again": rewrite(other_ways, "_same", ("one.tool != other.tool", "True")),
+    "the pivot does not wait for what replaces a step": rewrite(
+        amendments, "_reorder", ("if step.waits:", "if not step.waits:")
     ),
 }
 

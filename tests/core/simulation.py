@@ -39,19 +39,18 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import SPARE, Catalog, make_case
+from tests.core.simulated_replanning import WRITTEN, Replanning
 from tests.core.world import Journal, Violation, World
 
 MAX_CYCLES = 2000
 MAX_CRASHES = 20
-
-WRITTEN = r.Written("simulated", "replan@1")
 
 
 class Crash(Exception):
     """The process died here."""
 
 
-class Simulation:
+class Simulation(Replanning):
     """Runs one saga under one set of dice; ``trouble`` in [0, 1] is how much goes wrong."""
 
     def __init__(self, dice: random.Random, trouble: float = 0.5) -> None:
@@ -271,6 +270,8 @@ class Simulation:
         if isinstance(effect, AskPlanner):
             return self._ask_planner(state, effect)
         compiled = state.plan.steps[effect.step]
+        if compiled.kind == "pivot" and effect.direction == FORWARD:
+            self._check_pivot(state, compiled.key)
         serving = state.serving(effect.step, effect.direction)
         spec = self.catalog.spec(serving.tool)
         assert spec is not None
@@ -314,7 +315,7 @@ class Simulation:
         elif luck < 0.35:
             advice = interpret.Advice([{"step_id": "made-up", "tool": "nope"}], WRITTEN)
         elif effect.purpose == "replan":
-            advice = interpret.Advice(self._new_steps(number), WRITTEN)
+            advice = self._other_way(state, number)
         else:
             tool = f"fix_x{number}"
             steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": number}}]
@@ -328,9 +329,10 @@ class Simulation:
                 self.allowed_compensations |= {str(step["step_id"]) for step in steps}
         self._maybe_crash()
         now = self._tick(state)
-        return self._noted(
-            state, interpret.interpret_advice(state, effect, advice, self.catalog, self.capabilities, now)
-        )
+        going, failed = set(self._going(state)), {state.plan.steps[index].key for index in state.failed}
+        record = interpret.interpret_advice(state, effect, advice, self.catalog, self.capabilities, now)
+        self._check_other_way(state, record, going, failed)
+        return self._noted(state, record)
 
     def _new_steps(self, number: int) -> list[dict[str, Any]]:
         steps: list[dict[str, Any]] = [{"step_id": f"x{number}", "tool": f"do_x{number}", "params": {"n": number}}]
@@ -452,18 +454,6 @@ class Simulation:
         return not (option in ("retry", "not-happened") and not stands)
 
     # --- the laws at the end -------------------------------------------------------------------------------------
-
-    def _check_replans(self) -> None:
-        """What a planner dropped, it had seen."""
-        known = {step["step_id"] for step in self.plan_body["steps"]}
-        seen: set[Any] = set()
-        for record in self.journalled():
-            if isinstance(record, r.PlannerAsked):
-                seen = set(known)
-            elif isinstance(record, r.StepsAdded):
-                if record.written is not None and set(record.dropped) - seen:
-                    raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
-                known |= {step["step_id"] for step in record.steps}
 
     def _check_key(self, state: State, deferred: r.StepDeferred) -> None:
         """A call in doubt waits only for a repeat that still arrives while its key is remembered."""

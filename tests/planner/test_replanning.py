@@ -39,7 +39,7 @@ class Check:
         self.faults = faults
         self.shown: list[Sequence[Mapping[str, Any]]] = []
 
-    def __call__(self, steps: Sequence[Mapping[str, Any]]) -> Sequence[Problem]:
+    def __call__(self, steps: Sequence[Mapping[str, Any]], _dropped: object = None) -> Sequence[Problem]:
         self.shown.append(steps)
         if self.faults:
             self.faults -= 1

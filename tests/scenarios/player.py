@@ -23,7 +23,7 @@ _LIMIT_S: Final = 120.0
 #: The fields of records that a scenario shows; times, ids and digests differ from run to run.
 _SHOWN: Final = (
     *("reason", "code", "kind", "rule", "decision", "attempt", "fallback", "tool", "undo", "irreversible", "via"),
-    *("error", "output", "params", "steps", "dropped", "to", "purpose", "auto", "by", "note"),
+    *("error", "output", "params", "steps", "dropped", "reasons", "to", "purpose", "auto", "by", "note"),
 )
 
 
@@ -345,7 +345,10 @@ class Player:
             options = ", ".join(question["options"])
             self._page.append(f"? {question['step_id']} {question['kind']}: {options}")
         report = {name: ids for name, ids in body["report"].items() if ids and name != "clean"}
-        lists = [f"{name} {', '.join(map(str, ids))}" for name, ids in report.items()]
+        lists = [
+            f"{name} {', '.join(str(each['step_id'] if isinstance(each, dict) else each) for each in ids)}"
+            for name, ids in report.items()
+        ]
         self._page.append(f"~ {'; '.join([*lists, 'clean' if body['report']['clean'] else 'not clean'])}")
         self._page += [f"~ told: {', '.join(self._told)}"] if self._told else []
         self._told = []
@@ -379,6 +382,9 @@ def _answers_of(body: list[str]) -> list[Any]:
             answers.append([])
         elif line.startswith("impossible"):
             answers[-1] = {"impossible": line.partition(" ")[2]}
+        elif line.startswith("dropped "):
+            _, step, why = line.split(" ", 2)
+            answers[-1] = {"steps": answers[-1], "dropped": {step: why}}
         else:
             answers[-1].append(notation.step(line))
     return answers

@@ -18,7 +18,7 @@ from saga_engine.plan.values import digest
 
 def steps_added(state: State, record: r.StepsAdded) -> None:
     """Steps were added, by a caller or by a model that was asked for another way."""
-    addition = Addition(record.steps, tuple(record.dropped))
+    addition = Addition(record.steps, tuple(record.dropped), place=record.place, reasons=record.reasons)
     if isinstance(state.phase, Replanning) and record.written is not None:
         state.asking.pop(state.phase.step, None)
         state.phase = FORWARD
@@ -74,7 +74,22 @@ def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
             state.remaining += 1
         if not step.waits:
             state.ready[compiled.index] = None
+    if added.addition.place:
+        _reorder(state, first)
     return len(new)
+
+
+def _reorder(state: State, count: int) -> None:
+    """The first ``count`` steps were there before: those that have not started may wait for others now."""
+    for compiled in state.plan.steps[:count]:
+        step = state.steps[compiled.index]
+        if step.status != t.PENDING or compiled.compensates is not None:
+            continue
+        step.waits = sum(1 for other in compiled.deps if state.steps[other].status != t.SUCCEEDED)
+        if step.waits:
+            state.ready.pop(compiled.index, None)
+        elif (compiled.index, FORWARD) not in state.waiting:
+            state.ready[compiled.index] = None
 
 
 def _drop(state: State, index: int) -> None:

@@ -1,0 +1,107 @@
+"""The part of the simulation that replans: a model that finds another way, and the laws about its answers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from saga_engine.core import interpret
+from saga_engine.core import records as r
+from saga_engine.core import transitions as t
+from saga_engine.core.effects import FORWARD
+from saga_engine.core.state import State
+from tests.core.world import Violation
+
+WRITTEN = r.Written("simulated", "replan@1")
+
+
+class Replanning:
+    """What ``Simulation`` has for plans with ``on_failure: replan``."""
+
+    dice: random.Random
+    plan_body: dict[str, Any]
+
+    def _new_steps(self, number: int) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def journalled(self) -> list[r.AnyRecord]:
+        raise NotImplementedError
+
+    def _other_way(self, state: State, number: int) -> interpret.Advice:
+        """Another step for the failed one, with reasons for all others that go; now and then a wrong answer."""
+        steps = self._new_steps(number)
+        luck = self.dice.random()
+        if luck < 0.2:  # the call that failed, once more
+            written = next((step for step in self.plan_body["steps"] if step["step_id"] == self._failed(state)), None)
+            if written is not None:
+                wanted = {name: written[name] for name in ("tool", "params", "kind") if name in written}
+                again = {"step_id": f"x{number}", **wanted, "depends_on": []}
+                if "rollback" in written:
+                    again["rollback"] = {**written["rollback"], "params": {"ref": "$key"}}
+                return interpret.Advice([again], WRITTEN, dropped=dict.fromkeys(self._going(state), "not needed"))
+        reasons = {} if luck < 0.35 else dict.fromkeys(self._going(state), "not needed")
+        kept = [step.key for step in state.plan.steps if state.steps[step.index].status == t.PENDING]
+        if kept and self.dice.random() < 0.15:  # more than it has to
+            more = {key for key in kept if key not in reasons}
+            reasons |= dict.fromkeys(more, "not wanted")
+        return interpret.Advice(steps, WRITTEN, dropped=reasons)
+
+    def _failed(self, state: State) -> str:
+        return state.plan.steps[state.failed[0]].key if state.failed else ""
+
+    def _going(self, state: State) -> list[str]:
+        """The steps that have not started and need one that failed, as the plan says."""
+        written = {str(step["step_id"]): step for step in self.plan_body["steps"]}
+        gone = {state.plan.steps[index].key for index in state.failed}
+        going: list[str] = []
+        for step in state.plan.steps:  # a step needs only earlier ones
+            body = written.get(step.key, {})
+            needs = {*body.get("depends_on", ())} | {
+                str(value).split(".")[1].removeprefix("step_")
+                for value in body.get("params", {}).values()
+                if str(value).startswith("$output.step_")
+            }
+            if state.steps[step.index].status == t.PENDING and needs & gone:
+                gone.add(step.key)
+                going.append(step.key)
+        return going
+
+    def _check_pivot(self, state: State, pivot: str) -> None:
+        """The pivot runs when everything that can be undone has happened."""
+        for compiled in state.plan.steps:
+            status = state.steps[compiled.index].status
+            if compiled.kind == "compensatable" and status not in (t.SUCCEEDED, t.SKIPPED, t.FAILED):
+                raise Violation(f"the pivot {pivot} runs, and {compiled.key} is {status}")
+
+    def _check_other_way(self, state: State, record: r.AnyRecord, going: set[str], failed: set[str]) -> None:
+        """What does not need a failed step is kept unless there is a reason, and no write goes without one."""
+        if not isinstance(record, r.StepsAdded):
+            return
+        kinds = {step.key: step.kind for step in state.plan.steps}
+        needless = set(record.dropped) - going - failed
+        because = {key for key in needless if key not in record.reasons}
+        if because and not record.reasons:
+            raise Violation(f"{because} do not need what failed, and were dropped")
+        silent = {key for key in going if key not in record.reasons and kinds[key] != "read"}
+        if silent:
+            raise Violation(f"{silent} were dropped, and nobody said why")
+        if going - set(record.dropped):
+            raise Violation(f"{going - set(record.dropped)} need what failed, and are still wanted")
+
+    def _check_replans(self) -> None:
+        """What a planner dropped, it had seen, and it repeats no call that failed."""
+        known = {step["step_id"] for step in self.plan_body["steps"]}
+        calls = {step["step_id"]: (step["tool"], step["params"]) for step in self.plan_body["steps"]}
+        failed: list[Any] = []
+        seen: set[Any] = set()
+        for record in self.journalled():
+            if isinstance(record, r.PlannerAsked):
+                seen = set(known)
+            elif isinstance(record, r.StepFailed) and record.direction == FORWARD:
+                failed.append(calls.get(record.step))
+            elif isinstance(record, r.StepsAdded):
+                if record.written is not None and any((s["tool"], s["params"]) in failed for s in record.steps):
+                    raise Violation(f"a call that failed is made again: {record.steps}")
+                if record.written is not None and set(record.dropped) - seen:
+                    raise Violation(f"{set(record.dropped) - seen} were dropped by a planner that never saw them")
+                known |= {step["step_id"] for step in record.steps}
