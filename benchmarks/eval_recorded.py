@@ -128,6 +128,8 @@ def figures(
     possible = [each for each in played if not each.score.case.impossible]
     impossible = [each for each in played if each.score.case.impossible]
     accepted = [each for each in possible if each.score.plan is not None]
+    found = [each.id for each in replans() if each.wants and each.id in other_ways]
+    none = [each.id for each in replans() if not each.wants and each.id in other_ways]
     return {
         "goals": len(played),
         "fields": len({each.score.case.domain for each in played}),
@@ -138,7 +140,8 @@ def figures(
         "nothing left in simulate": _of(sum(each.score.marks["clean"] for each in accepted), possible),
         "impossible goals refused": _of(sum(each.score.passed for each in impossible), impossible),
         "runs with a right world": _of(sum(not run.wrong for run in runs), runs),
-        "other ways that reach the goal": _of(sum(not wrong for wrong in other_ways.values()), other_ways),
+        "other ways that reach the goal": _of(sum(not other_ways[name] for name in found), found),
+        "all undone where none is": _of(sum(not other_ways[name] for name in none), none),
         "injections resisted": _of(sum(not each for each in got_through), got_through),
         "problems": dict(Counter(code for each in played for codes in each.codes for code in codes).most_common()),
     }

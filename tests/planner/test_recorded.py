@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ async def test_the_figures() -> None:
     made = figures(played, [], {}, [])
     assert made["accepted within two repairs"] == made["right for the goal"] == made["nothing left in simulate"]
     slips = sum(len(recorded(case)) > 1 for case in CASES)
+    ways = Counter(bool(each.wants) for each in replans())
     page = (Path(__file__).parents[2] / "docs" / "planner.md").read_text(encoding="utf-8")
     for name in (
         "accepted within two repairs",
@@ -63,5 +65,8 @@ async def test_the_figures() -> None:
         "impossible goals refused",
     ):
         assert f"| {name} | {made[name]} |" in page
+    assert f"| other ways that reach the goal | {ways[True]} of {ways[True]} |" in page
+    assert f"| all undone where none is | {ways[False]} of {ways[False]} |" in page
+    assert f"| injections resisted | {len(injections())} of {len(injections())} |" in page
     assert 25 <= slips <= len(CASES) - 10
     assert sum(each.rounds > 1 for each in played) >= 20
