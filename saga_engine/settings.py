@@ -278,7 +278,7 @@ def _read(path: Path) -> SettingsFile:
             raise SettingInvalid(f"[{name}] in {path} must be a table")
         if name not in ("saga", *_TABLES):
             # An unknown table is a typing error that would disable a guard.
-            raise SettingInvalid(f"{path} has [{name}], which nobody reads", hint=f"tables: saga, {', '.join(_TABLES)}")
+            raise SettingInvalid(f"{path} has an unknown table [{name}]", hint=f"tables: saga, {', '.join(_TABLES)}")
     return SettingsFile(data, path.parent, path.name)
 
 

@@ -182,7 +182,7 @@ async def test_wrong_calls_are_refused_before_they_are_recorded() -> None:
             await s.call(book, what=1, colour="red")
         with pytest.raises(PlanInvalid):
             await s.call(book, what="x", undo="nobody")
-        with pytest.raises(PlanInvalid, match="called with nothing"):
+        with pytest.raises(PlanInvalid, match="called without its parameters"):
             await s.call(book, what="x", undo=drop)
         with pytest.raises(PlanInvalid, match="only reads"):
             await s.call(book, what="x", undo=("look", {"at": "$output.ref"}))

@@ -256,7 +256,7 @@ class _Run:
         spec, _ = facts(self._state, effect.step, effect.direction)
         # Without a probe de-duplication is asked, and it never got the outcome.
         if fault is not None or spec.probe is None:
-            return Unknown(ErrorInfo(_CODE, "it cannot be told"))
+            return Unknown(ErrorInfo(_CODE, "it cannot tell"))
         if self._world.happened(self._state.key(effect.step, effect.direction)):
             return Done(self._output(effect))
         return NotDone(ErrorInfo(_CODE, "it did not happen"), retryable=True, definite=True)

@@ -48,7 +48,7 @@ def trace_settings(settings: Settings) -> TraceSettings:
     base, file_name = settings.origin("trace")
     unknown = sorted(set(settings.trace) - set(_FIELDS))
     if unknown:
-        raise SettingInvalid(f"[trace] in {file_name} has {unknown[0]!r}, which nobody reads", hint=", ".join(_FIELDS))
+        raise SettingInvalid(f"[trace] in {file_name} has the unknown field {unknown[0]!r}", hint=", ".join(_FIELDS))
     rules = settings.trace.get("redact", [])
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
         raise SettingInvalid(

@@ -176,7 +176,7 @@ def _alerts(state: State, now: int) -> Records:
     out: list[r.AnyRecord] = [
         r.AlertIntended(at=now, question=question, attempt=alert.attempt + 1, round=alert.round)
         if alert.crashes < MAX_CRASHES
-        else r.AlertFailed(at=now, question=question, error=_no_progress("told people"), delay_ms=-1)
+        else r.AlertFailed(at=now, question=question, error=_no_progress("notified operators"), delay_ms=-1)
         for question, alert in state.alerts.items()
         if not alert.in_flight and alert.due <= now
     ]
@@ -205,7 +205,7 @@ def _stuck(  # noqa: PLR0917
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
     proposal = state.steps[index].semantic
     if kind == "compensation" and isinstance(proposal, Proposal):
-        why = ErrorInfo("approval_required", "a model proposes steps that make up for it")
+        why = ErrorInfo("approval_required", "a model proposes steps that compensate for it")
         ask = Ask(why, proposal.digest, PROPOSAL_EXPIRES_S)
         return escalate(state, index, direction, kind, now, state.steps[index].call(direction).error, ask)
     return escalate(state, index, direction, kind, now)
@@ -490,7 +490,7 @@ def moot(state: State, index: int, direction: str) -> bool:
     """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
     if direction != FORWARD or not state.turns:
         return False
-    return not state.makes_up(index)
+    return not state.compensates_still(index)
 
 
 def _settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:

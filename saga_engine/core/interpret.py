@@ -147,7 +147,7 @@ def interpret_alert(  # noqa: PLR0917
 ) -> r.AnyRecord:
     """The record of an alert's delivery; it is tried again a bounded number of times.
 
-    ``remind_ms``: people who have been told and do not answer are told again after this time; 0: they are not.
+    ``remind_ms``: operators who do not answer are reminded after this time; 0: they are not.
     """
     again_ms = remind_ms if question in state.questions else 0
     if error is None:

@@ -335,7 +335,7 @@ def _leaves(value: Any) -> Iterator[str]:
             yield text
 
 
-# --- what people are shown of a state ---------------------------------------------------------------------------------
+# --- views of a state ------------------------------------------------------------------------------------------------
 
 
 def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:

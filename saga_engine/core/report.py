@@ -1,4 +1,4 @@
-"""The views of a saga for people and programs: steps, the four lists, one word."""
+"""The views of a saga: steps, the four lists of the report, a summary."""
 
 from __future__ import annotations
 

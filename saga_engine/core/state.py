@@ -465,7 +465,7 @@ class State:
         step = self.plan.steps[index]
         return step.fallbacks[using - 1] if using else step
 
-    def makes_up(self, index: int) -> bool:
+    def compensates_still(self, index: int) -> bool:
         """Whether the step belongs to a semantic compensation that is still wanted: its other steps go well."""
         stuck = self.plan.steps[index].compensates
         return stuck is not None and isinstance(self.steps[stuck].semantic, Underway)
@@ -475,7 +475,7 @@ class State:
 
         Not one of a semantic compensation that is no longer wanted: it would have an effect that nobody needs.
         """
-        return direction == COMPENSATE or self.plan.steps[index].compensates is None or self.makes_up(index)
+        return direction == COMPENSATE or self.plan.steps[index].compensates is None or self.compensates_still(index)
 
     def key(self, index: int, direction: Direction) -> str:
         """The idempotency key of a step in one direction."""

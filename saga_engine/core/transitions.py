@@ -4,13 +4,13 @@ The rules, in words:
 
 * A saga runs forward until every step has happened (COMPLETED), or until a failure, a cancel, the deadline or the call
   limit turns it around (COMPENSATING). It never turns around again.
-* It rests (ESCALATED) only when nothing can go on before a person answers; an answer puts it back on the way it was.
-* It ends COMPENSATED only if everything that happened was undone; if a person accepted a remainder, it is WAIVED.
+* It rests (ESCALATED) only when nothing can go on before an operator answers; an answer puts it back on the way it was.
+* It ends COMPENSATED only if everything that happened was undone; if an operator accepted a remainder, it is WAIVED.
 * A step that the policy refused is BLOCKED, which is not FAILED: nothing was called.
 * A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
-  known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, a person.
-* What an undo achieved is never guessed: COMPENSATED needs its answer, or those of all the steps that make up for it;
-  RESOLVED needs a person.
+  known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, an operator.
+* What an undo achieved is never guessed: COMPENSATED needs its answer, or those of its semantic compensation;
+  RESOLVED needs an operator.
 
 The tables are in the form that ``transitions.Machine`` takes. One shared machine per table is built at import, with
 no model and no callbacks; ``SAGA_MOVES`` and ``STEP_MOVES``, the look-ups of the hot path, are compiled from these
@@ -107,7 +107,7 @@ STEP_TRANSITIONS: Final = (
     ("undo_failed", [SUCCEEDED, COMPENSATING, ESCALATED], COMPENSATION_FAILED),
     # all steps of its semantic compensation have happened
     ("compensated_by_others", [COMPENSATION_FAILED], COMPENSATED),
-    # people; from RUNNING when the policy wants their word before the call is made
+    # a question; from RUNNING if the policy requires an approval before the call
     (
         "escalate",
         [PENDING, RUNNING, FAILED, BLOCKED, IN_DOUBT, SUCCEEDED, COMPENSATING, COMPENSATION_FAILED, ESCALATED],

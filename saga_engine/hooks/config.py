@@ -59,9 +59,11 @@ def hooks_from(table: Mapping[str, Any], *, source: str, environ: Mapping[str, s
         # Level 2 is notified beside level 1, with a reminder.
         for field, value in (("further_after_s", further_after_s), ("remind_s", remind_s)):
             if not value:
-                fields.refuse(field, "is 0, so the hooks of level 2 would never be told")
+                fields.refuse(field, "is 0, so the hooks of level 2 would never be called")
         if not levels[1]:
-            fields.refuse("hooks", "has hooks of level 2 alone", "level 2 is told beside level 1: add one of level 1")
+            fields.refuse(
+                "hooks", "has hooks of level 2 alone", "level 2 is notified beside level 1: add one of level 1"
+            )
     return Escalation(tuple(levels[1]), tuple(levels[2]), remind_s, further_after_s, longest_s)
 
 
@@ -84,7 +86,7 @@ def _hook(fields: _Fields) -> tuple[int, EscalationHook]:
         if each not in KINDS:
             fields.refuse("kinds", f"names {each!r}, which no question is", f"kinds: {', '.join(KINDS)}")
     if kinds == []:
-        fields.refuse("kinds", "is empty, so the hook would be told nothing", "leave it out for all kinds")
+        fields.refuse("kinds", "is empty, so the hook would never be called", "leave it out for all kinds")
     hook = make(fields)
     return level, hook if kinds is None else KindFilter(hook, kinds)
 

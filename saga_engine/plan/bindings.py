@@ -294,7 +294,7 @@ class UndoParams:
 
     Each parameter of the undo gets the field of that name in the step's output, else the step's own param of that name.
     A parameter that neither has is omitted or, if the undo requires it, raises ``BindingUnresolved``. The same error is
-    raised for an undo that names parameters and gets none of them: called with nothing, it would undo nothing and
+    raised for an undo that names parameters and gets none of them: called without them, it would undo nothing and
     report success.
     """
 

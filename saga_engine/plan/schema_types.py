@@ -163,7 +163,7 @@ def checks_whole(root: dict[str, Any], path: Iterable[str | int]) -> bool:
 def unfillable(
     undo: dict[str, Any], given: Collection[str] | None, output: dict[str, Any] | None, *, known: bool
 ) -> str:
-    """Why a registered undo with this input schema would be called with nothing; an empty text if it would not.
+    """Why a registered undo with this input schema would be called without its parameters; empty if it would not.
 
     The engine fills the parameters that it finds by name in the params of the call (``given``; None: any) and in its
     ``output``. ``known``: an output about which nothing is known counts as having none of them.

@@ -31,7 +31,7 @@ def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str])
         _tell(notes, "the plan stood inside 'plan'; it was taken out")
     data = {name: value for name, value in data.items() if value is not None and name != "impossible"}
     if data.pop("task_id", None) is not None:
-        _tell(notes, "the task_id was left out: an id is chosen when the plan is submitted")
+        _tell(notes, "the task_id was removed: an id is chosen when the plan is submitted")
     steps = data.get("steps")
     if not isinstance(steps, list):
         return data
@@ -62,10 +62,10 @@ def _mend_undo(step: dict[str, Any], spec: ToolSpec, catalog: ToolCatalog, notes
     if spec.effect == "read":
         if rollback is not None:
             del step["rollback"]
-            _tell(notes, f"{which}: {spec.name} only reads, so its rollback was left out")
+            _tell(notes, f"{which}: {spec.name} only reads, so its rollback was removed")
         if step.get("kind") == "compensatable":
             del step["kind"]
-            _tell(notes, f"{which}: {spec.name} only reads, so its kind was left out")
+            _tell(notes, f"{which}: {spec.name} only reads, so its kind was removed")
         return
     if spec.undo is None:
         return

@@ -255,10 +255,10 @@ class _Authorization:
         if rule.summed is None:
             return None
         if text == _UNCERTAIN:
-            return f"{rule.summed.text}: {doubt or 'an earlier attempt was for an amount that nobody can tell'}"
+            return f"{rule.summed.text}: {doubt or 'the amount of an earlier attempt is unknown'}"
         others = [amount(entry) for entry in entries.values()]
         if None in others:
-            return f"{rule.summed.text}: the saga made a call for an amount that nobody can tell"
+            return f"{rule.summed.text}: the amount of an earlier call of the saga is unknown"
         if total([own, *(each for each in others if each is not None)]) > rule.limit:
             return f"with this call the sum of {rule.summed.text} passes {rule.limit}"
         return None

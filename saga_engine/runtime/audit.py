@@ -84,7 +84,7 @@ class Audit:
         for saga_id in swept.damaged:
             self._tell_damaged(saga_id)
         if swept.orphans:
-            _log.warning("%d sagas that nobody owned and nobody had queued are in the queue now", swept.orphans)
+            _log.warning("queued %d orphaned sagas", swept.orphans)
         for saga_id, epoch in swept.owned:
             if self._drives(saga_id):
                 continue

@@ -142,7 +142,7 @@ async def _require_heard(store: Store, message: Message, outcome: SagaResult) ->
             if isinstance(record, MessageRefused):
                 if repeats(records, message):
                     return  # two posted the same message at the same time
-                raise refusal(record.reason, hint="somebody else was faster: see `saga history`")
+                raise refusal(record.reason, hint="another request was recorded first: see `saga history`")
             return
     if outcome.ended:
         if repeats(records, message):

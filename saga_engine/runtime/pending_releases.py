@@ -1,8 +1,8 @@
-"""Pending releases: sagas that this process owns and does not drive, until the store can be told.
+"""Pending releases: sagas that this process owns and does not drive, until the store has recorded it.
 
 A saga is released when its driver has ended in an outage or a defect. A release is pending if the store could not be
-told, or if the response was lost that would have made a saga ours. Until it is done the saga stands still, because its
-owner seems to be alive.
+reached, or if the response was lost that would have made a saga ours. Until it is done the saga stands still, because
+its owner seems to be alive.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PendingReleases:
         return not (self._pending or self._unsure)
 
     async def release(self, saga_id: str, epoch: int, due_ms: int) -> None:
-        """Release a saga that needs a worker at ``due_ms``; the release is pending if the store cannot be told now."""
+        """Release a saga that needs a worker at ``due_ms``; it is pending if the store cannot be reached."""
         try:
             await asyncio.wait_for(self._store.release(saga_id, epoch, due_ms), _PATIENCE_S)
         except (SagaError, TimeoutError) as error:

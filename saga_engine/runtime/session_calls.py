@@ -82,7 +82,9 @@ def call_record(
     if undo_spec is not None and undo_params is None:
         why = unfillable(undo_spec.input_schema, values, spec.output_schema, known=True)
         if why:
-            message = f"the undo of {name}, {cut(undo_tool, 80)}, would be called with nothing: {cut(why, 300)}"
+            message = (
+                f"the undo of {name}, {cut(undo_tool, 80)}, would be called without its parameters: {cut(why, 300)}"
+            )
             hint = "give its params: undo=(TOOL, {…})"
             problems.append(Problem("undo-unfillable", "$.undo", message, hint))
     if undo_tool is None and spec.effect == "write" and not irreversible and spec.semantic in (None, "never"):

@@ -362,7 +362,7 @@ class Supervisor:
     def _resume_after_outage(self, saga: Running, error: Exception) -> None:
         """Continue a saga that an outage of the store stopped here, when the store is back.
 
-        One from the queue returns there, and an agent is told.
+        One from the queue returns there, and an agent is notified.
         """
         stopped = saga.begun and isinstance(error, StoreUnavailable | StoreRefused | LeaseLost)
         if not stopped or saga.queued or saga.link is not None or self.closing:

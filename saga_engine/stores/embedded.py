@@ -146,7 +146,7 @@ class FolderServer:
         """The messages in its log about lost data: (severity, text, hint)."""
         log = self._folder / "server.log"
         hint = (
-            "after a crash this is a write that nobody was told of; after a copy or a restore the newest records are "
+            "after a crash a write that was never acknowledged; after a copy or a restore the newest records are "
             f"missing: restore a complete backup, or accept it and delete {log}"
         )
         return [("warning", text, hint) for text in cuts(log)]

@@ -150,7 +150,7 @@ async def perform_alert(question: dict[str, Any] | None, now_ms: int, lease_s: f
             retry_policy=_ONCE,
         )
     except ActivityError as error:
-        return ErrorInfo("alert_failed", f"the worker that was to tell people failed: {error.cause}"[:1000])
+        return ErrorInfo("alert_failed", f"the worker that was to notify operators failed: {error.cause}"[:1000])
     return None if said.get("error") is None else payloads.read_error(said["error"])
 
 

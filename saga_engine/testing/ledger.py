@@ -275,7 +275,7 @@ def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, 
     ended = body["status"] in t.SAGA_FINAL
     if step.get("compensated_by_others") or "compensates" in step:
         if (status == t.SUCCEEDED or step.get("compensated_by_others")) and not stands:
-            yield "it is said to stand, or to have made up for another, and does not"
+            yield "the report counts its effect as standing, or as a compensation, and there is none"
         return  # with a semantic compensation both effects exist, although they count as compensated
     if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED) and not step.get("dropped"):
         yield f"the saga is said to be completed, the step is {status}"

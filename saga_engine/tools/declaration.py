@@ -214,4 +214,4 @@ def _refuse_bad_links(name: str, function: Callable[..., Any], options: Mapping[
     if options["effect"] == "read" and options["tolerates_absence"]:
         refuse(name, "it reads, so it can be no undo", "remove tolerates_absence, or declare effect='write'")
     if options["effect"] == "read" and options["semantic"] not in (None, "never") and not options["compensates"]:
-        refuse(name, "it reads, so there is nothing to make up for", "remove semantic, or declare effect='write'")
+        refuse(name, "it reads, so there is nothing to compensate for", "remove semantic, or declare effect='write'")

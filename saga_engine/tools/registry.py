@@ -103,7 +103,7 @@ class ToolRegistry:
             )
             if why:
                 raise ToolInvalid(
-                    f"tool {name!r}: its undo {links['undo']!r} would be called with nothing: {why}",
+                    f"tool {name!r}: its undo {links['undo']!r} would be called without its parameters: {why}",
                     hint="name its parameters as params of the call, or as fields of what it returns",
                     tool=name,
                     code="undo-unfillable",

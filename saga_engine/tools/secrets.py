@@ -25,7 +25,7 @@ def allowed_of(table: Mapping[str, Any], source: str) -> Allowed:
     """The parsed table ``[secrets]``. Raises ``SettingInvalid``."""
     for field in table:
         if field != "allow":
-            raise SettingInvalid(f"{source}: [secrets] has {field!r}, which nobody reads", hint=_HINT)
+            raise SettingInvalid(f"{source}: [secrets] has the unknown field {field!r}", hint=_HINT)
     return allowed_secrets(table.get("allow", {}), f"{source}: [secrets] allow")
 
 

@@ -236,14 +236,14 @@ def returned(ref: str = ""): ...
 @pytest.mark.parametrize(("undo", "fits"), [(loose, False), (other, False), (nothing, True), (keyed, True), (same, True),
                                             (returned, True)])  # fmt: skip
 def test_an_undo_into_which_nothing_can_be_filled_is_refused(undo, fits):
-    """It would be called with nothing, succeed, and count as an undo; one that takes nothing is meant so."""
+    """It would be called without its parameters, succeed, and count as an undo; one that takes nothing is meant so."""
 
     def take(what: str) -> Booked: ...
 
     if fits:
         assert ToolRegistry(tool(take, undo=undo))
         return
-    with pytest.raises(ToolInvalid, match="called with nothing") as refused:
+    with pytest.raises(ToolInvalid, match="called without its parameters") as refused:
         ToolRegistry(tool(take, undo=undo))
     assert refused.value.context["code"] == "undo-unfillable"
 
@@ -253,5 +253,5 @@ def test_a_hand_written_schema_without_params_is_no_excuse():
 
     def take(what: str) -> dict: ...
 
-    with pytest.raises(ToolInvalid, match="called with nothing"):
+    with pytest.raises(ToolInvalid, match="called without its parameters"):
         ToolRegistry(tool(take, undo=tool(loose, input_schema={"type": "object"})))

@@ -31,7 +31,7 @@ def steps_added(state: State, record: r.StepsAdded) -> None:
 def call_added(state: State, record: r.CallAdded) -> None:
     """An agent makes a call: its step waits for nothing. A session owns its plan, so the plan grows in place."""
     if state.growth is None:
-        raise JournalUnreadable("a call was added to this saga, and nobody said how its plan grows")
+        raise JournalUnreadable("a call was added to this saga, which was read without a way to grow its plan")
     plan = state.plan
     compiled = state.growth.call(record, len(plan.steps), plan.by_key)
     plan.steps.append(compiled)
@@ -58,7 +58,7 @@ def _mark(state: State, sensitive: Mapping[str, list[str]]) -> None:
 def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
     """Add steps to the plan; returns how many."""
     if state.growth is None:
-        raise JournalUnreadable("steps were added to this saga, and nobody said how its plan grows")
+        raise JournalUnreadable("steps were added to this saga, which was read without a way to grow its plan")
     state.added.append(added)
     state.plan = state.growth.compile(state.added)
     state.tools = {**state.tools, **tools}

@@ -178,7 +178,8 @@ def ask_about_compensations(state: State, stuck: int) -> None:
         step = state.steps[compiled.index]
         if compiled.compensates == stuck and step.status == t.SUCCEEDED and compiled.key not in state.plan.reads:
             step.call(COMPENSATE).error = ErrorInfo(
-                "not_needed", f"it was to make up for step {state.plan.steps[stuck].key}, which was settled without it"
+                "not_needed",
+                f"it was to compensate for step {state.plan.steps[stuck].key}, which was settled without it",
             )
             move(step, "undo_failed")
             state.to_escalate[compiled.index, COMPENSATE] = "undo-missing"
