@@ -71,7 +71,7 @@ def review_compensation(
     if steps is None:
         return None, wrong
     if any("rollback" in step for step in steps):
-        notes.append("the rollbacks were left out: steps that make up for another one are not undone")
+        notes.append("the rollbacks were removed: steps of a semantic compensation are not undone")
         steps = [{name: value for name, value in step.items() if name != "rollback"} for step in steps]
     steps, problems = with_free_ids(steps, check, notes)
     return steps, by_id(offer.beside(problems, steps), steps)
