@@ -301,6 +301,8 @@ def _verdict(run: Played) -> ScenarioVerdict:
     state = run.state
     if run.twice or not run.rested:
         return "left"
+    if any(run.state.plan.steps[index].semantic for index in run.standing) and state.status != t.COMPLETED:
+        return "left"  # a model may find something that makes up for it, or may not: nothing undoes it
     if state.status == t.ESCALATED:
         # A step that was not done, past the pivot: it can be retried, but the effects before it remain in any case.
         stuck = state.past_pivot and any(question.kind in _NOT_DONE for question in state.questions.values())

@@ -44,6 +44,7 @@ def check(
     from saga_engine.plan.compiler import check_plan, compile_plan
     from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
+    from saga_engine.plan.warnings import warnings_of
 
     values = input_values(given or [])
     settings = settings_for(None, tools)
@@ -57,6 +58,7 @@ def check(
         steps, warnings = len(loaded.steps), lookalikes(loaded)
         problems = check_plan(loaded, registry, input=values or None)
         if registry is not None and not problems:
+            warnings = warnings_of(loaded, registry)
             warnings += policy_warnings(settings, compile_plan(loaded, registry, input=values or None))
     except PlanInvalid as error:
         problems = error.problems

@@ -55,8 +55,8 @@ def submit(
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.execution.ids import check_saga_id, new_saga_id
-    from saga_engine.plan.lookalikes import lookalikes
     from saga_engine.plan.salvage import load_checked
+    from saga_engine.plan.warnings import warnings_of
 
     values = input_values(given or [])
     settings = settings_there(runtime, task_queue, store, tools)
@@ -65,7 +65,7 @@ def submit(
     require_used(values, loaded)
     # Chosen here, so that the message of an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id(), "--id")
-    tell_warnings(lookalikes(loaded))
+    tell_warnings(warnings_of(loaded, registry if settings.names_tools else None))
     return _submitted(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from saga_engine.errors import Problem
 from saga_engine.plan.values import cut, json_path
@@ -22,6 +22,7 @@ CODE: Final = "binding-lookalike"
 MAX_FOUND: Final = 50
 _MAX_TEXT: Final = 20_000
 
+_CLOCK: Final = "today|now|date|time|timestamp|uuid|tomorrow|yesterday|current_?date|current_?time"
 _WORDS: Final = "outputs?|inputs?|steps?|secrets?|saga|results?"
 _REAL: Final = re.compile(r"\{\$+(?:output|input|saga|key|secret)(?!\w)(?:[^'\"{}]|'[^']*'|\"[^\"]*\")*\}")
 _WHOLE: Final = re.compile(r"\$+(?:output|input|saga|key|secret)(?!\w)")
@@ -29,23 +30,45 @@ _WHOLE: Final = re.compile(r"\$+(?:output|input|saga|key|secret)(?!\w)")
 _FORMS: Final = (
     re.compile(r"\$\{\s*\$?([^{}]{1,200}?)\s*\}"),
     re.compile(r"\{\{\s*\$?([^{}]{1,200}?)\s*\}\}"),
-    re.compile(r"<([^<>]{1,80} (?:of|from) step [^<>]{1,64})>"),
+    re.compile(r"[<\[]((?:the )?[^<>\[\]]{1,80} (?:of|from) step [^<>\[\]]{1,64})[>\]]"),
+    re.compile(rf"<((?:{_WORDS}|step_[\w-]+)[.\[][^<>]{{1,200}})>"),
+    re.compile(rf"\$\(((?:{_WORDS}|step_[\w-]+)[.\[][^()]{{1,200}})\)"),
     re.compile(rf"\{{((?:{_WORDS}|step_[\w-]+)[.\[][^{{}}]{{1,200}})\}}"),
     re.compile(r"(?<![\w$])\$\.((?:steps|outputs?|inputs?)\b[\w.\[\]'\"-]*)"),
     re.compile(rf"(?<![\w$])\$((?:{_WORDS})[.\[][\w.\[\]'\"-]*)"),
     re.compile(r"(?<![\w$])\$(step_[\w-]+(?:[.\[][\w.\[\]'\"-]*)?)"),
-    re.compile(r"(?<![\w$])\$(today|now|date|time|timestamp|uuid)(?!\w)"),
+    re.compile(r"(?<![\w$])\$(outputs?_[\w-]+[.\[][\w.\[\]'\"-]*)"),
+    re.compile(rf"(?<![\w$])\$({_CLOCK})(?!\w)", re.IGNORECASE),
 )
+#: A real binding between the braces of another template: its value would stand between braces.
+_DOUBLED: Final = re.compile(r"(?:\{|\$)\{\$((?:output|input|saga|key|secret)(?!\w)[^{}]{0,200})\}\}?")
 #: The name of a step with a path; only the plan itself distinguishes it from a price or a variable.
-_NAMED: Final = re.compile(r"(?<![\w$])\$([\w-]+)((?:[.\[][\w.\[\]'\"-]*)+)")
-_BARE: Final = re.compile(r"(?:output\.step_[\w-]+|input)\.[\w.\[\]'\"-]+")
+_NAMED: Final = (
+    re.compile(r"(?<![\w$])\$([\w-]+)((?:[.\[][\w.\[\]'\"-]*)+)"),
+    re.compile(r"(?:[%$]?\{|<|\$\()\s*([\w-]+)((?:[.\[][\w.\[\]'\"-]*)+)\s*[}>)]"),
+)
+_BARE: Final = re.compile(r"(?:output\.step_[\w-]+|step_[\w-]+|input)\.[\w.\[\]'\"-]+")
+_VARIABLE: Final = re.compile(r"\$([\w-]+)")
 _TAIL: Final = re.compile(r"[.\[][\w.\[\]'\"-]*")
+
+
+class Lookalike(NamedTuple):
+    """A finding: the text that is not a binding, and the intended binding; empty if it cannot be determined."""
+
+    problem: Problem
+    wrong: str
+    binding: str
 
 
 def lookalikes(plan: Plan) -> list[Problem]:
     """The places of a plan where a binding was probably intended, at most ``MAX_FOUND``."""
-    keys = [step.key for step in plan.steps]
-    found: list[Problem] = []
+    return [each.problem for each in find_lookalikes(plan)]
+
+
+def find_lookalikes(plan: Plan, others: Sequence[str] = ()) -> list[Lookalike]:
+    """The same findings with their parts. ``others``: keys of steps that exist beside those of the plan."""
+    keys = [*(step.key for step in plan.steps), *others]
+    found: list[Lookalike] = []
     for index, step in enumerate(plan.steps):
         values: list[tuple[Path, Any]] = [((*path, "params"), call.params) for path, call in step.calls()]
         values.insert(1, (("resource",), step.resource))
@@ -55,7 +78,9 @@ def lookalikes(plan: Plan) -> list[Problem]:
                     if len(found) >= MAX_FOUND:
                         return found
                     message = f"{cut(wrong, 120)} is not a binding; the tool would get it as plain text"
-                    found.append(Problem(CODE, json_path(path), message, _hint(meant, keys, whole=wrong == text)))
+                    binding = _binding(meant.strip(), keys)
+                    hint = _hint(binding, meant, whole=wrong == text)
+                    found.append(Lookalike(Problem(CODE, json_path(path), message, hint), wrong, binding))
     return found
 
 
@@ -72,40 +97,50 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[str, Path]]:
 
 def _suspects(text: str, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The suspects in a text and the intended bindings; never inside of a real or escaped binding."""
-    if _WHOLE.match(text) or not any(mark in text for mark in "${<.") or len(text) > _MAX_TEXT:
+    if _WHOLE.match(text) or not any(mark in text for mark in "${<[.") or len(text) > _MAX_TEXT:
         return
-    if _BARE.fullmatch(text) and (text.startswith("input.") or _step_of(text.split(".")[1], keys)):
+    if _BARE.fullmatch(text) and _binding(text, keys):
         yield text, text
         return
+    alone = _VARIABLE.fullmatch(text)
+    if alone is not None and _step_of(alone[1], keys) and not alone[1].isdecimal():
+        yield text, alone[1]
+        return
+    for found in _DOUBLED.finditer(text):
+        yield found[0], found[1]
+    text = _DOUBLED.sub(lambda found: " " * len(found[0]), text)
     rest = _REAL.sub(lambda found: " " * len(found[0]), text)
     for form in _FORMS:
         for found in form.finditer(rest):
             yield found[0], found[1]
         rest = form.sub(lambda found: " " * len(found[0]), rest)
-    for found in _NAMED.finditer(rest):
-        if _step_of(found[1], keys):
-            yield found[0], found[1] + found[2]
+    for form in _NAMED:
+        for found in form.finditer(rest):
+            if _step_of(found[1], keys) and not found[1].isdecimal():
+                yield found[0], found[1] + found[2]
+        rest = form.sub(lambda found: " " * len(found[0]), rest)
 
 
 def _step_of(word: str, keys: Sequence[str]) -> str:
     return next((key for key in (word, word.removeprefix("step_")) if key in keys), "")
 
 
-def _hint(meant: str, keys: Sequence[str], *, whole: bool) -> str:
-    binding = _binding(meant.strip(), keys)
+def _hint(binding: str, meant: str, *, whole: bool) -> str:
     if binding:
         return f"write {binding}" if whole else f"write {{{binding}}}"
-    if re.fullmatch(r"today|now|date|time|timestamp|uuid", meant):
+    if re.fullmatch(_CLOCK, meant.strip().removeprefix("$"), re.IGNORECASE):
         return "there is no such value: give it in the plan's input and write $input.NAME"
     return "write $output.step_<id>.field or $input.field; inside a text {$output.step_<id>.field}"
 
 
 def _binding(meant: str, keys: Sequence[str]) -> str:
     """The intended binding in the correct spelling; empty if it cannot be determined."""
-    told = re.fullmatch(r"([\w.\[\]-]+) (?:of|from) step ([\w-]+)", meant)
+    told = re.fullmatch(r"(?:the )?([\w.\[\]-]+) (?:of|from) step ([\w-]+)", meant)
     if told is not None:
         step = _step_of(told[2], keys)
-        return f"$output.step_{step}.{told[1]}" if step else ""
+        tail = "" if re.fullmatch(r"outputs?|results?", told[1]) else f".{told[1]}"
+        return f"$output.step_{step}{tail}" if step else ""
+    meant = re.sub(r"^(outputs?)_", r"\1.", meant)
     found = re.match(r"[\w-]+", meant)
     if found is None:
         return ""

@@ -13,6 +13,7 @@ from saga_engine.plan.values import cut, json_path
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
+    from saga_engine.planner.settings import UndoByModel
 
 _Path = tuple[str | int, ...]
 #: It may find too many (in a text where it would not bind), never too few.
@@ -25,12 +26,20 @@ class Offer:
 
     ``catalog`` resolves registered undos; without it they must be among ``specs``. A step may call the offered tools; a
     rollback may also call the registered undo of such a tool. ``secrets`` are the names that a step may bind; ``None``
-    leaves that to another check.
+    leaves that to another check. ``undo_by_model`` and ``max_steps`` are those of ``PlannerSettings``.
     """
 
     def __init__(
-        self, specs: Sequence[ToolSpec], catalog: ToolCatalog | None = None, secrets: Sequence[str] | None = ()
+        self,
+        specs: Sequence[ToolSpec],
+        catalog: ToolCatalog | None = None,
+        secrets: Sequence[str] | None = (),
+        *,
+        undo_by_model: UndoByModel = "registered",
+        max_steps: int = 50,
     ) -> None:
+        self.undo_by_model: UndoByModel = undo_by_model
+        self.max_steps = max_steps
         self.offered = {spec.name: spec for spec in specs}
         self.secrets = None if secrets is None else tuple(sorted(set(secrets)))
         self._specs = dict(self.offered)

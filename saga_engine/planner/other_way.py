@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.errors import Problem
 from saga_engine.plan.values import cut
-from saga_engine.planner.review import by_id, read_steps, with_free_ids
+from saga_engine.planner.review import by_id, read_steps, with_free_ids, with_rules
 
 if TYPE_CHECKING:
     from saga_engine.planner.allowed_tools import Offer
@@ -48,7 +48,7 @@ def review_other_way(
     steps = _with_new_ids(steps, request, notes)
     steps = _pivot_last(steps, notes)
     steps, problems = with_free_ids(steps, lambda found: check(found, dropped), notes)
-    return OtherWay(steps, dropped), by_id(offer.beside(problems, steps), steps)
+    return OtherWay(steps, dropped), by_id(with_rules(offer.beside(problems, steps), steps, offer, request), steps)
 
 
 def _dropped(given: Any) -> tuple[dict[str, str], Problem | None]:

@@ -146,7 +146,7 @@ class Planning:
             raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
         given: dict[str, Any] = plain(dict(input or {}))
         specs = self._permitted(specs)
-        offer = Offer(specs, catalog, self.settings.secrets)
+        offer = Offer(specs, catalog, self.settings.secrets, **self._rules)
         request = PlanRequest(goal, list(specs), given, offer.secrets or ())
 
         def review(data: Mapping[str, Any], notes: list[str]) -> tuple[Plan | None, list[Problem]]:
@@ -194,7 +194,7 @@ class Planning:
         def review(data: Mapping[str, Any], notes: list[str]) -> tuple[OtherWay | None, list[Problem]]:
             if isinstance(request, ReplanRequest):
                 return review_other_way(data, offer, request, check, notes)
-            steps, problems = review_compensation(data, offer, check, notes)
+            steps, problems = review_compensation(data, offer, request, check, notes)
             return None if steps is None else OtherWay(steps, {}), problems
 
         assert self.planner is not None, "only a planner advises"
@@ -204,6 +204,10 @@ class Planning:
         way, answer, _ = await asked.run()
         written = Written(answer.model, answer.prompt, answer.prompt_digest, **asked.usage.to_dict())
         return Advice(way.steps, written, dropped=way.dropped)
+
+    @property
+    def _rules(self) -> dict[str, Any]:
+        return {"undo_by_model": self.settings.undo_by_model, "max_steps": self.settings.max_steps}
 
     @property
     def _limits(self) -> tuple[int, Allowance]:
@@ -230,7 +234,7 @@ class Planning:
         """The tools that the model is offered; the undos of all of them are known."""
         # The check knows which secrets the saga may bind.
         tools = self._permitted(request.tools)
-        whole, limit = Offer(tools, secrets=None), self.settings.tools_offered
+        whole, limit = Offer(tools, secrets=None, **self._rules), self.settings.tools_offered
         if len(tools) <= limit:
             return whole
         step, left = (request.stuck, ()) if isinstance(request, CompensationRequest) else (request.failed, request.left)
@@ -243,7 +247,7 @@ class Planning:
         found = list(rest.offered.values())[:room] if self.select is None else self.select(words, rest, room)
         # The result of ``select`` can only narrow what may be used.
         names += [spec.name for spec in found if spec.name in rest.offered]
-        return Offer([whole.offered[name] for name in names], whole, secrets=None)
+        return Offer([whole.offered[name] for name in names], whole, secrets=None, **self._rules)
 
     def prepared(self, goal: str, intent: str | None) -> tuple[str, Path | Mapping[str, Any]] | None:
         """Intent and source of the prepared plan for ``intent``; without it, of the one for exactly this goal.

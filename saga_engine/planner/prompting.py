@@ -94,6 +94,7 @@ def tool_card(spec: ToolSpec) -> dict[str, Any]:
         card["output"] = trimmed_schema(spec.output_schema, frozenset(), 2500)
     if spec.effect == "write":
         card["undo"] = spec.undo
+        card |= {"irreversible": True} if spec.undo is None else {}
     return card
 
 

@@ -7,6 +7,7 @@ graph allows, and undos that the tools' owners registered. A problem that needs 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph
@@ -36,6 +37,8 @@ def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str])
     if not isinstance(steps, list):
         return data
     steps = [_without_nulls(step) if isinstance(step, Mapping) else step for step in steps]
+    data = {name: data[name] for name in _offered(data, "", "the plan", notes)}
+    steps = [_only_offered(step, notes) if isinstance(step, dict) else step for step in steps]
     if steps and all(isinstance(step, dict) and "step_id" not in step for step in steps):
         steps = [{"step_id": number, **step} for number, step in enumerate(steps, 1)]
         _tell(notes, "the steps had no ids; they were numbered from 1")
@@ -45,6 +48,58 @@ def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str])
             if spec is not None:
                 _mend_undo(step, spec, catalog, notes)
     return {**data, "steps": steps}
+
+
+#: Fields of a plan that the caller sets; the review merges or replaces them.
+_OF_THE_CALLER = frozenset({"goal", "input", "steps"})
+
+
+@lru_cache
+def _kept_back(part: str) -> frozenset[str]:
+    """The fields of a part of the format (empty: of the plan) that the prompt does not offer to a model."""
+    from saga_engine.plan.schema import plan_schema
+    from saga_engine.planner.prompting import answer_schema
+
+    whole, shown = plan_schema(), answer_schema()
+    known: set[str] = set((whole["$defs"][part] if part else whole)["properties"])
+    return frozenset(known - set((shown["$defs"][part] if part else shown)["properties"]) - _OF_THE_CALLER)
+
+
+def _offered(given: Mapping[str, Any], part: str, where: str, notes: list[str]) -> list[str]:
+    """The names of the fields that stay: the offered ones, and unknown ones, which are a problem.
+
+    The format's other fields belong to the operator and to the tools' owners; they are left out.
+    """
+    out = [name for name in given if name in _kept_back(part)]
+    if out:
+        _tell(notes, f"{where}: {', '.join(out)} {'was' if len(out) == 1 else 'were'} left out: not for a model to set")
+    return [name for name in given if name not in out]
+
+
+def _only_offered(step: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """A step with the offered fields, and its rollback and fallbacks with theirs."""
+    where = f"step {cut(step.get('step_id', '?'), 80)}"
+    kept = {name: step[name] for name in _offered(step, "Step", where, notes)}
+    if isinstance(kept.get("rollback"), Mapping):
+        kept["rollback"] = _part(kept["rollback"], "Rollback", f"the rollback of {where}", notes)
+    fallback = kept.get("fallback")
+    if isinstance(fallback, list | Mapping):
+        ways = fallback if isinstance(fallback, list) else [fallback]
+        some = [
+            _part(way, "Fallback", f"a fallback of {where}", notes) if isinstance(way, Mapping) else way for way in ways
+        ]
+        some = [way for way in some if way != {}]
+        kept["fallback"] = some if isinstance(fallback, list) else some[0] if some else None
+        if not some:
+            del kept["fallback"]
+    return kept
+
+
+def _part(given: Mapping[str, Any], part: str, where: str, notes: list[str]) -> dict[str, Any]:
+    made = {name: given[name] for name in _offered(given, part, where, notes)}
+    if isinstance(made.get("rollback"), Mapping):
+        made["rollback"] = _part(made["rollback"], "Rollback", f"the rollback of {where}", notes)
+    return made
 
 
 def _without_nulls(step: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +168,37 @@ def move_pivot_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
         return plan
     _tell(notes, f"step {made.steps[pivot].key} cannot be undone, so it was moved behind the steps that can")
     return better
+
+
+def move_irreversible_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -> Plan:
+    """The plan with steps that only a model could compensate for behind those that can be undone, where it allows that.
+
+    A step that needs the output of such a step stays behind it, and the pivot behind all.
+    """
+    from saga_engine.plan.model import load_plan
+    from saga_engine.plan.undo_rules import bound_to, early_steps
+
+    for _ in plan.steps:
+        made = checked_draft(plan, catalog)
+        early = early_steps(made)
+        if not early:
+            return plan
+        step = made.steps[early[0].index]
+        needing = graph.dependents([bound_to(made, each) for each in made.steps])
+        behind = graph.reach(step.index, needing)
+        behind |= {each.index for each in made.steps if each.kind in {"pivot", "retriable"}}
+        dumped: dict[str, Any] = plan.model_dump(exclude_unset=True)
+        steps: Sequence[dict[str, Any]] = dumped["steps"]
+        first = [index for index in range(len(steps)) if index != step.index and index not in behind]
+        moved = {**steps[step.index], "depends_on": [steps[index]["step_id"] for index in first]}
+        ordered = [*(steps[index] for index in first), moved, *(steps[index] for index in sorted(behind))]
+        better = load_plan({**dumped, "steps": ordered})
+        after = checked_draft(better, catalog)
+        if len(_codes(after)) > len(_codes(made)) or len(early_steps(after)) >= len(early):
+            return plan
+        _tell(notes, f"step {step.key} cannot be undone, so it was moved behind the steps that can")
+        plan = better
+    return plan
 
 
 def _codes(made: Draft) -> list[str]:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.values import json_path
 from saga_engine.planner.allowed_tools import Offer
+from saga_engine.ports import CompensationRequest
 
 if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog
-    from saga_engine.ports import PlanRequest, StepsCheck
+    from saga_engine.ports import PlannerRequest, PlanRequest, StepsCheck
 
 _Steps = list[dict[str, Any]]
 _MAX_PROBLEMS: Final = 20
@@ -39,7 +40,7 @@ def review_plan(
     """
     from saga_engine.plan.model import load_plan
     from saga_engine.plan.salvage import all_problems
-    from saga_engine.planner.repair import mend_form, move_pivot_last
+    from saga_engine.planner.repair import mend_form, move_irreversible_last, move_pivot_last
 
     def check_rest(plan: Plan) -> list[Problem]:
         mended = move_pivot_last(plan, offer, []) is not plan  # once the form is correct, the engine repairs this
@@ -55,12 +56,12 @@ def review_plan(
         plan = load_plan(form)
     except PlanInvalid as error:
         return None, all_problems(error, form, check_rest)
-    plan = move_pivot_last(plan, offer, notes)
-    return plan, offer.check(plan)
+    plan = move_irreversible_last(move_pivot_last(plan, offer, notes), offer, notes)
+    return plan, _with_rules(offer.check(plan), plan, offer, request)
 
 
 def review_compensation(
-    data: Mapping[str, Any], offer: Offer, check: StepsCheck, notes: list[str]
+    data: Mapping[str, Any], offer: Offer, request: CompensationRequest, check: StepsCheck, notes: list[str]
 ) -> tuple[_Steps | None, list[Problem]]:
     """The steps of a semantic compensation, from an answer, and their problems.
 
@@ -74,7 +75,7 @@ def review_compensation(
         notes.append("the rollbacks were removed: steps of a semantic compensation are not undone")
         steps = [{name: value for name, value in step.items() if name != "rollback"} for step in steps]
     steps, problems = with_free_ids(steps, check, notes)
-    return steps, by_id(offer.beside(problems, steps), steps)
+    return steps, by_id(with_rules(offer.beside(problems, steps), steps, offer, request), steps)
 
 
 def read_steps(
@@ -93,6 +94,31 @@ def read_steps(
         if not isinstance(step, dict)
     ]
     return (None, wrong[:_MAX_PROBLEMS]) if wrong else (steps, [])
+
+
+def with_rules(found: list[Problem], steps: _Steps, offer: Offer, request: PlannerRequest) -> list[Problem]:
+    """The problems of steps for a stuck saga, and those by the rules for models."""
+    from saga_engine.planner.model_rules import steps_as_plan
+
+    plan = steps_as_plan(steps, request)
+    return found if plan is None else _with_rules(found, plan, offer, request)
+
+
+def _with_rules(found: list[Problem], plan: Plan, offer: Offer, request: PlannerRequest) -> list[Problem]:
+    """The problems, and those by the rules for models; one place is named once."""
+    from saga_engine.plan.undo_rules import SWITCHED_OFF
+    from saga_engine.planner.model_rules import model_problems
+
+    rules = model_problems(plan, offer, request)
+    switched_off = {each.path for each in rules if each.code == SWITCHED_OFF}
+    # A kind that the model should not set at all needs no hint about where it would be legal.
+    found = [each for each in found if not (each.path in switched_off and each.code == "kind-retriable-before-pivot")]
+    known = {problem.path for problem in found}
+    undone = {path.rpartition(".rollback")[0] for path in known if ".rollback" in path}
+    return [
+        *found,
+        *(each for each in rules if each.path not in known and each.path.rpartition(".rollback")[0] not in undone),
+    ]
 
 
 def by_id(problems: Sequence[Problem], steps: _Steps) -> list[Problem]:

@@ -14,6 +14,7 @@ from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Allowance
 
 OutputMode = Literal["tool", "native", "prompted", "text"]
+UndoByModel = Literal["registered", "any"]
 KEY_VARIABLE: Final = "SAGA_MODEL_API_KEY"
 
 
@@ -28,7 +29,9 @@ class PlannerSettings:
     one answer (``None``: the model's own limit; a model that reasons counts its thoughts, too). ``rounds``: how often
     the model is asked for one plan. ``tools_offered``: the maximum number of tools it
     is offered. ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``prepared_plans``: plan files by
-    intent. ``semantic``: the role in semantic compensation of tools that do not declare one.
+    intent. ``semantic``: the role in semantic compensation of tools that do not declare one. ``max_steps``: the maximum
+    number of steps of a model's plan. ``undo_by_model``: whether a model may switch off, replace or redirect the undo
+    that a tool registers: ``registered`` (no) or ``any``.
     """
 
     model: str = ""
@@ -44,6 +47,8 @@ class PlannerSettings:
     tools_offered: int = 20
     secrets: tuple[str, ...] = ()
     semantic: Semantic = "approve"
+    max_steps: int = 50
+    undo_by_model: UndoByModel = "registered"
     prepared_plans: Mapping[str, Path] = field(default_factory=dict)
 
     def allowance(self) -> Allowance:
@@ -60,8 +65,13 @@ _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "max_output_tokens": (16, 1_000_000),
     "rounds": (1, 20),
     "tools_offered": (1, 200),
+    "max_steps": (1, 10_000),
 }
-_CHOICES: Final = {"output": get_args(OutputMode), "semantic": get_args(Semantic)}
+_CHOICES: Final = {
+    "output": get_args(OutputMode),
+    "semantic": get_args(Semantic),
+    "undo_by_model": get_args(UndoByModel),
+}
 #: Settings by their variable; settings missing here exist in the file only.
 _VARIABLES: Final[Mapping[str, str]] = {
     "SAGA_MODEL": "model",

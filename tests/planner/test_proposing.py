@@ -189,14 +189,13 @@ async def test_an_undo_is_for_rollbacks() -> None:
     assert [codes[:1] for codes in planner.codes[1:]] == [["tool-not-offered"], ["tool-not-offered"]]
 
 
-@pytest.mark.parametrize("place", ["params", "embedded", "rollback", "resource"])
+@pytest.mark.parametrize("place", ["params", "embedded", "rollback"])
 async def test_secrets_that_were_not_offered_are_refused(place: str) -> None:
     """A model that was talked into sending a secret away gets nowhere: only names that were offered may stand in a plan."""
     stolen = {
         "params": step(1, "hotels.book", {"hotel": "$secret.DB_PASSWORD"}),
         "embedded": step(1, "hotels.book", {"hotel": "x", "note": "see {$secret.DB_PASSWORD}"}),
         "rollback": {**HOTEL, "rollback": {"tool": "hotels.cancel", "params": {"booking_ref": "$secret.DB_PASSWORD"}}},
-        "resource": {**HOTEL, "resource": "user:{$secret.DB_PASSWORD}"},
     }[place]
     planner = Scripted({"steps": [stolen]}, GOOD)
     await plan(planner, secrets=("HOTEL_CODE",))

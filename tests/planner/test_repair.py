@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.planner.repair import mend_form, move_pivot_last
+from saga_engine.planner.repair import mend_form, move_irreversible_last, move_pivot_last
+from tests.plan.catalog import TEXT, Catalog, closed, declare
 from tests.planner.scenes import FLIGHT, HOTEL, MAIL, SHOP, codes, step
 
 
@@ -143,3 +144,19 @@ def test_any_order_with_one_free_pivot_can_be_mended(order: list[str], parallel:
     ids, wrong, _ = moved(*steps)
     assert wrong == []
     assert sorted(ids) == sorted(order)
+
+
+def test_what_cannot_be_undone_is_moved_behind_what_can() -> None:
+    """A post that only a model could make up for waits for the bookings that it does not serve; the note says so."""
+    catalog = Catalog(
+        *(spec for name in SHOP.names() if (spec := SHOP.spec(name)) is not None),
+        declare("tweet", closed(["text"], text=TEXT), semantic="approve", output_schema=closed(["id"], id=TEXT)),
+    )
+    notes: list[str] = []
+    news = step("news", "tweet", {"text": "we go!"})
+    plan = load_plan({"steps": [news, FLIGHT, {**HOTEL, "params": {"hotel": "$output.step_news.id"}}, MAIL]})
+    better = move_irreversible_last(plan, catalog, notes)
+    assert [each.key for each in better.steps] == ["1", "news", "2", "3"]
+    assert check_plan(better, catalog) == []
+    assert [("news" in note, "moved" in note) for note in notes] == [(True, True)]
+    assert move_irreversible_last(better, catalog, notes) is better
