@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
 from saga_engine.execution.result import SagaResult
-from saga_engine.runtime.session import Diverging, NumberedOutput, Savepoint, Session
+from saga_engine.runtime.session import Diverging, NumberedOutput, OnFailure, Savepoint, Session
 from saga_engine.runtime.session_calls import Undo
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ def sync_session(
     tools: Iterable[Any] | ToolRegistry = (),
     goal: str = "",
     on_divergence: Diverging = "strict",
+    on_failure: OnFailure = "undo",
+    idle_s: float | None = None,
     deadline_s: float | None = None,
     max_tool_calls: int | None = None,
     **options: Any,
@@ -121,7 +123,7 @@ def sync_session(
     ``with sync_session("trip", tools=[book, cancel]) as s: s.call("book", what="hotel")``
 
     ``options`` are the other arguments of ``Coordinator.open``; the rest are those of ``Coordinator.session``. An
-    exception that leaves the block ends the session: the session is compensated before the exception is raised again.
+    exception that leaves the block is raised again after the session was compensated, or kept (``on_failure``).
     Raises the errors of ``Coordinator.open`` and ``Coordinator.session``.
     """
 
@@ -133,6 +135,8 @@ def sync_session(
                 saga_id,
                 goal=goal,
                 on_divergence=on_divergence,
+                on_failure=on_failure,
+                idle_s=idle_s,
                 deadline_s=deadline_s,
                 max_tool_calls=max_tool_calls,
             ) as session,

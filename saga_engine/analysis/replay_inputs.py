@@ -42,6 +42,7 @@ _MESSAGES: Final = (
     r.CallAdded,
     r.PartialCompensationRequested,
     r.SessionClosed,
+    r.SessionKept,
     r.EffectReused,
     r.EffectTransferred,
 )

@@ -41,7 +41,8 @@ from saga_engine.runtime.journal import look, read_records, shown_records, state
 from saga_engine.runtime.messages import deliver, resume_all, say, send, settled, transfer
 from saga_engine.runtime.owner import is_owned
 from saga_engine.runtime.record_stream import follow
-from saga_engine.runtime.session import Diverging, Session, opened
+from saga_engine.runtime.session import Diverging, OnFailure, Session
+from saga_engine.runtime.session_block import opened
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.worker import Report, Worker
@@ -318,15 +319,20 @@ class Coordinator:
         *,
         goal: str = "",
         on_divergence: Diverging = "strict",
+        on_failure: OnFailure = "undo",
+        idle_s: float | None = None,
         deadline_s: float | None = None,
         max_tool_calls: int | None = None,
     ) -> AsyncIterator[Session]:
         """A session for an agent that calls its tools as it goes; see ``Session``.
 
-        Leaving the block completes the session; an exception undoes its calls in reverse and is re-raised. With the id
-        of an open session (the agent crashed), calls that match the recorded ones return the recorded outcomes.
+        Leaving the block completes the session; an exception undoes its calls in reverse by default, and is re-raised.
+        With the id of an open session (the agent crashed), calls that match the recorded ones return their outcomes.
         ``on_divergence``: what to do when the agent diverges: ``strict`` raises ``SessionDiverged`` and changes
-        nothing, ``continue`` continues live from there, ``rollback`` undoes everything. Raises ``LeaseHeld`` (another
+        nothing, ``continue`` continues live from there, ``rollback`` undoes everything. ``on_failure``: what an
+        exception does: ``undo``; ``keep`` leaves the session open, and the agent that runs again makes the calls that
+        failed last anew and no other; ``ask`` asks an operator which. ``idle_s``: after so many seconds without the
+        agent or an answer such a session is undone. Raises ``LeaseHeld`` (another
         process owns it), ``SagaExists`` (the id belongs to a saga with a plan), ``SessionEnded``, ``NeedsPerson``.
         """
         name = check_saga_id(saga_id or new_saga_id())
@@ -334,7 +340,8 @@ class Coordinator:
         body: dict[str, Any] = {"goal": goal, "steps": []}
         body |= {key: value for key, value in limits.items() if value is not None}
         handle = partial(session_handle, self.store, self.supervisor, self.tools)
-        async with opened(Session(name, self.tools, diverging=on_divergence), handle, body) as session:
+        made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
+        async with opened(made, handle, body) as session:
             yield session
 
     # --- forks ---------------------------------------------------------------------------------------------------

@@ -20,8 +20,13 @@ def resume_line(saga_id: str, settings: Settings, *, session: bool = False) -> s
     A session continues when its agent runs again; its tools are the agent's, so the hint names no other ones.
     """
     if session and not settings.names_tools:
-        return f"run its agent again with the id {saga_id}"
+        return rerun_line(saga_id)
     return " ".join(["saga", "resume", saga_id, *options_line(settings)])
+
+
+def rerun_line(saga_id: str) -> str:
+    """How a session continues."""
+    return f"run its agent again with the id {saga_id}"
 
 
 def go_on_line(saga_id: str, settings: Settings, *, session: bool = False) -> str:

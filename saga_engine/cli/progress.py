@@ -145,7 +145,7 @@ class Progress:
         kind = type(record).__name__
         with self._lock:
             self._now_ms = record.at
-            if kind in _STATES:
+            if kind in _STATES and getattr(record, "decision", "") not in ("undo", "keep", "close"):
                 self._step(saga_id, kind, record)
             elif kind not in _UNTOLD:
                 self._saga(saga_id, kind, record)
@@ -390,6 +390,9 @@ def _session_words(kind: str, record: Any) -> str:
         return f"the agent calls {shown(record.tool, 80)} as step {shown(record.step, 64)}"
     if kind == "PartialCompensationRequested":
         return f"the agent returns to a savepoint: undoing {_named([{'step_id': step} for step in record.steps])}"
+    if kind == "SessionKept":
+        why = f" ({shown(record.error.message, _NOTE_CHARS)})" if record.error else ""
+        return f"the agent failed{why}: the session stays open"
     return f"the agent closed the session{f' ({shown(record.reason, 40)})' if record.reason else ''}"
 
 
@@ -405,8 +408,11 @@ def _saga_words(kind: str, record: Any) -> str:
         return f"cancel requested{f' by {shown(record.by, 40)}' if record.by else ''}"
     if kind in ("PlannerAsked", "PlannerGaveUp", "CompensationProposed"):
         return _planner_words(kind, record)
-    if kind in ("CallAdded", "PartialCompensationRequested", "SessionClosed"):
+    if kind in ("CallAdded", "PartialCompensationRequested", "SessionClosed", "SessionKept"):
         return _session_words(kind, record)
+    if kind == "QuestionResolved":
+        by = f" by {shown(record.by, 40)}" if record.by else ""
+        return f"the session whose agent failed: {shown(record.decision, 40)}{by}"
     if kind == "EffectTransferred":
         steps = _named([{"step_id": step} for step in record.steps])
         return f"the effects of {steps} are transferred to saga {shown(record.to, 128)}"

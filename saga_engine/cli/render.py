@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.cli import times
-from saga_engine.cli.hints import options_line
+from saga_engine.cli.hints import options_line, rerun_line
 from saga_engine.cli.output import fits, line_fits, paint, shown, table
 from saga_engine.cli.render_calls import call_lines, calls_of, waiting_lines
-from saga_engine.hooks.messages import answer_line, asks
+from saga_engine.hooks.messages import answer_line, asks, expiry_words
 
 if TYPE_CHECKING:
     from saga_engine.settings import Settings
@@ -232,7 +232,12 @@ def question_lines(
         lines += _asked(question)
     if kind == "compensation":
         lines += _proposed(question)
-    lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
+    if kind in ("session-failed", "session-kept"):
+        if kind == "session-kept":
+            lines.append(f"  mend the cause and {rerun_line(saga_id)}; calls that happened are not made again")
+        lines += _expiry(question)
+    else:
+        lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")
     lines += [*more, "  answer with one of:"]
     return [
         *lines,
@@ -263,7 +268,8 @@ def _proposed(question: Mapping[str, Any]) -> list[str]:
 def _expiry(question: Mapping[str, Any]) -> list[str]:
     if not question["expires_ms"]:
         return []
-    return [f"  denied unless answered before {times.local(question['expires_ms'])}"]
+    words = expiry_words(question["kind"])
+    return [f"  {words[0].lower()}{words[1:]} {times.local(question['expires_ms'])}"]
 
 
 def answer_of(

@@ -33,6 +33,9 @@ class Decision(StrEnum):
     ACCEPT = "accept"
     APPROVE = "approve"
     DENY = "deny"
+    UNDO = "undo"
+    KEEP = "keep"
+    CLOSE = "close"
 
 
 def resolve(
@@ -43,7 +46,7 @@ def resolve(
         typer.Argument(
             metavar="DECISION",
             help="happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
-            "approve | deny",
+            "approve | deny | undo | keep | close (a session whose agent failed)",
             case_sensitive=False,
         ),
     ],

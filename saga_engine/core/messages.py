@@ -15,7 +15,7 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core import session_records
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import FORWARD
+from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.state import OpenQuestion, State
@@ -30,7 +30,18 @@ from saga_engine.errors import (
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.values import plain
 
-DECISIONS: Final = ("happened", "not-happened", "retry", "undone", "accept", "approve", "deny")
+DECISIONS: Final = (
+    "happened",
+    "not-happened",
+    "retry",
+    "undone",
+    "accept",
+    "approve",
+    "deny",
+    "undo",
+    "keep",
+    "close",
+)
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,7 +51,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    kind: Literal["cancel", "resolve", "amend", "transfer", "close"]
+    kind: Literal["cancel", "resolve", "amend", "transfer", "close", "keep"]
     by: str = ""
     note: str = ""
     step: str = ""
@@ -50,6 +61,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: list[Any] = []
     to: str = ""
     reason: str = ""
+    #: Of ``keep``: why the agent failed, whether an operator is asked, and for how long the session is kept.
+    error: ErrorInfo | None = None
+    ask: bool = False
+    idle_ms: int = 0
 
     def __post_init__(self) -> None:
         plain({"by": self.by, "note": self.note, "step": self.step, "decision": self.decision, "reason": self.reason})
@@ -103,6 +118,8 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
         if message.kind == "close":
             return _close(state, message, now_ms)
+        if message.kind == "keep":
+            return _keep(state, message, now_ms)
         if message.kind == "transfer":
             check_fork(state)
             return r.EffectTransferred(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
@@ -190,6 +207,16 @@ def _close(state: State, message: Message, now_ms: int) -> r.SessionClosed:
     return closed
 
 
+def _keep(state: State, message: Message, now_ms: int) -> r.SessionKept:
+    error = message.error or ErrorInfo("session_failed", "the agent failed")
+    kept = session_records.keep(
+        state, message.step, error, now_ms, ask=message.ask, idle_ms=message.idle_ms, message=message.id
+    )
+    if kept is None:
+        raise CancelRefused(f"session {state.saga_id} cannot be kept: it is not open any more", hint=_see(state))
+    return kept
+
+
 def _see(state: State) -> str:
     return f"`saga show {state.saga_id}` shows its state"
 
@@ -228,7 +255,8 @@ def check_fork(state: State) -> None:
     saga = f"saga {state.saga_id}"
     if state.session:
         raise ForkRefused(
-            f"{saga} is a session: it has no plan to run again", hint="run its agent with on_divergence='continue'"
+            f"{saga} is a session: it has no plan to run again",
+            hint="run its agent again: with on_failure='keep' what happened is reused; or on_divergence='continue'",
         )
     if state.status in t.SAGA_FINAL:
         return
@@ -260,7 +288,8 @@ def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
         )
     if question.expires is not None and question.expires <= now_ms:
         raise DecisionRefused(
-            f"the question about step {message.step} has expired, which denies the call",
+            f"the question about step {message.step} has expired"
+            + (", so the session is undone" if question.of_session else ", which denies the call"),
             hint="`saga resume` goes on with the saga",
         )
     happened = message.decision == "happened" and question.direction == FORWARD

@@ -3,7 +3,8 @@
 A question is the last way to settle something. The engine asks when no call can find out what happened (``in-doubt``,
 ``undo-in-doubt``), when a call is not retried and the saga cannot continue without it (``step-failed``,
 ``undo-failed``, ``undo-blocked``, ``undo-missing``, ``tool-changed``), and when a rule or a setting reserves the choice
-for a person (``approval``, ``compensation``).
+for a person (``approval``, ``compensation``). Two kinds concern a session as a whole, whose agent failed
+(``session-failed``, ``session-kept``): ``session_records.keep`` asks them, and no call waits for the answer.
 
 Three guards decide which answers a question permits. Each keeps an operator from an answer that the engine could not
 carry out, or that would contradict the journal:
@@ -35,6 +36,8 @@ OPTIONS: Final = {
     "undo-missing": ("undone", "accept"),
     "approval": ("approve", "deny"),
     "compensation": ("approve", "deny", "undone", "accept"),
+    "session-failed": ("undo", "keep", "close"),
+    "session-kept": ("undo", "close"),
 }
 #: Why an operator is asked, if no error states it.
 _CAUSES: Final = {

@@ -62,12 +62,14 @@ class SagaStarted(Record, frozen=True, tag=True):
 class SagaResumed(Record, frozen=True, tag=True):
     """Another owner took over. Calls that were in flight are in doubt from here on; those that only waited are not.
 
-    ``reason``: why the owner before stopped, if known.
+    ``reason``: why the owner before stopped, if known. ``agent``: a session's agent runs again, so a session that was
+    kept for it is not any more.
     """
 
     owner: str
     epoch: int
     reason: str = ""
+    agent: bool = False
 
 
 class StepIntended(Record, frozen=True, tag=True):
@@ -277,12 +279,14 @@ class CallAdded(Record, frozen=True, tag=True):
     ``params`` are values: they contain no bindings. ``undo`` names the tool that undoes the call, with ``undo_params``
     (which may bind the call's own output as ``$output``) or, if omitted, those that its registration implies.
     ``irreversible``: it writes and cannot be undone, deliberately. ``tool_digest`` is its declaration's; ``sensitive``
-    is as in ``SagaStarted``.
+    is as in ``SagaStarted``. ``place``: which of the agent's calls it is, from 1, if it takes the place of one that did
+    not happen or was undone; 0: the next one.
     """
 
     step: str
     tool: str
     params: dict[str, Any]
+    place: int = 0
     after: list[str] = []
     undo: str | None = None
     undo_params: dict[str, Any] | None = None
@@ -295,9 +299,13 @@ class CallAdded(Record, frozen=True, tag=True):
 
 
 class PartialCompensationRequested(Record, frozen=True, tag=True):
-    """A session's agent wants these steps undone, and continues."""
+    """A session's agent wants these steps undone, and continues.
+
+    ``calls``: how many calls it had made by then; -1: as many as its session has places for.
+    """
 
     steps: list[str]
+    calls: int = -1
 
 
 class SessionClosed(Record, frozen=True, tag=True):
@@ -308,6 +316,24 @@ class SessionClosed(Record, frozen=True, tag=True):
 
     reason: str = ""
     note: str = ""
+    message: str = ""
+
+
+class SessionKept(Record, frozen=True, tag=True):
+    """A session's agent failed, and the session stays open with what happened.
+
+    An operator is asked about the ``step`` that failed, or about the last one. ``kind``: ``session-kept``, and the
+    session also continues when its agent runs again; or ``session-failed``, and the operator answers first. Without
+    either by ``expires_ms`` (Unix ms on the store's clock) everything is undone. ``message`` is that of
+    ``SessionClosed``.
+    """
+
+    step: str
+    question: str
+    kind: str
+    options: list[str]
+    error: ErrorInfo | None = None
+    expires_ms: int | None = None
     message: str = ""
 
 
@@ -494,6 +520,7 @@ AnyRecord = (
     | CallAdded
     | PartialCompensationRequested
     | SessionClosed
+    | SessionKept
     | EffectReused
     | EffectTransferred
     | PlannerAsked

@@ -286,6 +286,8 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
             "rule": question.rule,
             "expires_ms": question.expires,
         }
+    if question.of_session:
+        body["expires_ms"] = question.expires
     if question.kind == "compensation":
         steps = proposed_steps(state, question.step)
         body |= {"steps": steps, "call": question.call, "expires_ms": question.expires}

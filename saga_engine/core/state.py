@@ -158,7 +158,7 @@ class Replanning(NamedTuple):
 class Turning(NamedTuple):
     """The saga is to turn around. No forward call starts; those in flight are awaited.
 
-    ``reason``: step-failed, blocked, cancelled, deadline, call-limit, in-doubt, accepted, transferred, or the reason of
+    ``reason``: step-failed, blocked, cancelled, deadline, call-limit, in-doubt, accepted, transferred, idle, or that of
     a session that closed.
     """
 
@@ -258,6 +258,11 @@ class OpenQuestion:
     call: str = ""
     expires: int | None = None
     rule: str = ""
+
+    @property
+    def of_session(self) -> bool:
+        """Whether it concerns a session as a whole, whose agent failed; ``step`` then only says where."""
+        return self.kind in ("session-failed", "session-kept")
 
 
 class Notice(NamedTuple):

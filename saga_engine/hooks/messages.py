@@ -27,6 +27,8 @@ ASKS: Final[Mapping[str, str]] = {
     "undo-missing": "its effect remains and has no undo: who undoes it?",
     "approval": "may this call be made?",
     "compensation": "a model proposes steps that compensate for it: may they run?",
+    "session-failed": "the agent of this session failed: is everything undone, or is the session kept?",
+    "session-kept": "the agent of this session failed, and the session is kept until its agent runs again",
     "deferred": "it waits until its tool is available again; no answer is needed",
 }
 _TEXT_CHARS: Final = 500
@@ -39,6 +41,15 @@ _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 def asks(kind: str) -> str:
     """What a question of this kind asks, in words."""
     return ASKS.get(kind, f"{printable(kind, 60)}: how should the saga continue?")
+
+
+def expiry_words(kind: str) -> str:
+    """What happens to a question of this kind without an answer; a time follows."""
+    if kind == "session-failed":
+        return "Everything is undone unless answered before"
+    if kind == "session-kept":
+        return "Everything is undone unless the agent runs again before"
+    return "Denied unless answered before"
 
 
 def answer_line(saga_id: str, step_id: str, direction: str, option: str, options: Sequence[str] = ()) -> str:
@@ -93,7 +104,7 @@ def _lines(question: Question) -> Iterator[str]:
         for step in question.steps:
             yield f"  - {proposed(step, _STEP_CHARS)}"
     if question.expires_ms is not None:
-        yield f"Denied unless answered before {moment(question.expires_ms)}"
+        yield f"{expiry_words(question.kind)} {moment(question.expires_ms)}"
     if question.options:
         yield "Answer with one of:"
         for option in question.options:

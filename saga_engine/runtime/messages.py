@@ -42,6 +42,7 @@ _RESUME_AT_ONCE: Final = 256
 _REFUSALS = {
     "cancel": CancelRefused,
     "close": CancelRefused,
+    "keep": CancelRefused,
     "amend": AmendRefused,
     "transfer": ForkRefused,
     "resolve": DecisionRefused,

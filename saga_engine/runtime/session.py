@@ -11,59 +11,52 @@ import asyncio
 import functools
 import inspect
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.effects import COMPENSATE, FORWARD
+from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.messages import Message
-from saga_engine.core.session_records import MAX_AFTER, add_call, close, partial_compensation
+from saga_engine.core.session_records import MAX_AFTER, add_call, close, keep, partial_compensation
 from saga_engine.core.state import State
 from saga_engine.errors import (
     CancelRefused,
-    Interrupted,
-    JournalConflict,
-    LeaseHeld,
-    LeaseLost,
-    NeedsPerson,
-    SagaExists,
     SessionDiverged,
     SessionEnded,
     SettingInvalid,
-    StoreRefused,
-    StoreUnavailable,
-    ToolMissing,
 )
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.runtime.driver import ALERT_GRACE_S, Link
-from saga_engine.runtime.session_calls import Undo, call_record, difference, name_of, needs_person, refusal
+from saga_engine.runtime.session_calls import (
+    Undo,
+    call_record,
+    difference,
+    failure_of,
+    has_undo,
+    is_kept,
+    name_of,
+    needs_person,
+    refusal,
+    stands,
+    to_undo,
+)
+from saga_engine.runtime.session_history import Recorded, recorded_calls
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 Diverging = Literal["strict", "continue", "rollback"]
 DIVERGING: Final = ("strict", "continue", "rollback")
+#: What becomes of a session whose agent fails.
+OnFailure = Literal["undo", "keep", "ask"]
+ON_FAILURE: Final = ("undo", "keep", "ask")
 
-
-#: Errors that stop an agent and say nothing about its work: the session stays open.
-_LEAVES_OPEN: Final = (
-    Interrupted,
-    JournalConflict,
-    LeaseLost,
-    NeedsPerson,
-    SagaExists,
-    LeaseHeld,
-    SessionDiverged,
-    SessionEnded,
-    StoreRefused,
-    StoreUnavailable,
-    ToolMissing,
-    GeneratorExit,
-)
+_MAX_IDLE_S: Final = 10 * 366 * 24 * 3600.0
 
 
 class Savepoint(NamedTuple):
@@ -83,12 +76,28 @@ class NumberedOutput(NamedTuple):
 class Session:
     """One agent's session; created by ``Coordinator.session``.
 
-    Leaving its block completes it; an exception, or ``rollback()``, undoes its calls in reverse.
+    Leaving its block completes it. An exception undoes its calls in reverse, keeps it or asks an operator;
+    ``rollback()`` undoes its calls.
     """
 
-    def __init__(self, saga_id: str, catalog: ToolCatalog, *, diverging: Diverging) -> None:
+    def __init__(
+        self,
+        saga_id: str,
+        catalog: ToolCatalog,
+        *,
+        diverging: Diverging,
+        on_failure: OnFailure = "undo",
+        idle_s: float | None = None,
+    ) -> None:
         if diverging not in DIVERGING:
             raise SettingInvalid(f"on_divergence={diverging!r} has no meaning", hint=", ".join(DIVERGING))
+        if on_failure not in ON_FAILURE:
+            raise SettingInvalid(f"on_failure={on_failure!r} has no meaning", hint=", ".join(ON_FAILURE))
+        if idle_s is not None and (on_failure == "undo" or not 0.001 <= idle_s < _MAX_IDLE_S):
+            raise SettingInvalid(
+                f"idle_s={idle_s!r} has no meaning here",
+                hint="seconds, with on_failure='keep' or 'ask': for how long a session of a failed agent stays open",
+            )
         self.saga_id = saga_id
         #: How a resumed agent diverged, in words.
         self.divergence: str | None = None
@@ -98,20 +107,24 @@ class Session:
         #: The tools that can be called.
         self.catalog = catalog
         self._diverging = diverging
+        #: What becomes of the session if its agent fails.
+        self.on_failure = on_failure
+        self._idle_ms = round((idle_s or 0) * 1000)
         self._handle: Handle | None = None
         self._state: State | None = None
-        self._calls = 0  # the number of the agent's last call in this life; it is the key of its step
+        self._made: list[str] = []  # the agent's calls in this life, by place: the keys of their steps
+        self._last = 0  # the number of the last call that was recorded or is wanted
         self._begun = False  # and durable
         self._live = False  # diverged from what was recorded
         self._complete = False  # before this life began
         self._turned_away: SessionDiverged | None = None  # it cannot continue after this in this life
-        # Recorded in another life: after how many calls which of them were rolled back.
-        self._rollbacks: list[tuple[int, frozenset[str]]] = []
+        self._recorded = Recorded()  # in other lives
         self._repeated: set[str] = set()  # those of them that this life has rolled back as well
         # What the agent wants recorded and is not durable; requested again if it is lost with a lease.
         self._wanted: dict[int, r.CallAdded] = {}
-        self._rolling: list[str] = []
+        self._rolling: tuple[list[str], int] = ([], -1)  # and after how many calls
         self._closing: tuple[str, str] | None = None
+        self._keeping: tuple[str, ErrorInfo] | None = None
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}  # by the call that they wait for; "": for anything
         # What is known to be durable: calls that are settled, that are undone, and that an operator is asked about.
         self._settled: set[str] = set()
@@ -122,12 +135,7 @@ class Session:
 
     def recall(self, records: Sequence[r.AnyRecord]) -> None:
         """Receive the journal before the session starts: no state contains where an agent rolled back."""
-        made = 0
-        for record in records:
-            if isinstance(record, r.CallAdded):
-                made += 1
-            elif isinstance(record, r.PartialCompensationRequested):
-                self._rollbacks.append((made, frozenset(record.steps)))
+        self._recorded = recorded_calls(records, keeps=self.on_failure != "undo")
 
     def repeat(self, state: State) -> None:
         """The session is complete: calls are answered from ``state``, and none can be added."""
@@ -139,6 +147,9 @@ class Session:
         self._handle = handle
         handle.when_done(self._wake)
         while not self._begun:
+            await self._changes()
+        while self._recorded.anew and self._here().undo_open:  # what is made anew must have been undone before
+            self._require_unasked(self._asked)
             await self._changes()
 
     # --- the agent's side ----------------------------------------------------------------------------------------
@@ -176,11 +187,7 @@ class Session:
     ) -> NumberedOutput:
         """``call``, and the key of its step beside its output."""
         record = call_record(self.catalog, name_of(tool), params, undo, irreversible=irreversible, timeout_s=timeout_s)
-        await self._number(record)
-        key = str(self._calls)
-        if key not in self._here().plan.by_key:
-            self._wanted[self._calls] = record
-            self.link.request(self._add_next)
+        key = await self._placed(record)
         return NumberedOutput(key, await self._result(key, record))
 
     def outputs(self) -> Mapping[str, Any]:
@@ -203,7 +210,7 @@ class Session:
 
     def savepoint(self) -> Savepoint:
         """The place to which ``rollback`` can return."""
-        return Savepoint(self._calls)
+        return Savepoint(len(self._made))
 
     async def rollback(self, to: Savepoint | None = None) -> SagaResult | None:
         """Undo, in reverse, everything since the savepoint, and continue.
@@ -216,7 +223,7 @@ class Session:
         state = self._here()
         if to is None:
             return await self.close(reason="rolled-back")
-        waits = [str(number) for number in range(1, self._calls + 1) if str(number) not in self._settled]
+        waits = [key for key in self._made if key not in self._settled]
         if waits:
             self._require_unasked(waits)
             raise RuntimeError(f"call {waits[0]} is in flight: await it before rolling back")
@@ -225,16 +232,16 @@ class Session:
             self._require_unasked(self._asked)
             await self._changes()
         state = self._here()
-        since = [str(number) for number in range(to.calls + 1, self._calls + 1)]
-        chosen = [key for key in since if _stands(state, key)]
-        if any(_to_undo(state, state.plan.by_key[key]) for key in chosen):
-            self._rolling = chosen
+        since = self._made[to.calls :]
+        chosen = [key for key in since if stands(state, key)]
+        if any(to_undo(state, state.plan.by_key[key]) for key in chosen):
+            self._rolling = (chosen, len(self._made))
             self._request_rollback()
-        open_keys = {key for key in since if _has_undo(state, state.plan.by_key[key])}
+        open_keys = {key for key in since if has_undo(state, state.plan.by_key[key])}
         while not open_keys <= self._undone:
             self._require_unasked(open_keys)
             await self._changes()
-        self._rolling = []
+        self._rolling = ([], -1)
         return None
 
     async def close(self, *, reason: str = "", note: str = "") -> SagaResult:
@@ -258,17 +265,43 @@ class Session:
         except CancelRefused:  # it was closed, or ended, meanwhile
             return outcome
 
+    async def keep(self, error: BaseException) -> SagaResult:
+        """Leave the session open with what happened, because its agent failed; an operator is asked if they decide.
+
+        A session that rests over a question receives that as a message.
+        """
+        assert self._handle is not None
+        found = failure_of(error)
+        step, why = found if found[0] in self._made else ("", found[1])
+        if not self._handle.done():
+            self._keeping = (step, why)
+            self.link.request(self._keep_now)
+            self.link.leave()
+        outcome = await self._handle.wait()
+        if not (outcome.status == t.ESCALATED and outcome.body["session"] == "open") or is_kept(outcome):
+            return outcome
+        assert self.deliver is not None
+        ask = self.on_failure == "ask"
+        kept = Message(secrets.token_hex(8), "keep", step=step, error=why, ask=ask, idle_ms=self._idle_ms)
+        try:
+            return await self.deliver(kept)
+        except CancelRefused:  # it was closed, or ended, meanwhile
+            return outcome
+
+    def _keep_now(self, state: State, now: int) -> r.SessionKept | None:
+        step, why = self._keeping or ("", ErrorInfo("", ""))
+        return keep(state, step, why, now, ask=self.on_failure == "ask", idle_ms=self._idle_ms)
+
     async def finish(self) -> SagaResult:
         """End the session at the end of its block. Raises ``SessionDiverged`` if it went further before."""
-        state = self._here()
         assert self._handle is not None
         if not self._live and (self._complete or not self._handle.done()):
             if self._turned_away is not None:
                 raise self._turned_away
-            recorded = len(state.plan.steps)
-            if self._calls < recorded or self._rollbacks:
-                what = f"{recorded} calls" if self._calls < recorded else "a rollback"
-                await self._diverge(f"it made {what} before, and now ends after call {self._calls}")
+            made = len(self._made)
+            if self._remains() or self._recorded.rollbacks:
+                what = f"{len(self._recorded.keys)} calls" if self._remains() else "a rollback"
+                await self._diverge(f"it made {what} before, and now ends after call {made}")
         return await self.close()
 
     @property
@@ -293,8 +326,8 @@ class Session:
         return add_call(state, record, after, now)
 
     def _request_rollback(self) -> None:
-        chosen = self._rolling
-        self.link.request(lambda state, now: partial_compensation(state, chosen, now))
+        chosen, calls = self._rolling
+        self.link.request(lambda state, now: partial_compensation(state, chosen, now, calls))
 
     def _latest_of(self, state: State) -> list[int]:
         """The calls that are known to have happened last and that stand, without those before another of these."""
@@ -303,7 +336,7 @@ class Session:
             known = (
                 compiled
                 for compiled in state.plan.steps
-                if _stands(state, compiled.key) and compiled.key in self._settled
+                if stands(state, compiled.key) and compiled.key in self._settled
             )
             for compiled in sorted(known, key=lambda compiled: state.steps[compiled.index].happened_nth):
                 self._happened(compiled)
@@ -319,25 +352,69 @@ class Session:
         while len(latest) > MAX_AFTER:
             del latest[next(iter(latest))]
 
-    async def _number(self, record: r.CallAdded) -> None:
-        """Number the call: its position is fixed when it is made. Raises ``SessionDiverged``."""
+    async def _placed(self, record: r.CallAdded) -> str:
+        """Give the call its place, which is fixed when it is made, and its step. Raises ``SessionDiverged``."""
         if self._turned_away is not None:
             raise self._turned_away
-        state = self._here()
-        self._calls += 1
-        if self._live:
-            return
-        key = str(self._calls)
-        if self._rollbacks and self._rollbacks[0][0] < self._calls:
-            await self._diverge(f"it rolled back after call {self._rollbacks[0][0]} before, and now makes call {key}")
-        elif key in state.plan.by_key:
-            why = difference(state, key, record)
-            if why is None:
-                return
-            await self._diverge(f"call {key}: {why}")
-        else:
-            return
-        self._calls = len(state.plan.steps) + 1
+        state, place, before = self._here(), len(self._made), self._recorded
+        if not self._live:
+            if before.rollbacks and before.rollbacks[0][0] <= place:
+                at = before.rollbacks[0][0]
+                await self._diverge(f"it rolled back after call {at} before, and now makes call {place + 1}")
+            elif place < len(before.keys):
+                key = before.keys[place]
+                if self._is_open(key):
+                    return self._new_call(record)
+                why = difference(state, key, record)
+                if why is None:
+                    self._made.append(key)
+                    return key
+                if await self._turns_out_open(key):
+                    return self._new_call(record, place)
+                await self._diverge(f"call {place + 1}: {why}")
+        return self._new_call(record)
+
+    async def _turns_out_open(self, key: str) -> bool:
+        """Wait for the outcome of a call that was under way when the session was kept; the place is taken meanwhile."""
+        if key not in self._recorded.anew or key in self._settled:
+            return False
+        self._made.append(key)
+        while key not in self._settled:
+            self._require_unasked((key,))
+            await self._changes(key)
+        return self._is_open(key)
+
+    def _new_call(self, record: r.CallAdded, taken: int | None = None) -> str:
+        """A call that no other life made: it gets a step of its own, at a place that is ``taken`` already or the next.
+
+        Nothing is awaited here.
+        """
+        self._last = max(self._last, len(self._here().plan.steps)) + 1
+        key = str(self._last)
+        if taken is None:
+            taken = len(self._made)
+            self._made.append(key)
+        self._made[taken] = key
+        place = taken + 1 if taken < len(self._recorded.keys) else 0
+        self._wanted[self._last] = msgspec.structs.replace(record, place=place)
+        self.link.request(self._add_next)
+        return key
+
+    def _is_open(self, key: str) -> bool:
+        """Whether a recorded call is made anew: it did not happen, or was undone, before the session was kept."""
+        if key not in self._recorded.anew or self._complete:
+            return False
+        return self._is_nothing(key)
+
+    def _is_nothing(self, key: str) -> bool:
+        """Whether a call did not happen, or was undone."""
+        step = self._here().steps[self._here().plan.by_key[key]]
+        return step.status in (t.FAILED, t.BLOCKED, t.COMPENSATED) or (step.status == t.RESOLVED and not step.accepted)
+
+    def _remains(self) -> bool:
+        """Whether other lives made calls that this one has not come to, beside those that are made anew or not."""
+        rest = self._recorded.keys[len(self._made) :]
+        return not all(key in self._recorded.anew and self._is_nothing(key) for key in rest)
 
     async def _repeat_rollback(self, to: Savepoint) -> None:
         """Check whether a rollback at this place is the recorded one. Raises ``SessionDiverged``."""
@@ -346,17 +423,16 @@ class Session:
         if self._live:
             return
         state = self._here()
-        since = {str(number) for number in range(to.calls + 1, self._calls + 1)}
-        undoable = {key for key, index in state.plan.by_key.items() if _has_undo(state, index)}
+        since, made, rollbacks = set(self._made[to.calls :]), len(self._made), self._recorded.rollbacks
+        undoable = {key for key, index in state.plan.by_key.items() if has_undo(state, index)}
         # What it would undo, had nothing of it been undone before; an empty rollback counts as none.
         wanted = (since & undoable) - self._repeated
-        while self._rollbacks and self._rollbacks[0][0] == self._calls and self._rollbacks[0][1] & undoable <= since:
-            self._repeated |= self._rollbacks.pop(0)[1]
+        while rollbacks and rollbacks[0][0] == made and rollbacks[0][1] & undoable <= since:
+            self._repeated |= rollbacks.pop(0)[1]
         wanted -= self._repeated
-        elsewhere = bool(self._rollbacks) and self._rollbacks[0][0] == self._calls
-        if wanted and (elsewhere or len(state.plan.steps) > self._calls):
-            await self._diverge(f"it rolls back to call {to.calls} after call {self._calls}, where it did not before")
-            self._calls = len(state.plan.steps)
+        elsewhere = bool(rollbacks) and rollbacks[0][0] == made
+        if wanted and (elsewhere or self._remains()):
+            await self._diverge(f"it rolls back to call {to.calls} after call {made}, where it did not before")
 
     async def _diverge(self, why: str) -> None:
         """Apply the divergence policy.
@@ -366,7 +442,8 @@ class Session:
         self.divergence = why
         if self._diverging == "continue":
             self._live = True
-            self._rollbacks.clear()
+            self._made += self._recorded.keys[len(self._made) :]
+            self._recorded = Recorded()
             return
         # Set before anything is awaited: an agent that swallows it, or makes another call meanwhile, gets no further.
         self._turned_away = SessionDiverged(
@@ -466,14 +543,17 @@ class Session:
         self._undone = {key for key, step in known if step.status in (t.COMPENSATED, t.RESOLVED)}
         self._asked = {state.plan.steps[question.step].key for question in state.questions.values()}
         self._latest = None
+        self._last = max(self._last, len(known))
         self._wanted = {number: call for number, call in self._wanted.items() if number > len(known)}
         for _ in self._wanted:
             self.link.request(self._add_next)
-        if self._rolling:
+        if self._rolling[0]:
             self._request_rollback()
         if self._closing is not None:
             reason, note = self._closing
             self.link.request(lambda state, now: close(state, reason, note, now))
+        if self._keeping is not None:
+            self.link.request(self._keep_now)
         self._wake()
 
     def _on_durable(self, records: Sequence[r.AnyRecord]) -> None:
@@ -518,53 +598,3 @@ class Session:
             for waiter in self._waiters.pop(key, ()):
                 if not waiter.done():
                     waiter.set_result(None)
-
-
-def _stands(state: State, key: str) -> bool:
-    return state.steps[state.plan.by_key[key]].status == t.SUCCEEDED
-
-
-def _has_undo(state: State, index: int) -> bool:
-    undo = state.undoing(index) is not None or state.plan.steps[index].semantic
-    return state.steps[index].effect is not None and undo
-
-
-def _to_undo(state: State, index: int) -> bool:
-    return state.steps[index].status == t.SUCCEEDED and _has_undo(state, index)
-
-
-def _leaves_open(error: BaseException) -> bool:
-    """Whether the error says nothing about the agent's work; a group of errors does not if none in it does."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(_leaves_open(inner) for inner in error.exceptions)
-    return isinstance(error, _LEAVES_OPEN)
-
-
-@asynccontextmanager
-async def opened(
-    session: Session, begin: Callable[[Session, Mapping[str, Any]], Awaitable[Handle]], body: Mapping[str, Any]
-) -> AsyncIterator[Session]:
-    """The session for the duration of a block: completed at its end, undone if an exception leaves it."""
-    name = session.saga_id
-    try:
-        await session.begin(await begin(session, body))
-        yield session
-    except BaseException as error:
-        if session.turned_away or _leaves_open(error):
-            session.link.leave()
-            if not isinstance(error, asyncio.CancelledError):
-                await session.people_told()
-            raise
-        note = f"{type(error).__name__}: {error}"
-        outcome = await asyncio.shield(session.close(reason="session-failed", note=note))
-        if outcome.status != t.COMPENSATED:
-            error.add_note(f"session {name} was not undone in full ({outcome.status}): see `saga show {name}`")
-        raise
-    else:
-        outcome = await session.finish()
-        if outcome.status == t.ESCALATED:
-            raise session.ended(outcome)
-        if not outcome.completed and not session.given_up:
-            raise SessionEnded(f"session {name} did not complete: {outcome.status}", hint="see `saga show`")
-    finally:
-        session.link.leave()

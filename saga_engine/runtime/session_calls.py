@@ -12,6 +12,7 @@ from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
 from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, ToolMissing
+from saga_engine.execution.result import SagaResult
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.schema_types import unfillable
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
@@ -53,6 +54,34 @@ def needs_person(saga_id: str, key: str, kind: str) -> NeedsPerson:
         step=key,
         kind=kind,
     )
+
+
+def failure_of(error: BaseException) -> tuple[str, ErrorInfo]:
+    """The call with which an agent failed, and why; an empty key if its error is no call's."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup):  # of the calls of a task group, the first that failed
+        inner = next((each for each in inner.exceptions if isinstance(each, CallFailed)), inner.exceptions[0])
+    if isinstance(inner, CallFailed):
+        known = ErrorInfo(inner.error_code or "call_failed", inner.message[:1000], inner.hint or None)
+        return str(inner.context.get("step", "")), known
+    return "", ErrorInfo("session_failed", f"{type(inner).__name__}: {inner}"[:1000])
+
+
+def is_kept(outcome: SagaResult) -> bool:
+    """Whether a session is kept for its agent, or an operator is asked about it."""
+    return any(question["kind"] in ("session-failed", "session-kept") for question in outcome.body["questions"])
+
+
+def told_kept(saga_id: str, outcome: SagaResult) -> str:
+    """What an agent's author reads under the error that left a session's block."""
+    kind = next((question["kind"] for question in outcome.body["questions"]), "")
+    if outcome.body.get("session") != "open":
+        return f"session {saga_id} was not kept ({outcome.status}): see `saga show {saga_id}`"
+    if kind == "session-kept":
+        return f"session {saga_id} is kept: mend the cause and run the agent again with this id (`saga inbox` lists it)"
+    if kind:
+        return f"session {saga_id} waits for an operator ({kind}): `saga inbox` has the commands to answer with"
+    return f"session {saga_id} is open, and nothing happened in it: run the agent again with this id"
 
 
 def call_record(
@@ -156,3 +185,19 @@ def _mask(state: State, record: r.CallAdded) -> Mask:
         for name in names & params.keys():
             mask.learn(params[name])
     return mask
+
+
+def stands(state: State, key: str) -> bool:
+    """Whether a call happened and was not undone."""
+    return state.steps[state.plan.by_key[key]].status == t.SUCCEEDED
+
+
+def has_undo(state: State, index: int) -> bool:
+    """Whether a call that happened can be undone."""
+    undo = state.undoing(index) is not None or state.plan.steps[index].semantic
+    return state.steps[index].effect is not None and undo
+
+
+def to_undo(state: State, index: int) -> bool:
+    """Whether a call stands and can be undone."""
+    return state.steps[index].status == t.SUCCEEDED and has_undo(state, index)

@@ -179,7 +179,8 @@ class TakeOver:
             return SagaResult(state)
         if state.next_overdue() is not None and not self.clock.heard:
             await self.lease()  # for the store's clock, on which approvals expire and reminders are due
-        if self._rests(state) and not await self.store.messages(saga_id):
+        returns = saga.link is not None and all(asked.kind == "session-kept" for asked in state.questions.values())
+        if self._rests(state) and not returns and not await self.store.messages(saga_id):
             return SagaResult(state)
         idle = saga.link is None and self._is_idle(state)
         if idle:
@@ -277,7 +278,10 @@ class TakeOver:
     def _continue(self, saga: Running, state: State, ours: Acquired | Taken, performer: Performer) -> Took:
         """Continue a saga that has just become ours."""
         reason, saga.reason = saga.reason, ""
-        resumed = SagaResumed(at=self._now_of(state), owner=self.writer.owner, epoch=ours.epoch, reason=reason)
+        returns = saga.link is not None and not saga.begun  # after a lost lease the agent is still there
+        resumed = SagaResumed(
+            at=self._now_of(state), owner=self.writer.owner, epoch=ours.epoch, reason=reason, agent=returns
+        )
         evolve(state, resumed)
         return self._driver(saga, state, ours.seq, performer, messages=bool(ours.messages)), [resumed]
 

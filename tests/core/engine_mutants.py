@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from saga_engine.core import decide, evolve, interpret, other_ways, session_records, state
-from saga_engine.core.evolve import amendments, calls, compensation, escalation
+from saga_engine.core.evolve import amendments, calls, compensation, escalation, transition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -206,6 +206,25 @@ SESSION_MUTANTS: dict[str, Patch] = {
         compensation, "end_undo", ("if step.undo_waits != 0:", "if step.undo_waits is None:")
     ),
     "accepting a remainder ends the session": rewrite(decide, "_rest", (" and not state.open", "")),
+    "an agent ends a session about which an operator is asked": rewrite(
+        session_records, "close", ("not reason and any(", "not reason and False and any(")
+    ),
+    "a session is kept for ever": rewrite(
+        decide, "_expired", ("asked.expires is not None", "asked.expires is not None and not asked.of_session")
+    ),
+    "calls are added to a session that waits": rewrite(
+        session_records, "takes_calls", ("return open_ and not", "return open_ or not")
+    ),
+    "whatever an operator answers ends a kept session well": rewrite(
+        escalation, "_session_decided", ('== "undo"', '== "undone"')
+    ),
+    "an agent that returns overrules an operator": rewrite(
+        escalation, "agent_returned", ('question.kind == "session-kept"', "question.of_session")
+    ),
+    "a session that is kept is closed": rewrite(escalation, "_session_decided", ('== "keep"', '== "kept"')),
+    "a question about a session outlives its end": rewrite(
+        transition, "_drop_session_questions", ("if question.of_session", "if False")
+    ),
     "an idle session has no deadline": rewrite(
         decide, "_bound", ("(state.questions or state.open)", "state.questions")
     ),

@@ -14,6 +14,7 @@ from saga_engine.core import fold as folding
 from saga_engine.core import records as r
 from saga_engine.core import session_records
 from saga_engine.core import transitions as t
+from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.messages import Message
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.report import view
@@ -23,7 +24,7 @@ from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from tests.core.cases import Catalog
-from tests.core.simulation import Simulation
+from tests.core.simulation import Crash, Simulation
 from tests.core.world import Violation
 
 #: How many calls an agent makes at most.
@@ -81,6 +82,8 @@ class SessionSimulation(Simulation):
         self.wishes = dice.randint(2, 9)
         #: How it ended the session. What was lost with its process it says again.
         self.closing: str | None = None
+        #: Its session was kept when it failed, and it runs again.
+        self.returns = False
 
     def _case(self) -> tuple[dict[str, Any], Catalog]:
         return make_session(self.dice)
@@ -149,6 +152,8 @@ class SessionSimulation(Simulation):
         return session_records.add_call(state, call, after, max(self.now, state.at))
 
     def _end(self, state: State) -> r.AnyRecord | None:
+        if self.dice.random() < 0.5:  # it fails, and its session is kept for another life of it, or a person decides
+            return self._keep(state)
         reason = "session-failed" if self.dice.random() < 0.5 else ""
         if reason and self.dice.random() < 0.4:  # it ended while nobody drove the session: a message says so
             self.closing = reason
@@ -159,6 +164,28 @@ class SessionSimulation(Simulation):
             return None  # it awaits its calls and its roll-back first
         self.closing = reason
         return self._close(state)
+
+    def _keep(self, state: State) -> r.AnyRecord | None:
+        ask, idle_ms = self.dice.random() < 0.5, self.dice.choice([0, 0, 1, 20_000])
+        self.wishes = self.dice.randint(1, 4)  # of its next life
+        error = ErrorInfo("broken", "the agent failed")
+        if self.dice.random() < 0.3:  # it ended while nobody drove the session
+            number = sum(message.kind == "keep" for message in self.inbox)
+            if not number:
+                self.inbox.append(Message(id="keep", kind="keep", error=error, ask=ask, idle_ms=idle_ms))
+            return None
+        return session_records.keep(state, "", error, max(self.now, state.at), ask=ask, idle_ms=idle_ms)
+
+    def _agent_returns(self) -> bool:
+        returns, self.returns = self.returns or self.dice.random() < 0.5, False
+        return returns
+
+    def _person(self, state: State) -> None:
+        """As ever; and for a session that is kept its agent may run again, as a new owner."""
+        if any(asked.of_session for asked in state.questions.values()) and self.dice.random() < 0.7:
+            self.returns = True
+            raise Crash
+        super()._person(state)
 
     def _close(self, state: State) -> r.AnyRecord | None:
         if any(message.kind == "close" for message in self.inbox):
@@ -196,7 +223,44 @@ class SessionSimulation(Simulation):
             later = [other for other in open_then if other > index]
         return [other for other in later if other in rolling]
 
+    def _check_deadline(self, state: State) -> None:
+        super()._check_deadline(state)
+        now = max(self.now, state.at)
+        if any(
+            asked.of_session and asked.expires is not None and asked.expires <= now
+            for asked in state.questions.values()
+        ):
+            raise Violation(f"the session was kept for longer than its bound: {view(state)}")
+
+    def _check_kept(self, state: State) -> None:
+        """While a session is kept nothing is added; what a person decides about it comes true."""
+        asked: dict[str, str] = {}
+        wanted = ""
+        for record in self.journalled():
+            if isinstance(record, r.SessionKept):
+                asked = {record.question: record.kind}
+            elif isinstance(record, r.SagaResumed) and record.agent:
+                asked = {name: kind for name, kind in asked.items() if kind != "session-kept"}
+            elif isinstance(record, r.QuestionResolved) and record.question in asked:
+                del asked[record.question]
+                if record.decision == "keep":
+                    asked[f"{record.question}:kept"] = "session-kept"
+                else:
+                    wanted = wanted or record.decision
+            elif isinstance(record, r.ApprovalExpired) and record.question in asked:
+                del asked[record.question]
+                wanted = wanted or "undo"
+            elif isinstance(record, _TURNS) and not isinstance(record, r.CompensationStarted):
+                wanted = wanted or "undo"
+            elif isinstance(record, r.CallAdded | r.PartialCompensationRequested | r.SagaCompleted) and asked:
+                raise Violation(f"{type(record).__name__}, and the session waits: {asked}")
+        if wanted == "undo" and state.status == t.COMPLETED:
+            raise Violation(f"the session was to be undone, and completed: {view(state)}")
+        if wanted == "close" and state.status == t.COMPENSATED and state.reason == "session-failed":
+            raise Violation(f"the session was to end as it was, and was undone: {view(state)}")
+
     def _check_journal(self, state: State) -> None:
+        self._check_kept(state)
         turned = False
         for record in self.journalled():
             if turned and isinstance(record, r.CallAdded):

@@ -107,6 +107,10 @@ class Simulation(Replanning):
     def _agent(self, state: State, pending: list[r.AnyRecord]) -> None:
         """What a session's agent wants recorded; a plan has none."""
 
+    def _agent_returns(self) -> bool:
+        """Whether a session's agent runs again with the new owner."""
+        return False
+
     def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
         """Whether there is somebody to wait for although nothing is under way, and nothing asked."""
         return False
@@ -147,7 +151,7 @@ class Simulation(Replanning):
                 self.world.ended(step)
             self.world.at_work.pop(step, None)
         self.journal.epoch += 1
-        resumed = r.SagaResumed(at=self.now, owner="o", epoch=self.journal.epoch)
+        resumed = r.SagaResumed(at=self.now, owner="o", epoch=self.journal.epoch, agent=self._agent_returns())
         waited = [
             (place, state.steps[place[0]].call(place[1])) for place, kind in state.in_flight.items() if kind == "queued"
         ]

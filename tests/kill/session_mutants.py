@@ -13,10 +13,10 @@ from saga_engine.runtime.session import Session
 def make_every_call_anew() -> None:
     """What is recorded is not looked at."""
 
-    async def number(self: Session, _record: r.CallAdded) -> None:
-        self._calls = len(self._here().plan.steps) + 1
+    async def placed(self: Session, record: r.CallAdded) -> str:
+        return self._new_call(record)
 
-    Session._number = number  # type: ignore[method-assign]
+    Session._placed = placed  # type: ignore[method-assign]
 
 
 def forget_what_came_before() -> None:

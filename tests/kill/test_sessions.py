@@ -32,6 +32,7 @@ DOES = {
     "ill": ["a", "b", "-b", "-a"],
     "parts": ["a", "b", "c", "-c", "-b", "d"],
     "parts, ill": ["a", "b", "c", "-c", "-b", "d", "-d", "-a"],
+    "kept": ["a", "b", "c"],
     "side": ["a", "bcd", "e", "-e", "-bcd", "-a"],
     "waits": ["a", "b", "c"],
 }
@@ -179,13 +180,14 @@ def _together(work: Any, ways: Sequence[Way]) -> dict[str, list[str]]:
 
 CASES = [(agent, variant) for agent in DOES if agent != "waits" for variant in ("keyed", "bare")]
 #: What CI runs.
-SHORT = [("well", "bare"), ("ill", "keyed"), ("parts, ill", "bare"), ("side", "keyed")]
+SHORT = [("well", "bare"), ("kept", "keyed"), ("ill", "keyed"), ("parts, ill", "bare"), ("side", "keyed")]
 PARAMS = [pytest.param(*case, marks=() if case in SHORT else pytest.mark.slow) for case in CASES]
 REACHED = {
     "well": ["append:1:before", "append:4:after", "call:3:before", "call:3:after"],
     "ill": ["append:5:before", "call:3:after", "call:5:after"],
     "parts": ["append:5:after", "call:4:after", "call:6:after"],
     "parts, ill": ["append:5:after", "call:4:after", "call:8:after"],
+    "kept": ["append:5:before", "append:5:after", "call:3:after"],
     "side": ["append:5:before", "call:4:before", "call:9:after"],
 }
 

@@ -178,6 +178,13 @@ OF_SUPERVISORS = [
         _DOUBT_LOST,
         only="well and bare",
     ),
+    # 42
+    Mutation(
+        "tests/test_kept_sessions.py::test_nine_of_ten_are_done_and_the_tenth_is_mended",
+        "a call that failed is never made anew",
+        "saga_engine/runtime/session.py",
+        (("return self._is_nothing(key)\n", "return False\n"),),
+    ),
     Mutation(
         "tests/kill/test_sessions.py::test_two_agents_with_one_id",
         "a session is taken from its living owner",
@@ -203,8 +210,8 @@ OF_SUPERVISORS = [
         _SESSION,
         (
             (
-                "        self._calls += 1\n        if self._live:",
-                "        self._calls = len(state.plan.steps) + 1\n        if True:",
+                "        if not self._live:\n            if before.rollbacks",
+                "        if False:\n            if before.rollbacks",
             ),
         ),
     ),

@@ -180,6 +180,8 @@ async def an_agent(coordinator: Coordinator) -> None:
         await session.call(7)  # type: ignore[arg-type]
         await session.call(book, undo=7)  # type: ignore[arg-type]
     coordinator.session(on_divergence="ignore")  # type: ignore[arg-type]
+    coordinator.session(on_failure="keep", idle_s=3600)
+    coordinator.session(on_failure="forget")  # type: ignore[arg-type]
 
 
 def an_agent_that_blocks() -> None:
@@ -187,6 +189,8 @@ def an_agent_that_blocks() -> None:
         assert_type(session, SyncSession)
         session.call(book, item="flight")
         session.rollback(session.savepoint())
+    sync_session("trip-4", store="memory://", on_failure="ask", idle_s=60.0)
+    sync_session("trip-4", on_failure=None)  # type: ignore[arg-type]
     SyncSession(session.session, asyncio.new_event_loop())
     SyncSession(session)  # type: ignore[arg-type, call-arg]
 

@@ -38,6 +38,8 @@ _ANSWER_LOST = "the process that made the call ended, or lost its lease, before 
 
 def _resumed(state: State, record: r.SagaResumed) -> None:
     state.epoch = record.epoch
+    if record.agent:
+        escalation.agent_returned(state)
     for (index, direction), flight in list(state.in_flight.items()):
         call = state.steps[index].call(direction)
         if flight == "queued":
@@ -118,6 +120,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.CallAdded: amendments.call_added,
     r.PartialCompensationRequested: compensation.partial_requested,
     r.SessionClosed: _session_closed,
+    r.SessionKept: escalation.session_kept,
     r.EffectReused: calls.reused,
     r.EffectTransferred: escalation.transferred,
     r.PlannerAsked: amendments.planner_asked,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation
 from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
+from saga_engine.core.questions import OPTIONS
 from saga_engine.core.state import Alerting, Approval, Made, OpenQuestion, Reminder, Reused, State
 
 
@@ -42,9 +45,53 @@ def escalated(state: State, record: r.StepEscalated) -> None:
     state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
 
 
+def session_kept(state: State, record: r.SessionKept) -> None:
+    """A session's agent failed: it may run again, or an operator answers first. No step changes for that."""
+    state.questions[record.question] = OpenQuestion(
+        id=record.question,
+        step=index_of(state, record),
+        direction=FORWARD,
+        kind=record.kind,
+        options=tuple(record.options),
+        error=record.error,
+        at=record.at,
+        expires=record.expires_ms,
+    )
+    if record.kind == "session-failed":  # a session that is kept waits for its agent: nobody has to be notified
+        state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
+
+
+def agent_returned(state: State) -> None:
+    """The agent runs again: its session is not kept for it any more."""
+    for question in [question for question in state.questions.values() if question.kind == "session-kept"]:
+        _close_question(state, question.id)
+
+
+def _session_decided(state: State, question: OpenQuestion, record: r.QuestionResolved) -> None:
+    """An operator answered about a session whose agent failed."""
+    if record.decision == "keep":
+        bound = None if question.expires is None else record.at + question.expires - question.at
+        kept = replace(
+            question,
+            id=f"{question.id}:kept",
+            kind="session-kept",
+            options=OPTIONS["session-kept"],
+            at=record.at,
+            expires=bound,
+        )
+        state.questions[kept.id] = kept
+        return
+    state.open = False
+    if record.decision == "undo":
+        stop(state, "session-failed")
+
+
 def decided(state: State, record: r.QuestionResolved) -> None:
     """An operator answered."""
     question = _close_question(state, record.question)
+    if question.of_session:
+        _session_decided(state, question, record)
+        return
     step = state.steps[question.step]
     call = step.call(question.direction)
     if question.kind == "compensation":
@@ -119,6 +166,10 @@ def _close_question(state: State, name: str) -> OpenQuestion:
 def approval_expired(state: State, record: r.ApprovalExpired) -> None:
     """No answer in time, which denies the call or the steps."""
     question = _close_question(state, record.question)
+    if question.of_session:
+        state.open = False
+        stop(state, "idle")
+        return
     if question.kind == "compensation":
         amendments.compensation_reviewed(state, question.step, approved=False)
         return

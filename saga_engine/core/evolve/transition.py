@@ -35,6 +35,14 @@ def stop(state: State, reason: str) -> None:
     """The saga is to turn around; the first reason counts, and no other way is wanted any more."""
     if not state.turns:
         state.phase = Turning(reason)
+        _drop_session_questions(state)
+
+
+def _drop_session_questions(state: State) -> None:
+    """Everything is undone, whoever wanted that: nobody is asked about the session any more."""
+    for asked in [question.id for question in state.questions.values() if question.of_session]:
+        for about in (state.questions, state.alerts, state.reminders):
+            about.pop(asked, None)
 
 
 def index_of(state: State, record: Any) -> int:
