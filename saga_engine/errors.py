@@ -317,6 +317,21 @@ class PlannerFailed(SagaError):
     verdict = "retry"
 
 
+class PlannerAsks(SagaError):
+    """The model asks the user before it plans: ``questions`` has a ``name``, a ``question`` and maybe ``options`` each.
+
+    Ask again with the answers, by name. Nothing was started.
+    """
+
+    code = "planner-asks"
+
+    @property
+    def questions(self) -> list[dict[str, Any]]:
+        """The questions, in the model's order."""
+        found: list[dict[str, Any]] = self.context.get("questions", [])
+        return found
+
+
 class GoalImpossible(SagaError):
     """The model says that no plan of these tools serves the goal; the message has its reason."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,6 @@ from saga_engine.stores import open_store
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.threads import start_in_thread
-from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
     from saga_engine.analysis.trace import Export
@@ -131,7 +131,7 @@ class Coordinator:
         policy: Policy | Mapping[str, Any] | None = None,
         tool_options: Mapping[str, Any] | None = None,
         secrets: Mapping[str, Sequence[str]] | None = None,
-        planner: str | Planner | PlannerSettings | None = None,
+        planner: str | Planner | PlannerSettings | Planning | None = None,
         advisor: Advisor | None = None,
         semantic: Semantic | None = None,
     ) -> AsyncIterator[Coordinator]:
@@ -204,15 +204,19 @@ class Coordinator:
         tags: Iterable[str] = (),
         limit: int | None = None,
         intent: str | None = None,
+        answers: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
         progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> PlannedPlan:
         """Ask the planner for a plan for ``goal`` with the tools of this coordinator. Nothing runs.
 
-        The model sees ``limit`` tools at most (20 by default), those with one of ``tags`` first. The engine checks its
-        plan and returns the problems to it. If no model responds, the plan prepared for the ``intent``, or for the
-        goal, is used. ``progress`` gets the transcript's entry of each round when the round ends. Raises
-        ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``, ``PlanInvalid``,
-        ``ValueNotJson`` or ``SettingInvalid`` (there are no tools).
+        The model sees ``limit`` tools at most (100 by default), those with one of ``tags`` first, and the names of the
+        others. The engine checks its plan and returns the problems to it. If no model responds, the plan prepared for
+        the ``intent``, or for the goal, is used. If the model has questions, ``PlannerAsks`` has them: ask again with
+        ``answers``, by name. ``now`` (by default this moment and zone) is told to the model. ``progress`` gets the
+        transcript's entry of each round when the round ends. Raises ``PlannerAsks``, ``PlannerUnavailable``,
+        ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``, ``PlanInvalid``, ``ValueNotJson`` or
+        ``SettingInvalid`` (there are no tools).
         """
         if self._planning is None:
             raise PlannerUnavailable(
@@ -221,10 +225,20 @@ class Coordinator:
             )
         if not self.tools.names():
             raise SettingInvalid("there are no tools to plan with", hint="Coordinator.open(tools=[...])")
-        most = self._planning.settings.tools_offered if limit is None else limit
-        offered = select_tools(goal, self.tools, limit=most, tags=tags)
+        from saga_engine.planner.plan_reads import registry_reads
+
+        shown, hidden = self._planning.choose(goal, self.tools, limit, tags)
         return await self._planning.plan(
-            goal, offered, catalog=self.tools, input=input, intent=intent, progress=progress
+            goal,
+            shown,
+            hidden=hidden,
+            catalog=self.tools,
+            input=input,
+            intent=intent,
+            answers=answers,
+            now=now or datetime.now().astimezone(),
+            progress=progress,
+            call_read=registry_reads(self.tools, self.policy),
         )
 
     async def plan_and_run(
@@ -234,6 +248,7 @@ class Coordinator:
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
+        answers: Mapping[str, Any] | None = None,
     ) -> SagaResult:
         """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks no model.
 
@@ -242,7 +257,7 @@ class Coordinator:
         """
         if saga_id is not None and await self._begun(saga_id, goal, input, intent):
             return await self.resume(saga_id)
-        planned = await self.plan(goal, input=input, intent=intent)
+        planned = await self.plan(goal, input=input, intent=intent, answers=answers)
         return await self.run(planned.plan, saga_id=saga_id or new_saga_id())
 
     async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None, intent: str | None) -> bool:

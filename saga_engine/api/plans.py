@@ -11,10 +11,8 @@ from saga_engine.settings import check_output_limit
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.secrets import allowed_secrets
-from saga_engine.tools.tool_search import select_tools
 
 if TYPE_CHECKING:
-    from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.policy.rules import Policy
@@ -58,16 +56,14 @@ class Registration:
             self._tools.add(*tools)
 
 
-def planning_of(given: str | Planner | PlannerSettings | None, policy: Policy | None = None) -> Planning | None:
+def planning_of(
+    given: str | Planner | PlannerSettings | Planning | None, policy: Policy | None = None
+) -> Planning | None:
     """What writes plans, without the tools that the policy always denies; None: no planner."""
     if given is None:
         return None
     from saga_engine.planner.planning import Planning
+    from saga_engine.planner.selection import select_by_words
 
-    planning = Planning.of(given, _select)
+    planning = given if isinstance(given, Planning) else Planning.of(given, select_by_words)
     return planning if policy is None else replace(planning, withheld=withheld(policy))
-
-
-def _select(words: str, catalog: ToolCatalog, limit: int) -> list[ToolSpec]:
-    """The tools that match these words."""
-    return select_tools(words, catalog, limit=limit)

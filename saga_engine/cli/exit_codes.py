@@ -53,6 +53,7 @@ _OF_ERROR: Final = {
     "fork-refused": CONFLICT,
     "plan-invalid": PLAN_INVALID,
     "planner-failed": PLAN_INVALID,
+    "planner-asks": NEEDS_PERSON,
     "lease-held": STILL_RUNNING,
     "interrupted": INTERRUPTED,
 }

@@ -50,15 +50,15 @@ def _integer(digits: str) -> int:
     return int(digits) if len(digits) <= 21 else 2**64
 
 
-def input_values(pairs: list[str]) -> dict[str, Any]:
+def input_values(pairs: list[str], option: str = "--input") -> dict[str, Any]:
     """``--input K=V``: V is JSON if it is JSON, else a text."""
     values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f"{pair!r} is not K=V", param_hint="--input")
+            raise typer.BadParameter(f"{pair!r} is not K=V", param_hint=option)
         if key in values:
-            raise typer.BadParameter(f"{key!r} is given twice", param_hint="--input")
+            raise typer.BadParameter(f"{key!r} is given twice", param_hint=option)
         values[key] = _json_or_text(key, text)
     return values
 

@@ -11,7 +11,7 @@ from saga_engine.cli import exit_codes
 from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from saga_engine.planner.planning import PlannedPlan
     from saga_engine.planner.settings import PlannerSettings
@@ -23,7 +23,17 @@ _HINT_CHARS: Final = 300
 _PROBLEMS: Final = 5
 _CODES: Final = 3
 #: What came back in a round, by the word of the transcript.
-_CAME: Final = {"plan": "a plan", "impossible": "a refusal"}
+_CAME: Final = {
+    "plan": "a plan",
+    "improved": "another plan",
+    "impossible": "a refusal",
+    "text": "no JSON object",
+    "tools": "a request for hidden tools",
+    "reads": "a request for lookups",
+    "questions": "questions",
+}
+#: How often a model may ask on the terminal for one plan.
+_ASKED_BACK: Final = 3
 
 
 def plan(
@@ -55,13 +65,18 @@ def plan(
         str | None,
         typer.Option("--intent", metavar="NAME", help="The prepared plan to use if no model answers."),
     ] = None,
+    answered: Annotated[
+        list[str] | None,
+        typer.Option("--answer", metavar="K=V", help="The answer to a question of the model, by name. Repeatable."),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
     """Ask a model for a plan for a goal, check the plan, and print it. Nothing runs.
 
     Problems that the checks find go back to the model. This needs the extra: pip install "saga-engine[planner]". The
-    exit code is 7 if there is no valid plan, and 1 if the model says that the tools cannot serve the goal.
+    model may have questions: on a terminal they are asked there; elsewhere the exit code is 4, and --answer has the
+    answers the next time. The exit code is 7 if there is no valid plan, and 1 if the tools cannot serve the goal.
 
     Examples:
       saga plan "Book a flight and a hotel" --tools tools.py --model openai:gpt-5 -o trip.json
@@ -69,17 +84,19 @@ def plan(
     """
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
-    from saga_engine.errors import SagaError
+    from saga_engine.errors import PlannerAsks, SagaError
     from saga_engine.planner.settings import planner_settings
 
-    values = input_values(given or [])
+    values, answers = input_values(given or []), input_values(answered or [], "--answer")
     settings = settings_for(None, tools)
     flags = {"model": model, "rounds": rounds, "secrets": secrets}
     chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
     try:
-        planned = _planned(_goal(goal), settings, chosen, values, intent)
+        planned = _planned(_goal(goal), settings, chosen, values, intent, answers, may_ask=not as_json)
     except SagaError as error:
-        if not as_json:  # the document of an error contains all of it
+        if isinstance(error, PlannerAsks):
+            _tell_questions(error.questions)
+        elif not as_json:  # the document of an error contains all of it
             _tell_rounds(chosen.model, error.context)
         raise
     _tell(planned, planned.to_dict(), out, as_json=as_json)
@@ -96,19 +113,27 @@ def _goal(text: str) -> str:
     return sys.stdin.read(MAX_GOAL_CHARS + 1).strip()
 
 
-def _planned(
-    goal: str, settings: Settings, chosen: PlannerSettings, values: dict[str, Any], intent: str | None
+def _planned(  # noqa: PLR0917
+    goal: str,
+    settings: Settings,
+    chosen: PlannerSettings,
+    values: dict[str, Any],
+    intent: str | None,
+    answers: dict[str, Any],
+    *,
+    may_ask: bool,
 ) -> PlannedPlan:
     """Ask the planner. Raises the errors of ``Planning.plan``, and ``SettingInvalid``."""
     import asyncio
     from dataclasses import replace
+    from datetime import datetime
 
     from saga_engine.cli.options import policy_of, registry_for
     from saga_engine.cli.output import note, shown, stdout_kept_clean
-    from saga_engine.errors import SettingInvalid
+    from saga_engine.errors import PlannerAsks, SettingInvalid
+    from saga_engine.planner.plan_reads import registry_reads
     from saga_engine.planner.planning import Planning
     from saga_engine.policy.plan_time import withheld
-    from saga_engine.tools.tool_search import select_tools
 
     registry = registry_for(settings)
     if not registry.names():
@@ -118,17 +143,67 @@ def _planned(
         if not any(name in names or "*" in names for names in held):
             hint = f'allow it in saga.toml: [secrets] allow = {{ TOOL = ["{shown(name, 80)}"] }}'
             raise SettingInvalid(f"no tool may have the secret {shown(name, 80)}", hint=hint)
-    offered = select_tools(goal, registry, limit=chosen.tools_offered)
     planning = Planning.of(chosen)
-    if settings.holding("policy"):
-        planning = replace(planning, withheld=withheld(policy_of(settings)))
+    policy = policy_of(settings) if settings.holding("policy") else None
+    if policy is not None:
+        planning = replace(planning, withheld=withheld(policy))
     planning.prepared(goal, intent)  # an intent without a plan is an error before a model is asked
+    some, hidden = planning.choose(goal, registry)
     if chosen.model:
-        note(f"asking {shown(chosen.model, 200)} for a plan with {len(offered)} tools")
-    with stdout_kept_clean():
-        return asyncio.run(
-            planning.plan(goal, offered, catalog=registry, input=values, intent=intent, progress=_tell_round)
-        )
+        many = f"{len(some)} of {len(some) + len(hidden)}" if hidden else f"{len(some)}"
+        note(f"asking {shown(chosen.model, 200)} for a plan with {many} tools")
+
+    def ask(answers: dict[str, Any]) -> PlannedPlan:
+        with stdout_kept_clean():
+            return asyncio.run(
+                planning.plan(
+                    goal,
+                    some,
+                    hidden=hidden,
+                    catalog=registry,
+                    input=values,
+                    intent=intent,
+                    answers=answers,
+                    now=datetime.now().astimezone(),
+                    progress=_tell_round,
+                    call_read=registry_reads(registry, policy),
+                )
+            )
+
+    for _ in range(_ASKED_BACK):
+        try:
+            return ask(answers)
+        except PlannerAsks as asked:
+            found = _answers(asked.questions) if may_ask else None
+            if found is None:
+                raise
+            answers = {**answers, **found}
+    return ask(answers)
+
+
+def _answers(questions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The user's answers, asked for on the terminal; None if there is no terminal, or an answer is empty."""
+    import sys
+
+    from saga_engine.cli.output import note, shown
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    found: dict[str, Any] = {}
+    for question in questions:
+        options = question.get("options", ())
+        note(f"the model asks: {shown(question['question'])}")
+        for number, option in enumerate(options, 1):
+            note(f"  {number}. {shown(option)}")
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+        said = sys.stdin.readline().strip()
+        if said.isdecimal() and 0 < int(said) <= len(options):
+            said = options[int(said) - 1]
+        if not said:
+            return None
+        found[question["name"]] = {"question": question["question"], "answer": said}
+    return found
 
 
 def _tell_round(entry: Mapping[str, Any]) -> None:
@@ -142,6 +217,17 @@ def _tell_round(entry: Mapping[str, Any]) -> None:
         more = f" and {len(codes) - _CODES} more" if len(codes) > _CODES else ""
         line += f" with {_count(len(problems), 'problem')} ({', '.join(codes[:_CODES])}{more})"
     note(shown(f"{line}; {used['seconds']:.1f} s, {used['tokens_in']} + {used['tokens_out']} tokens", 500))
+
+
+def _tell_questions(questions: Sequence[Mapping[str, Any]]) -> None:
+    """Print the questions of the model, and how to answer them."""
+    from saga_engine.cli.output import note, shown
+
+    for question in questions:
+        options = f" ({', '.join(shown(option) for option in question['options'])})" if question.get("options") else ""
+        note(f"question {question['name']}: {shown(question['question'])}{options}")
+    names = [f"--answer {question['name']}=…" for question in questions]
+    note(f"answer with {' '.join(names)}")
 
 
 def _tell_rounds(model: str, context: Mapping[str, Any]) -> None:

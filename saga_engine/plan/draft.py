@@ -204,13 +204,14 @@ class _Drafter:
     ) -> CompiledRollback | None:
         """The undo of the call ``of``; ``slot`` is its place among the journalled undos."""
         registered = of.spec.undo if of.spec is not None else None
+        journalled = self._undos is not None and step.index < self._made.check_from
         if written is not None:
             tool: str | None = written.tool
         elif step.kind != "compensatable":
             return None
-        elif self._undos is not None and step.index < self._made.check_from:
+        elif journalled:
             # The undo that was journalled when the saga began takes precedence over today's registration.
-            tool = self._undos.get(slot)
+            tool = (self._undos or {}).get(slot)
         else:
             tool = registered
         if tool is None:
@@ -218,14 +219,19 @@ class _Drafter:
         spec = self._spec(tool)
         declared = spec or DEFAULT
         usual: UndoParams | None = None
+        if journalled and (self._undos or {}).get(slot) == tool:
+            registered = tool
+        # A rollback that only names the registered undo is that undo, with the params of the registration.
+        named = written is not None and "params" not in written.model_fields_set and tool == registered
         if written is None or tool == registered:
             assert isinstance(of.params, Template)
             usual = UndoParams(spec.input_schema if spec is not None else None, step.key, of.params)
         params: Params | None = usual
         retry, timeout_s = undo_retry(declared.retry), declared.timeout_s
-        if written is not None:
+        if written is not None and not named:
             place = (*path, "rollback", "params")
             params = self._template(written.params, step.index, step.key, spec, place, undo=True)
+        if written is not None:
             retry = _retry(written.retry, retry)
             timeout_s = timeout_s if written.timeout_s is None else written.timeout_s
         assert params is not None

@@ -22,6 +22,9 @@ MAX_CANDIDATES = 500
 MAX_FIELDS = 100
 MAX_GOAL_CHARS = 10_000
 MAX_NAME_CHARS = 200
+#: What the author of a plan took for granted: sentences, and the length of each.
+MAX_ASSUMPTIONS = 50
+MAX_ASSUMPTION_CHARS = 500
 #: Ten years.
 MAX_SECONDS = 315_360_000.0
 MAX_ATTEMPTS = 1000

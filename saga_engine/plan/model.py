@@ -95,7 +95,10 @@ class Rollback(_Model):
     tool: _Tool = Field(description="The name of the tool that undoes the step.")
     params: _Values = Field(
         default_factory=dict,
-        description="The params of the undo. They may bind the outputs of this step and of earlier steps.",
+        description=(
+            "The params of the undo. They may bind the outputs of this step and of earlier steps. Default: none; for "
+            "the undo that the tool registers, as its registration fills them."
+        ),
     )
     retry: Retry | None = Field(None, description="How often and how fast the undo is retried.")
     timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")
@@ -196,6 +199,11 @@ class Plan(_Model):
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=limits.MAX_STEPS), BeforeValidator(_listed)] = (
         Field(description="The steps, in order.")
     )
+    assumptions: Annotated[
+        tuple[Annotated[str, Field(max_length=limits.MAX_ASSUMPTION_CHARS)], ...],
+        Field(max_length=limits.MAX_ASSUMPTIONS),
+        BeforeValidator(_listed),
+    ] = Field((), description="What the author took for granted, for the people who read the plan.")
     deadline_s: _Seconds | None = Field(None, description="The longest time for the whole saga, in seconds.")
     max_tool_calls: Annotated[int, Field(ge=1, le=limits.MAX_CALLS)] | None = Field(
         None, description="The maximum number of tool calls of the saga, counting each attempt."

@@ -55,7 +55,7 @@ def _is_answer(value: dict[str, Any]) -> bool:
     """Whether an object is a plan or the reason for none, and not a part of a truncated plan."""
     inner = value.get("plan")
     return (
-        isinstance(value.get("steps"), list)
+        any(isinstance(value.get(name), list) for name in ("steps", "questions", "tools", "reads"))
         or isinstance(value.get("impossible"), str)
         or (isinstance(inner, dict) and isinstance(inner.get("steps"), list))
     )
@@ -66,6 +66,24 @@ def is_cut(text: str) -> bool:
     spoken = _THINKING.sub("", text[:MAX_ANSWER_CHARS])
     at = spoken.find("{")
     return at >= 0 and _end(spoken, at) < 0
+
+
+def broken_at(text: str) -> str:
+    """Where and why the object in a text is no JSON, in words; empty if the text has no object."""
+    spoken = _THINKING.sub("", text[:MAX_ANSWER_CHARS])
+    at = spoken.find("{")
+    end = _end(spoken, at) if at >= 0 else -1
+    # A brace in prose is no object.
+    if end < 0 or not re.match(r'\{\s*"', spoken[at:end]):
+        return ""
+    try:
+        json.loads(_cleaned(spoken[at:end]), parse_constant=_refuse, parse_int=len)
+    except json.JSONDecodeError as error:
+        around = error.doc[max(0, error.pos - 30) : error.pos + 30]
+        return f"the JSON is broken: {error.msg} at line {error.lineno} column {error.colno}, near {around!r}"
+    except (ValueError, RecursionError) as error:
+        return f"the JSON is broken: {error}"
+    return "the JSON object has none of: steps, questions, tools, reads, impossible"
 
 
 def _end(text: str, start: int) -> int:

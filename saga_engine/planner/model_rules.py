@@ -106,7 +106,7 @@ def _values(request: PlannerRequest) -> list[Any]:
     """Everything that the model was told and may repeat."""
     values: list[Any] = [request.goal]
     if isinstance(request, PlanRequest):
-        return values
+        return [*values, dict(request.answers), list(request.read_results), request.now, request.revises]
     for step in _past(request):
         values += [step.params, step.output, step.error]
     if not isinstance(request, CompensationRequest):

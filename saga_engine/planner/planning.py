@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -19,20 +19,22 @@ from saga_engine.plan.limits import MAX_GOAL_CHARS
 from saga_engine.plan.values import plain, printable
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.models import ModelPlanner
+from saga_engine.planner.plan_dialog import PlanDialog
+from saga_engine.planner.plan_reads import PlanReads, ReadCall
 from saga_engine.planner.repair_loop import Progress, Rounds, Terms
-from saga_engine.planner.review import review_compensation, review_plan
+from saga_engine.planner.review import review_compensation
+from saga_engine.planner.selection import Chosen, SelectTools, choose_tools
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import CompensationRequest, Planner, PlannerRequest, PlannerUsage, PlanRequest, ReplanRequest
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from saga_engine.core.interpret import Advice  # it would import the state machine, which a plan does not need
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.other_way import OtherWay
     from saga_engine.ports import Allowance, PlannerAnswer, StepsCheck
-
-#: Chooses tools for a text: at most a given number, with their undos and probes beside them.
-SelectTools = Callable[[str, "ToolCatalog", int], Sequence["ToolSpec"]]
 
 _PLAN: Final = Terms(
     wanted="plan",
@@ -60,7 +62,8 @@ class PlannedPlan:
 
     ``source``: who made it. ``notes``: repairs and remarks. ``rounds``: how often the model was asked. ``usage`` is the
     part of ``budget`` that was used (null: no limit). ``transcript``: for each round the answer (cut), its problems and
-    its usage.
+    its usage. ``tools_shown`` of ``tools_known`` tools were described to the model; the others were only named.
+    ``reads`` are the lookups that were made for the plan: tool, params, and whether each worked.
     """
 
     plan: Plan
@@ -72,6 +75,14 @@ class PlannedPlan:
     notes: tuple[str, ...] = ()
     transcript: tuple[Mapping[str, Any], ...] = ()
     budget: Mapping[str, Any] = field(default_factory=dict)
+    tools_shown: int = 0
+    tools_known: int = 0
+    reads: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the author of the plan took for granted."""
+        return self.plan.assumptions
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as one JSON object."""
@@ -85,6 +96,9 @@ class PlannedPlan:
             "budget": dict(self.budget),
             "notes": list(self.notes),
             "transcript": [dict(entry) for entry in self.transcript],
+            "reads": [dict(made) for made in self.reads],
+            "assumptions": list(self.assumptions),
+            "tools": {"shown": self.tools_shown, "known": self.tools_known},
         }
 
 
@@ -115,6 +129,11 @@ class Planning:
             return cls(ModelPlanner(given) if given.model else None, given, select)
         return cls(given, given.settings if isinstance(given, ModelPlanner) else PlannerSettings(), select)
 
+    def choose(self, goal: str, catalog: ToolCatalog, limit: int | None = None, tags: Iterable[str] = ()) -> Chosen:
+        """The tools of a catalog to show for a goal, at most ``tools_offered``, and those that are only named."""
+        most = self.settings.tools_offered if limit is None else limit
+        return choose_tools(goal, catalog, most, tags=tags, select=self.select)
+
     @property
     def advisor(self) -> Planning | None:
         """Itself, if there is a planner to ask."""
@@ -129,6 +148,10 @@ class Planning:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
         progress: Progress | None = None,
+        hidden: Sequence[ToolSpec] = (),
+        answers: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+        call_read: ReadCall | None = None,
     ) -> PlannedPlan:
         """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
 
@@ -136,9 +159,14 @@ class Planning:
         part of the plan. If there is no planner, or it cannot answer, the prepared plan is used: that of ``intent``,
         else that of this goal. ``progress`` gets each round's entry of the transcript as soon as the round ends.
 
-        Raises ``PlannerUnavailable``, ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with
-        the transcript), ``PlanInvalid`` (the goal or the prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for
-        an intent without a prepared plan.
+        ``hidden`` are tools that the model may ask for by name; if it says that the goal is impossible, it is asked
+        again with all of them. ``answers`` are the user's answers to its questions, by name. ``now`` is told to the
+        model, with its time zone. ``call_read`` makes the lookups that the model asks for, with the tools in
+        ``settings.reads``.
+
+        Raises ``PlannerAsks`` (the model has questions), ``PlannerUnavailable``, ``ModelUnreachable``,
+        ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the transcript), ``PlanInvalid`` (the goal or the
+        prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for an intent without a prepared plan.
         """
         prepared = self.prepared(goal, intent)
         if not goal.strip() or len(goal) > MAX_GOAL_CHARS:
@@ -146,25 +174,38 @@ class Planning:
             raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
         given: dict[str, Any] = plain(dict(input or {}))
         specs = self._permitted(specs)
-        offer = Offer(specs, catalog, self.settings.secrets, **self._rules)
-        request = PlanRequest(goal, list(specs), given, offer.secrets or ())
-
-        def review(data: Mapping[str, Any], notes: list[str]) -> tuple[Plan | None, list[Problem]]:
-            return review_plan(data, offer, request, notes)
-
+        request = PlanRequest(
+            goal,
+            list(specs),
+            given,
+            tuple(sorted(set(self.settings.secrets))),
+            hidden=self._permitted(hidden),
+            answers=plain(dict(answers or {})),
+            reads=() if call_read is None else self._reads([*specs, *hidden], catalog),
+            now="" if now is None else f"{now:%Y-%m-%d %H:%M, %A}, time zone {now:%Z} (UTC{now:%z})",
+        )
+        dialog = PlanDialog(request, catalog, self._rules, reads=None if call_read is None else PlanReads(call_read))
         try:
-            if self.planner is None:
-                raise PlannerUnavailable(
-                    "no model is configured", hint="set SAGA_MODEL=provider:name, or give --model provider:name"
-                )
-            asked = Rounds(self.planner.model, self.planner.ask, request, review, _PLAN, *self._limits, progress)
+            planner = self._asked
+            asked = Rounds(planner.model, planner.ask, request, dialog.review, _PLAN, *self._limits, progress)
+            asked.follow = dialog.follow
             plan, answer, notes = await asked.run()
         except (PlannerUnavailable, ModelUnreachable) as error:
             if prepared is None:
                 raise
-            return _as_prepared(*prepared, goal, given, offer if catalog is None else catalog, error)
-        log, used = tuple(asked.transcript), asked.usage
-        return PlannedPlan(plan, "model", answer.model, answer.prompt, len(log), used, notes, log, asked.budget)
+            return _as_prepared(*prepared, goal, given, dialog.offer if catalog is None else catalog, error)
+        return PlannedPlan(
+            plan,
+            "model",
+            answer.model,
+            answer.prompt,
+            len(asked.transcript),
+            asked.usage,
+            notes,
+            tuple(asked.transcript),
+            asked.budget,
+            **dialog.facts,
+        )
 
     def goals(self, goal: str, intent: str | None = None) -> set[str]:
         """The goals that a plan for ``goal`` may have: it, and that of its prepared plan."""
@@ -210,6 +251,14 @@ class Planning:
         return {"undo_by_model": self.settings.undo_by_model, "max_steps": self.settings.max_steps}
 
     @property
+    def _asked(self) -> Planner:
+        if self.planner is None:
+            raise PlannerUnavailable(
+                "no model is configured", hint="set SAGA_MODEL=provider:name, or give --model provider:name"
+            )
+        return self.planner
+
+    @property
     def _limits(self) -> tuple[int, Allowance]:
         return self.settings.rounds, self.settings.allowance()
 
@@ -225,6 +274,18 @@ class Planning:
             raise ModelUnreachable(
                 f"{self.planner.model} could not be asked: {said}", hint="this is a defect of the planner"
             ) from error
+
+    def _reads(self, specs: Sequence[ToolSpec], catalog: ToolCatalog | None) -> tuple[str, ...]:
+        """The offered tools that may be called while planning. Raises ``SettingInvalid`` for a tool that writes."""
+        for name in self.settings.reads:
+            spec = None if catalog is None else catalog.spec(name)
+            if spec is None or spec.effect != "read":
+                what = "is no tool here" if spec is None else "writes"
+                raise SettingInvalid(
+                    f"reads in [planner] names {printable(name, 80)}, which {what}",
+                    hint="name tools that are declared with effect='read'",
+                )
+        return tuple(spec.name for spec in specs if spec.name in self.settings.reads)
 
     def _permitted(self, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
         """The tools that may be called at all."""

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.preview import brief
 from saga_engine.planner.prompts import data, data_lines, load_prompt, safe_json
+from saga_engine.planner.tool_cards import HIDDEN_PARAMS, compact_card, named_card, split_undos, trimmed_schema
 from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
 
 if TYPE_CHECKING:
+    from saga_engine.errors import Problem
     from saga_engine.plan.tool_spec import ToolSpec
+    from saga_engine.planner.prompts import Prompt
     from saga_engine.planner.settings import OutputMode
     from saga_engine.ports import PastStep, PlannerRequest
 
 #: The name of the output tool, for models that answer by calling one.
 ANSWER_TOOL: Final = "answer"
-#: Parameters that the engine fills at a call; a model never sees them.
-_HIDDEN: Final = frozenset({"idempotency_key"})
+_HIDDEN: Final = HIDDEN_PARAMS
 _GOAL_CHARS: Final = 10_000
 _WORDS_CHARS: Final = 800
 _SHOWN_PROBLEMS: Final = 20
 _SHOWN_STEPS: Final = 50
 _PREVIOUS_CHARS: Final = 20_000
+_SHOWN_HIDDEN: Final = 1000
 #: The shown size of one value, in bytes of JSON.
 _VALUE_BYTES: Final = 2500
+
+
+_STEP_PATH: Final = re.compile(r"^\$\.steps\[(\d+)\](.*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,15 @@ _PLACES: Final[Mapping[str, Callable[[Any], str]]] = {
     "goal": lambda request: data("goal", request.goal[:_GOAL_CHARS]),
     "input": lambda request: data("input", _cut(dict(request.input), 6000)),
     "secrets": lambda request: data("secrets", list(request.secrets)),
-    "tools": lambda request: data_lines("tools", [tool_card(spec) for spec in request.tools]),
+    "tools": lambda request: data_lines("tools", _tools(request)),
+    "undos": lambda request: data_lines("undos", [compact_card(spec) for spec in split_undos(request.tools)[1]]),
+    "hidden": lambda request: data_lines("hidden", [named_card(spec) for spec in request.hidden[:_SHOWN_HIDDEN]]),
+    "now": lambda request: data("now", request.now or "not known"),
+    "answers": lambda request: data("answers", _cut(dict(request.answers), 8000)),
+    "reads": lambda request: data("reads", list(request.reads)),
+    "read_results": lambda request: data_lines(
+        "read_results", [_cut(dict(one), 16_000, 200) for one in request.read_results]
+    ),
     "stuck": lambda request: data("stuck", past_step(request.stuck)),
     "failed": lambda request: data_lines("failed", map(past_step, (request.failed, *request.also_failed))),
     "past": lambda request: data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
@@ -62,26 +77,69 @@ def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
     names = {PlanRequest: "propose", CompensationRequest: "compensate"}
     prompt = load_prompt(names.get(type(request), "replan"))
     schema = answer_schema(dropping=isinstance(request, ReplanRequest))
+    if isinstance(request, PlanRequest):
+        schema = plan_answer_schema()
     how = "Answer with the JSON object alone: no prose before or after it, no code fence, no comments."
     if mode == "tool":
         how = f"Give your answer by calling the tool `{ANSWER_TOOL}` once: its arguments are the JSON object."
     values = {name: _PLACES[name](request) for name in prompt.inputs if name in _PLACES}
-    system, question = prompt.render({**values, "schema": safe_json(schema), "how": how})
+    # With these modes the schema is sent beside the prompt.
+    where = {"tool": f"Its JSON Schema is that of the tool `{ANSWER_TOOL}`.", "native": "Its JSON Schema is enforced."}
+    system, question = prompt.render({**values, "schema": where.get(mode) or safe_json(schema), "how": how})
     label = prompt.label
-    if request.repair is not None:
-        again = load_prompt("repair")
-        shown = [problem.to_dict() for problem in request.repair.problems[:_SHOWN_PROBLEMS]]
-        more, follow_up = again.render(
-            {
-                "answer": data("answer", request.repair.answer[:_PREVIOUS_CHARS]),
-                "problems": data_lines("problems", shown),
-                "notes": data_lines("notes", request.repair.notes),
-                "how": how,
-            }
-        )
+    for again, filled in _additions(request):
+        more, follow_up = again.render({**filled, "how": how})
         system, question = f"{system}\n\n{more}", f"{question}\n\n{follow_up}"
         label = f"{label} {again.label}"
     return Asked(system, question, schema, label, hashlib.sha256(f"{system}\0{question}".encode()).hexdigest())
+
+
+def _additions(request: PlannerRequest) -> Iterator[tuple[Prompt, dict[str, str]]]:
+    """The prompts that are added to that of a request: the plan to change, then the last answer and its problems."""
+    if isinstance(request, PlanRequest) and request.revises is not None:
+        yield load_prompt("revise"), {"plan": data("plan", dict(request.revises))}
+    if request.repair is not None:
+        given = _as_object(request.repair.answer)
+        shown = [_problem(problem, given) for problem in request.repair.problems[:_SHOWN_PROBLEMS]]
+        filled = {"problems": data_lines("problems", shown)}
+        # As JSON the model reads its own words; as a text in JSON each quote would be escaped.
+        whole = given is not None and len(request.repair.answer) <= _PREVIOUS_CHARS
+        filled["answer"] = data("answer", given if whole else request.repair.answer[:_PREVIOUS_CHARS])
+        filled["notes"] = data_lines("notes", request.repair.notes)
+        prompt = load_prompt(request.repair.prompt)
+        yield prompt, {name: text for name, text in filled.items() if name in prompt.inputs}
+
+
+def _as_object(answer: str) -> dict[str, Any] | None:
+    """The object of an answer as it was written; None if it cannot be read."""
+    try:
+        found = json.loads(answer, parse_constant=lambda name: name)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _problem(problem: Problem, answer: dict[str, Any] | None) -> dict[str, Any]:
+    """A problem for a model: by the id of its step in the answer, where it has one, and the path in that step."""
+    found = _STEP_PATH.match(problem.path)
+    inner = (answer or {}).get("plan")
+    steps = (inner if isinstance(inner, dict) and "steps" not in (answer or {}) else answer or {}).get("steps")
+    shown: dict[str, Any] = {"code": problem.code}
+    if found is not None and isinstance(steps, list) and int(found[1]) < len(steps):
+        step = steps[int(found[1])]
+        named = step.get("step_id") if isinstance(step, dict) else None
+        shown |= {"step": int(found[1]) + 1 if named is None else named, "path": found[2].lstrip(".") or "the step"}
+    else:
+        shown["path"] = problem.path
+    shown["message"] = problem.message
+    return shown | ({"hint": problem.hint} if problem.hint else {})
+
+
+def _tools(request: Any) -> list[dict[str, Any]]:
+    """The tools of a request. For a plan in the short form, and without the undos, which have a list of their own."""
+    if isinstance(request, PlanRequest):
+        return [compact_card(spec) for spec in split_undos(request.tools)[0]]
+    return [tool_card(spec) for spec in request.tools]
 
 
 def tool_card(spec: ToolSpec) -> dict[str, Any]:
@@ -98,8 +156,8 @@ def tool_card(spec: ToolSpec) -> dict[str, Any]:
     return card
 
 
-def _cut(value: Any, max_bytes: int = _VALUE_BYTES) -> Any:
-    return brief(value, max_bytes=max_bytes, max_items=20, max_text=800, max_depth=8)
+def _cut(value: Any, max_bytes: int = _VALUE_BYTES, max_items: int = 20) -> Any:
+    return brief(value, max_bytes=max_bytes, max_items=max_items, max_text=800, max_depth=8)
 
 
 def past_step(step: PastStep) -> dict[str, Any]:
@@ -139,6 +197,12 @@ def answer_schema(*, dropping: bool = False) -> dict[str, Any]:
     }
 
 
+def plan_answer_schema() -> dict[str, Any]:
+    """The schema of an answer to a goal: steps, assumptions, a refusal, or a request for something first."""
+    schema = answer_schema()
+    return {**schema, "properties": {**schema["properties"], **_FIRST}}
+
+
 def _chosen(schema: dict[str, Any], kept: tuple[str, ...]) -> dict[str, Any]:
     """An object's schema with only these fields, each without the null that a file may also have there."""
     made: dict[str, Any] = {
@@ -169,6 +233,32 @@ _DROPPED: Final[dict[str, Any]] = {
     "additionalProperties": {"type": "string"},
     "description": "Steps that the goal does not need any more, by id, each with the reason in a sentence.",
 }
+_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+#: What only a plan's answer may have beside the steps, or in their place.
+_FIRST: Final[dict[str, Any]] = {
+    "assumptions": {**_TEXTS, "description": "Beside steps: what was taken for granted, a short sentence each."},
+    "questions": {
+        "type": "array",
+        "description": "Instead of steps: what only the user can decide.",
+        "items": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "question": {"type": "string"}, "options": _TEXTS},
+            "required": ["name", "question"],
+            "additionalProperties": False,
+        },
+    },
+    "tools": {**_TEXTS, "description": "Instead of steps: names of hidden tools that have to be shown first."},
+    "reads": {
+        "type": "array",
+        "description": "Instead of steps: lookups that the plan depends on.",
+        "items": {
+            "type": "object",
+            "properties": {"tool": {"type": "string"}, "params": {"type": "object"}},
+            "required": ["tool"],
+            "additionalProperties": False,
+        },
+    },
+}
 #: Keywords that the checks cover anyway, and that a server which enforces a schema may not support.
 _BOUNDS: Final = ("default", "maxItems", "maxLength", "exclusiveMaximum")
 #: The fields of the format that a model may fill.
@@ -177,57 +267,3 @@ _KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "Rollback": ("tool", "params"),
     "Fallback": ("tool", "params", "rollback"),
 }
-
-
-# --- schemas of tools ----------------------------------------------------------------------------------------------
-
-_KEYS = 40
-_KEY_CHARS = 100
-#: A schema may come from the network: deeper nesting becomes a schema that accepts anything.
-_SCHEMA_DEPTH = 40
-#: Keywords that only repeat or explain, in the order in which they are removed from a schema.
-_SCHEMA_NOISE = ("title", "$schema", "$id", "examples", "example", "$comment")
-
-
-def trimmed_schema(schema: dict[str, Any], hidden: frozenset[str], limit_chars: int = 4000) -> dict[str, Any]:
-    """A JSON Schema for a model: without noise and ``hidden`` fields, and without descriptions if it is too long."""
-    found: dict[str, Any] = _without(schema, _SCHEMA_NOISE)
-    properties = found.get("properties")
-    if isinstance(properties, dict) and hidden & properties.keys():
-        found["properties"] = {name: item for name, item in properties.items() if name not in hidden}
-        if isinstance(found.get("required"), list):
-            found["required"] = [name for name in found["required"] if name not in hidden]
-    if _size(found) <= limit_chars:
-        return found
-    found = _without(found, ("description", "default"))
-    if _size(found) <= limit_chars:
-        return found
-    fields = found.get("properties")
-    outline = {
-        str(name)[:_KEY_CHARS]: {"type": item["type"]} if isinstance(item, dict) and "type" in item else {}
-        for name, item in list(fields.items() if isinstance(fields, dict) else ())[:_KEYS]
-    }
-    required = found.get("required")
-    needed = [name for name in (required if isinstance(required, list) else ()) if name in outline]
-    return {"type": "object", "properties": outline, "required": needed}
-
-
-def _size(value: Any) -> int:
-    return len(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _without(node: Any, names: tuple[str, ...], *, named: bool = False, depth: int = 0) -> Any:
-    """A copy without these keywords; a field with such a name (``named``) is not a keyword."""
-    if depth > _SCHEMA_DEPTH:
-        return {}
-    if isinstance(node, dict):
-        return {
-            key: _without(
-                item, names, named=not named and key in ("properties", "$defs", "definitions"), depth=depth + 1
-            )
-            for key, item in node.items()
-            if named or key not in names
-        }
-    if isinstance(node, list):
-        return [_without(item, names, depth=depth + 1) for item in node]
-    return node

@@ -51,7 +51,7 @@ def mend_form(answer: Mapping[str, Any], catalog: ToolCatalog, notes: list[str])
 
 
 #: Fields of a plan that the caller sets; the review merges or replaces them.
-_OF_THE_CALLER = frozenset({"goal", "input", "steps"})
+_OF_THE_CALLER = frozenset({"goal", "input", "steps", "assumptions"})
 
 
 @lru_cache
@@ -124,10 +124,8 @@ def _mend_undo(step: dict[str, Any], spec: ToolSpec, catalog: ToolCatalog, notes
         return
     if spec.undo is None:
         return
-    if rollback is None:
-        if step.get("kind", "compensatable") == "compensatable":
-            _tell(notes, f"{which}: no rollback was given, so the registered undo {spec.undo} is used")
-        return
+    if rollback is None or rollback == {"tool": spec.undo}:
+        return  # the plan names the registered undo when it is accepted
     if _says_nothing(rollback, spec.undo, catalog):
         del step["rollback"]
         _tell(notes, f"{which}: its rollback made no sense, so the registered undo {spec.undo} is used")
@@ -199,6 +197,27 @@ def move_irreversible_last(plan: Plan, catalog: ToolCatalog, notes: list[str]) -
         _tell(notes, f"step {step.key} cannot be undone, so it was moved behind the steps that can")
         plan = better
     return plan
+
+
+def name_undos(plan: Plan, catalog: ToolCatalog) -> Plan:
+    """The plan with each registered undo named as its step's rollback: who reads the file sees what is undone, and how.
+
+    Such a rollback has no params, so the engine fills them as for the registered undo itself.
+    """
+    from saga_engine.plan.model import load_plan
+
+    body = plan.model_dump(exclude_unset=True)
+    named = False
+    for step in body["steps"]:
+        ways = step.get("fallback") or ()
+        for call in (step, *ways):
+            spec = catalog.spec(call.get("tool") or "")
+            if spec is None or spec.undo is None or spec.effect == "read" or call.get("rollback") is not None:
+                continue
+            if step.get("kind", "compensatable") == "compensatable":
+                call["rollback"] = {"tool": spec.undo}
+                named = True
+    return load_plan(body) if named else plan
 
 
 def _codes(made: Draft) -> list[str]:

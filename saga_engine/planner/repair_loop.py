@@ -19,8 +19,9 @@ from saga_engine.errors import (
     PlannerFailed,
     PlannerUnavailable,
     Problem,
+    SagaError,
 )
-from saga_engine.plan.values import printable
+from saga_engine.plan.values import cut, printable
 from saga_engine.ports import Allowance, PlannerUsage, Repair
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _SAID_CHARS: Final = 4000
+#: How many answers that are no plan, but ask for something first, are followed without costing a round.
+MOST_DETOURS: Final = 4
 _REASON_CHARS: Final = 1000
 
 
@@ -48,12 +51,27 @@ Progress = Callable[[Mapping[str, Any]], None]
 Review = Callable[[Mapping[str, Any], list[str]], tuple[_T | None, list[Problem]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """What follows an answer that asks for something first (``came``): another request, problems, or an error."""
+
+    came: str
+    request: PlannerRequest | None = None
+    problems: Sequence[Problem] = ()
+    error: SagaError | None = None
+
+
+#: Decides about an answer that is neither steps nor a refusal; None: it is one of these.
+Follow = Callable[[Mapping[str, Any]], Awaitable[Detour | None]]
+
+
 @dataclass(slots=True)
 class Rounds(Generic[_T]):
     """One question to one model, asked at most ``rounds`` times. ``used`` and ``transcript`` grow with each round.
 
     ``request`` is what the model is asked; its ``repair`` and ``allowance`` are set for each round. ``progress`` gets
-    the entry of each round as soon as it ends.
+    the entry of each round as soon as it ends. ``follow`` decides about answers that ask for something first: each
+    costs a request of the allowance, and one beyond ``MOST_DETOURS`` a round.
     """
 
     model: str
@@ -64,6 +82,8 @@ class Rounds(Generic[_T]):
     rounds: int
     allowance: Allowance
     progress: Progress | None = None
+    follow: Follow | None = None
+    spent: int = 0
     used: PlannerUsage = field(default_factory=PlannerUsage)
     transcript: list[dict[str, Any]] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -94,13 +114,28 @@ class Rounds(Generic[_T]):
 
     async def _rounds(self) -> tuple[_T, PlannerAnswer, tuple[str, ...]]:
         repair: Repair | None = None
-        for number in range(1, self.rounds + 1):
+        detours = 0
+        while self.spent < self.rounds:
             answer = await self.ask(replace(self.request, repair=repair, allowance=self._left()))
             self.used += answer.usage
+            detour = await self._detour(answer)
+            if detour is not None:
+                self._write_down(answer, detour.came, detour.problems, ())
+                if detour.error is not None:
+                    detour.error.context = {**detour.error.context, **self._so_far()}
+                    raise detour.error
+                if detour.request is not None:
+                    self.request = detour.request
+                if detour.problems:
+                    repair = Repair(answer.json_text, detour.problems)
+                detours += 1
+                self.spent += detours > MOST_DETOURS or bool(detour.problems)
+                continue
+            self.spent += 1
             notes: list[str] = []
             value, problems, reason = self._read(answer, notes)
             came = self.terms.wanted if reason is None else "impossible"
-            self._write_down(number, answer, came, problems, notes)
+            self._write_down(answer, came if answer.json_text else "text", problems, notes)
             if reason is not None:
                 message, hint = f"{self.terms.refused}: {reason}", self.terms.refused_hint
                 raise GoalImpossible(message, hint=hint, model=answer.model, **self._so_far())
@@ -109,6 +144,38 @@ class Rounds(Generic[_T]):
             repair = Repair(answer.json_text or answer.text, problems, notes)
         many = "s" if self.rounds != 1 else ""
         raise self._failed(f"gave no valid {self.terms.wanted} in {self.rounds} round{many}", repair)
+
+    async def once_more(self, answer: PlannerAnswer, problems: Sequence[Problem]) -> tuple[_T, PlannerAnswer] | None:
+        """The value of one more answer, which may be better; None: there is none that passes, or no budget for it.
+
+        ``problems`` are what is not yet good in ``answer``, which is valid. Raises nothing of the planner.
+        """
+        if self.spent >= self.rounds:
+            return None
+        repair = Repair(answer.json_text, problems, prompt="improve")
+        try:
+            allowance = self._left()
+            async with asyncio.timeout(allowance.seconds):
+                better = await self.ask(replace(self.request, repair=repair, allowance=allowance))
+        except (PlannerFailed, ModelUnreachable, PlannerUnavailable, TimeoutError) as error:
+            requests = getattr(error, "context", {}).get("requests", 0)
+            self.used += PlannerUsage(requests=requests if isinstance(requests, int) else 0)
+            return None
+        self.used += better.usage
+        notes: list[str] = []
+        value, found, _ = self._read(better, notes)
+        self._write_down(better, "improved", found, notes)
+        return None if value is None or found else (value, better)
+
+    async def _detour(self, answer: PlannerAnswer) -> Detour | None:
+        """What an answer asks for first, if the caller follows such answers."""
+        if self.follow is None:
+            return None
+        try:
+            data = read_answer(answer)
+        except PlanInvalid:
+            return None
+        return await self.follow(data)
 
     def _read(self, answer: PlannerAnswer, notes: list[str]) -> tuple[_T | None, list[Problem], str | None]:
         """The value in an answer, its remaining problems, and the model's reason for giving none."""
@@ -131,11 +198,9 @@ class Rounds(Generic[_T]):
                 raise self._failed(f"used up its budget of {name}", None)
         return left
 
-    def _write_down(
-        self, number: int, answer: PlannerAnswer, came: str, problems: Sequence[Problem], notes: Sequence[str]
-    ) -> None:
+    def _write_down(self, answer: PlannerAnswer, came: str, problems: Sequence[Problem], notes: Sequence[str]) -> None:
         entry = {
-            "round": number,
+            "round": len(self.transcript) + 1,
             "came": came,
             "prompt": answer.prompt,
             "prompt_digest": answer.prompt_digest,
@@ -191,12 +256,16 @@ class Rounds(Generic[_T]):
 def read_answer(answer: PlannerAnswer) -> dict[str, Any]:
     """The object in an answer, parsed as strictly as a plan file. Raises ``PlanInvalid``."""
     from saga_engine.plan.parser import read_source
-    from saga_engine.planner.json_extract import is_cut
+    from saga_engine.planner.json_extract import broken_at, is_cut
 
     if answer.json_text:
         return read_source(answer.json_text)
-    message, hint = "the answer has no object with steps", "answer with the JSON object alone"
-    if is_cut(answer.text):
+    hint = "answer with the JSON object alone"
+    if not answer.text.strip():
+        message = "the answer is empty"
+    elif is_cut(answer.text):
         message = "the JSON object has no end: the answer was cut off"
         hint = "answer in fewer words, with the JSON object alone"
-    raise PlanInvalid([Problem("plan-not-json", "$", message, hint)])
+    else:
+        message = broken_at(answer.text) or f"the answer is prose, not JSON: {cut(answer.text.strip(), 200)}"
+    raise PlanInvalid([Problem("plan-not-json", "$", printable(message, 400), hint)])

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import PlanInvalid, Problem
-from saga_engine.plan.values import json_path
+from saga_engine.plan.limits import MAX_ASSUMPTION_CHARS, MAX_ASSUMPTIONS
+from saga_engine.plan.values import json_path, printable
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.ports import CompensationRequest
 
@@ -40,7 +42,7 @@ def review_plan(
     """
     from saga_engine.plan.model import load_plan
     from saga_engine.plan.salvage import all_problems
-    from saga_engine.planner.repair import mend_form, move_irreversible_last, move_pivot_last
+    from saga_engine.planner.repair import mend_form, move_irreversible_last, move_pivot_last, name_undos
 
     def check_rest(plan: Plan) -> list[Problem]:
         mended = move_pivot_last(plan, offer, []) is not plan  # once the form is correct, the engine repairs this
@@ -48,6 +50,11 @@ def review_plan(
 
     form = mend_form(data, offer, notes)
     own = form.get("input")
+    if isinstance(form.get("assumptions"), list):
+        kept = [printable(str(each).strip(), MAX_ASSUMPTION_CHARS) for each in form["assumptions"][:MAX_ASSUMPTIONS]]
+        form["assumptions"] = [each for each in kept if each]
+    else:
+        form.pop("assumptions", None)
     form = {"goal": request.goal, **{name: value for name, value in form.items() if name not in ("goal", "input")}}
     merged = {**(own if isinstance(own, dict) else {}), **request.input}
     if merged:
@@ -57,7 +64,20 @@ def review_plan(
     except PlanInvalid as error:
         return None, all_problems(error, form, check_rest)
     plan = move_irreversible_last(move_pivot_last(plan, offer, notes), offer, notes)
-    return plan, _with_rules(offer.check(plan), plan, offer, request)
+    problems = _with_rules(offer.check(plan), plan, offer, request)
+    return (plan if problems else name_undos(plan, offer)), _as_written(problems, plan, form)
+
+
+def _as_written(problems: list[Problem], plan: Plan, form: Mapping[str, Any]) -> list[Problem]:
+    """The problems with paths into the answer: the engine may have moved its steps."""
+    written = {str(step["step_id"]): index for index, step in enumerate(form["steps"])}
+    places = [written.get(step.key, index) for index, step in enumerate(plan.steps)]
+
+    def moved(match: re.Match[str]) -> str:
+        index = int(match[1])
+        return f"$.steps[{places[index] if index < len(places) else index}]"
+
+    return [replace(problem, path=_PLACE.sub(moved, problem.path)) for problem in problems]
 
 
 def review_compensation(

@@ -27,11 +27,11 @@ class PlannerSettings:
     the server's JSON mode (``prompted``), or as plain text. ``total_s``: the time for one plan with all its rounds, in
     seconds. ``max_requests``, ``max_tokens`` (in and out) and ``max_cost_usd`` limit one plan, ``max_output_tokens``
     one answer (``None``: the model's own limit; a model that reasons counts its thoughts, too). ``rounds``: how often
-    the model is asked for one plan. ``tools_offered``: the maximum number of tools it
-    is offered. ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``prepared_plans``: plan files by
-    intent. ``semantic``: the role in semantic compensation of tools that do not declare one. ``max_steps``: the maximum
-    number of steps of a model's plan. ``undo_by_model``: whether a model may switch off, replace or redirect the undo
-    that a tool registers: ``registered`` (no) or ``any``.
+    the model is asked for one plan. ``tools_offered``: the maximum number of tools it is shown; others are named.
+    ``secrets``: names that ``$secret.NAME`` may have in a model's plan. ``reads``: tools that read and may be called
+    while a plan is made. ``prepared_plans``: plan files by intent. ``semantic``: the role in semantic compensation of
+    tools that do not declare one. ``max_steps``: the maximum number of steps of a model's plan. ``undo_by_model``:
+    whether a model may switch off, replace or redirect the undo that a tool registers: ``registered`` (no) or ``any``.
     """
 
     model: str = ""
@@ -44,8 +44,9 @@ class PlannerSettings:
     max_cost_usd: float | None = None
     max_output_tokens: int | None = None
     rounds: int = 3
-    tools_offered: int = 20
+    tools_offered: int = 100
     secrets: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     semantic: Semantic = "approve"
     max_steps: int = 50
     undo_by_model: UndoByModel = "registered"
@@ -64,7 +65,7 @@ _BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "max_cost_usd": (0.0, 1_000_000.0),
     "max_output_tokens": (16, 1_000_000),
     "rounds": (1, 20),
-    "tools_offered": (1, 200),
+    "tools_offered": (1, 1000),
     "max_steps": (1, 10_000),
 }
 _CHOICES: Final = {
@@ -141,9 +142,9 @@ def _checked(name: str, value: Any, source: str) -> Any:
             raise SettingInvalid(f"{name} in {source} must be a text")
         if name == "base_url" and value and not _is_address(value):
             raise SettingInvalid(f"base_url in {source} is no address of a server", hint="write http://host:port/v1")
-    elif name == "secrets":
+    elif name in ("secrets", "reads"):
         if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-            raise SettingInvalid(f"secrets in {source} must be a list of names")
+            raise SettingInvalid(f"{name} in {source} must be a list of names")
         return tuple(value)
     elif name != "prepared_plans":
         known = [each.name for each in fields(PlannerSettings) if each.name != "api_key"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from saga_engine.errors import Problem
 from saga_engine.plan.tool_spec import ToolSpec
@@ -39,11 +39,15 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Why a model is asked again: its last answer (as it wrote it), the problems, and the repairs."""
+    """Why a model is asked again: its last answer (as it wrote it), the problems, and the repairs.
+
+    ``prompt`` is ``improve`` for an answer that is valid and could be better.
+    """
 
     answer: str
     problems: Sequence[Problem]
     notes: Sequence[str] = ()
+    prompt: Literal["repair", "improve"] = "repair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,9 @@ class PlanRequest:
     """Propose a plan that serves ``goal`` with ``tools`` and no others.
 
     ``input`` are the values of ``$input.…``, ``secrets`` the names (never the values) that ``$secret.…`` may use.
+    ``hidden`` are tools that the model may ask for by name, ``answers`` the user's answers to its questions by name.
+    ``reads`` names the tools that may be called while planning, ``read_results`` are the results so far. ``now``: the
+    user's date, time and time zone as a text, empty if unknown. ``revises``: the plan that is to be changed.
     """
 
     goal: str
@@ -59,6 +66,12 @@ class PlanRequest:
     secrets: tuple[str, ...] = ()
     repair: Repair | None = None
     allowance: Allowance = Allowance()
+    hidden: Sequence[ToolSpec] = ()
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    read_results: Sequence[Mapping[str, Any]] = ()
+    now: str = ""
+    revises: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +162,9 @@ class PlannerAnswer:
     """A model's answer: its ``text``, and the one JSON object in it, as JSON text, empty if there is none.
 
     The object is a plan, ``{"steps": […]}`` for a compensation or another way (there also with ``"dropped": {"id":
-    "why"}``), or ``{"impossible": "why"}``. It is unchecked. ``prompt`` names the prompts and their versions
-    (``propose@1 repair@1``), ``prompt_digest`` is the SHA-256 of what was sent, in hex.
+    "why"}``), or ``{"impossible": "why"}``; instead of a plan also ``{"questions": […]}``, ``{"tools": […]}`` or
+    ``{"reads": […]}``. It is unchecked. ``prompt`` names the prompts and their versions (``propose@2 repair@2``),
+    ``prompt_digest`` is the SHA-256 of what was sent, in hex.
     """
 
     text: str

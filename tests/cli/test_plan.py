@@ -36,7 +36,8 @@ async def test_the_plan_goes_to_stdout_and_the_chatter_to_stderr(cli):
     assert ran.code == 0, ran.err
     plan = ran.json
     assert (plan["goal"], plan["input"], plan["steps"][0]["tool"]) == ("Book a room", {"room": "a12"}, "book")
-    for word in ("openai:small", "2 rounds", "2 requests", "200 + 40 tokens", "cost unknown", "unbook"):
+    assert plan["steps"][0]["rollback"] == {"tool": "unbook"}, "who reads the file sees the undo"
+    for word in ("openai:small", "2 rounds", "2 requests", "200 + 40 tokens", "cost unknown"):
         assert word in ran.err
     assert "(at most 3 rounds, 10 requests, 200000 tokens, 300 s, no limit on cost)" in ran.err
     assert "sk-cli" not in ran.out + ran.err
@@ -120,6 +121,67 @@ async def test_a_prepared_plan_stands_in(cli):
         assert "prepared for 'room'" in ran.err
     ran = cli("plan", "anything", "--intent", "room", "--tools", str(TOOLS))
     assert (ran.code, ran.json["goal"]) == (0, "Book a room")
+
+
+ASKS = {"questions": [{"name": "room", "question": "Which room, \x1b[2Ja or b?", "options": ["a", "b"]}]}
+
+
+async def test_questions_of_the_model_are_answered_the_next_time(cli):
+    """Without a terminal: exit code 4, the questions on stderr and in --json; --answer has the answers."""
+    ran = await ask(cli, "Book a room", script=(call(ASKS),))
+    assert (ran.code, ran.out) == (4, "")
+    assert "question room: Which room" in ran.err
+    assert "--answer room=" in ran.err
+    assert "\x1b" not in ran.err
+    asked = await ask(cli, "Book a room", "--json", script=(call(ASKS),))
+    error = asked.json["error"]
+    assert (asked.code, error["code"], error["context"]["questions"][0]["name"]) == (4, "planner-asks", "room")
+    steps = {"steps": [{"step_id": 1, "tool": "book", "params": {"item": "b"}}]}
+    async with model_server(call(steps)) as server:
+        given = {"SAGA_MODEL": "openai:small", "SAGA_MODEL_BASE_URL": f"{server.url}/v1", "TZ": "Asia/Shanghai"}
+        ran = await asyncio.to_thread(
+            cli, "plan", "Book a room", "--answer", "room=b", "--tools", str(TOOLS), env=given
+        )
+        assert ran.code == 0, ran.err
+        (text,) = server.texts
+    assert '{"room": "b"}' in text
+    assert "time zone CST (UTC+0800)" in text, "the user's zone"
+
+
+async def test_the_user_is_told_how_many_tools_the_model_saw(cli):
+    """Hidden tools are named to the model, shown when it gives up, and the user hears '1 of 2'."""
+    (cli.folder / "saga.toml").write_text("[planner]\ntools_offered = 1\n")
+    (cli.folder / "tools.py").write_text(
+        "from saga_engine import tool\n"
+        "@tool(undo='unbook')\ndef book_room(item: str) -> dict:\n    'Book a room.'\n    return {'item': item}\n"
+        "@tool\ndef unbook(item: str) -> None:\n    'Undo.'\n"
+        "@tool(effect='read')\ndef weather(place: str) -> dict:\n    'The weather of a place.'\n    return {}\n"
+    )
+    steps = {"steps": [{"step_id": 1, "tool": "weather", "params": {"place": "Rome"}}]}
+    async with model_server(call({"impossible": "no weather"}), call(steps)) as server:
+        given = {"SAGA_MODEL": "openai:small", "SAGA_MODEL_BASE_URL": f"{server.url}/v1"}
+        ran = await asyncio.to_thread(cli, "plan", "Book a room", "--tools", "tools.py", "--json", env=given)
+    assert ran.code == 0, ran.err
+    assert "with 2 of 3 tools" in ran.err
+    assert "round 1: a refusal" in ran.err
+    assert ran.json["tools"] == {"shown": 3, "known": 3}
+
+
+async def test_a_declared_lookup_is_made_while_planning(cli):
+    """[planner] reads: the result is in the next question, and --json tells the call."""
+    (cli.folder / "saga.toml").write_text('[planner]\nreads = ["lines"]\n')
+    (cli.folder / "tools.py").write_text(
+        "from saga_engine import tool\n"
+        "@tool(effect='read')\ndef lines(order: str) -> dict:\n    'Lines.'\n    return {'lines': ['A-' + order]}\n"
+    )
+    steps = {"steps": [{"step_id": 1, "tool": "lines", "params": {"order": "17"}}]}
+    script = call({"reads": [{"tool": "lines", "params": {"order": "17"}}]}), call(steps)
+    async with model_server(*script) as server:
+        given = {"SAGA_MODEL": "openai:small", "SAGA_MODEL_BASE_URL": f"{server.url}/v1"}
+        ran = await asyncio.to_thread(cli, "plan", "Each line of 17", "--tools", "tools.py", "--json", env=given)
+        assert '"A-17"' in server.texts[1]
+    assert ran.code == 0, ran.err
+    assert ran.json["reads"] == [{"tool": "lines", "params": {"order": "17"}, "worked": True}]
 
 
 def test_without_a_model_the_error_says_what_to_set(cli):

@@ -75,7 +75,7 @@ async def test_a_faulty_answer_goes_back_to_the_model(model: LocalModel, faulty:
     assert len(outcome.planner.answers) == 2
     first, second = outcome.planner.answers
     assert second.usage.tokens_in > first.usage.tokens_in
-    assert second.prompt.endswith("repair@1")
+    assert second.prompt.endswith("repair@2")
 
 
 async def test_a_budget_of_tokens_ends_the_rounds(model: LocalModel) -> None:

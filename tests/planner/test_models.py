@@ -108,7 +108,7 @@ async def test_a_bad_answer_is_repaired(first: Reply, model: str) -> None:
     async with model_server(first, call(GOOD)) as server:
         planned = await plan(server, model)
     assert (planned.rounds, planned.usage.requests, planned.usage.tokens_in) == (2, 2, 200)
-    assert planned.prompt == "propose@1 repair@1"
+    assert planned.prompt == "propose@2 repair@2"
     assert '<data name="problems">' not in server.texts[0]
     assert '"code": ' in server.texts[1].split('<data name="problems">')[1]
 

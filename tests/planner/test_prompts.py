@@ -20,7 +20,7 @@ from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair
 from tests.plan.catalog import TEXT, Catalog, closed, declare
 from tests.planner.scenes import GOAL, SHOP, specs
 
-NAMES = ("propose", "repair", "compensate", "replan")
+NAMES = ("propose", "repair", "compensate", "replan", "improve", "revise")
 STUCK = PastStep(
     1,
     "hotels.book",
@@ -46,7 +46,22 @@ def requests(text: str = "x") -> list[prompting.Asked]:
     )
     repair = Repair(text, [Problem(text, text, text, text)], [text])
     return [
-        prompting.prompt_for(PlanRequest(text, [tool], {text: text}, (text,), repair), "text"),
+        prompting.prompt_for(
+            PlanRequest(
+                text,
+                [tool],
+                {text: text},
+                (text,),
+                repair,
+                hidden=[tool],
+                answers={text: text},
+                reads=(text,),
+                read_results=[{"tool": "t", "result": text}],
+                now=text,
+                revises={"goal": text},
+            ),
+            "text",
+        ),
         prompting.prompt_for(CompensationRequest(text, stuck, [stuck], [tool], repair=repair), "tool"),
         prompting.prompt_for(
             ReplanRequest(
@@ -70,8 +85,10 @@ def test_each_prompt_says_what_it_needs_and_where_it_comes_from(name: str) -> No
 
 #: What the journals of the world mean by each name and version. A changed text gets a new version and a new line.
 TEXTS = {
-    "propose@1": "1a661927e66b11bf",
-    "repair@1": "5c0555a15e722917",
+    "propose@2": "763d0529a0093c15",
+    "repair@2": "707122ca33793ffd",
+    "improve@1": "265d6c1c3b74bf65",
+    "revise@1": "e3b6273b0452db6d",
     "compensate@1": "4e5d810a59c718e4",
     "replan@1": "a62abb3a2840faa7",
     "replan@2": "721f38bfb15f3bb4",
@@ -119,8 +136,9 @@ def test_every_example_is_a_plan_of_the_format() -> None:
         if "impossible" in plan or not plan["steps"]:
             continue
         tools = {step["tool"] for step in plan["steps"]} | {
-            step["rollback"]["tool"] for step in plan["steps"] if "rollback" in step
+            step["fallback"]["tool"] for step in plan["steps"] if "fallback" in step
         }
+        tools |= {step["rollback"]["tool"] for step in plan["steps"] if "rollback" in step}
         pivots = {step["tool"] for step in plan["steps"] if step.get("kind") == "pivot"}
         catalog = Catalog(*(declare(tool, undo=None if tool in pivots else "undo") for tool in tools), declare("undo"))
         # Steps of a compensation or of another way bind what stands outside of them, and count on a pivot before.
@@ -139,6 +157,8 @@ def test_the_schema_in_the_prompt_is_that_of_the_plan() -> None:
     step = whole["$defs"]["Step"]["properties"]
     assert schema["$defs"]["Step"]["properties"]["kind"]["description"] == step["kind"]["description"]
     assert json.dumps(schema)[:60] in prompting.prompt_for(PlanRequest(GOAL, specs()), "text").system
+    for mode in ("tool", "native"):
+        assert '"$defs"' not in prompting.prompt_for(PlanRequest(GOAL, specs()), mode).system, "it is sent beside it"
 
 
 @pytest.mark.parametrize(
@@ -232,11 +252,11 @@ def test_the_digest_is_that_of_what_is_sent() -> None:
     repaired = prompting.prompt_for(PlanRequest(GOAL, specs(), repair=Repair("{}", [])), "text")
     assert one.digest == again.digest
     assert len({one.digest, repaired.digest, prompting.prompt_for(PlanRequest(GOAL, specs()), "tool").digest}) == 3
-    assert (one.label, repaired.label) == ("propose@1", "propose@1 repair@1")
+    assert (one.label, repaired.label) == ("propose@2", "propose@2 repair@2")
 
 
 def test_unknown_names_do_not_reach_the_template() -> None:
     """A prompt that is not given what it needs is a defect that shows, not a hole in a question."""
     with pytest.raises(KeyError, match="goal"):
-        load_prompt("propose").render({"how": "x", "schema": "x", "tools": "x", "input": "x", "secrets": "x"})
+        load_prompt("propose").render({"how": "x", "schema": "x", "tools": "x", "input": "x", "answers": "x"})
     assert SHOP.names()

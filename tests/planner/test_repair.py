@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_engine.plan.compiler import check_plan
+from saga_engine.plan.compiler import check_plan, compile_plan
 from saga_engine.plan.model import load_plan
-from saga_engine.planner.repair import mend_form, move_irreversible_last, move_pivot_last
+from saga_engine.planner.repair import mend_form, move_irreversible_last, move_pivot_last, name_undos
 from tests.plan.catalog import TEXT, Catalog, closed, declare
 from tests.planner.scenes import FLIGHT, HOTEL, MAIL, SHOP, codes, step
 
@@ -28,20 +28,37 @@ def moved(*steps: dict[str, Any]) -> tuple[list[Any], list[str], list[str]]:
 
 
 def test_a_missing_rollback_is_the_registered_one() -> None:
-    """The engine uses the tool's own undo; the note says so."""
+    """The engine names the tool's own undo in the plan; that is as it should be, so no note says it."""
     made, notes = mended(FLIGHT)
-    assert "rollback" not in made["steps"][0]
-    assert ["flights.cancel" in note for note in notes] == [True]
+    assert (made["steps"], notes) == ([FLIGHT], [])
+    named = name_undos(load_plan(made), SHOP)
+    assert named.model_dump(exclude_unset=True)["steps"][0]["rollback"] == {"tool": "flights.cancel"}
+    assert check_plan(named, SHOP) == []
+    assert name_undos(named, SHOP) is named
+
+
+def test_a_named_undo_is_the_registered_one() -> None:
+    """A rollback of the tool's name alone is filled like the registration's, and is the same undo in every respect."""
+    plans = [load_plan({"steps": [FLIGHT]}), load_plan({"steps": [{**FLIGHT, "rollback": {"tool": "flights.cancel"}}]})]
+    plain, named = (compile_plan(plan, SHOP) for plan in plans)
+    for made in (plain, named):
+        rollback = made.steps[0].rollback
+        assert rollback is not None
+        assert rollback.params is rollback.usual
+        assert rollback.needs_output
+    assert plain.undos == named.undos == {"1": "flights.cancel"}
+    # Continued after a restart: the journalled undo is the same for both.
+    again = compile_plan(plans[1], SHOP, undos=named.undos, reads=named.reads).steps[0].rollback
+    assert again is not None
+    assert again.params is again.usual
 
 
 @pytest.mark.parametrize(
     "rollback",
     [
-        None,
         {},
         {"tool": None},
         {"tool": "flights.uncancel", "params": {"order_id": "1"}},
-        {"tool": "flights.cancel"},
         {"tool": "flights.cancel", "params": {}},
     ],
 )
@@ -79,7 +96,7 @@ def test_wrappings_and_nulls_are_taken_off() -> None:
     }
     made = mend_form({"plan": inner, "impossible": None}, SHOP, notes)
     assert made == {"steps": [{"step_id": 1, "tool": "ledger.post", "params": {"amount": None}}]}
-    assert len(notes) == 4
+    assert len(notes) == 3
 
 
 @pytest.mark.parametrize(
@@ -92,7 +109,7 @@ def test_what_is_no_plan_passes_through(odd: dict[str, Any]) -> None:
 
 def test_a_thousand_faults_do_not_get_a_thousand_notes() -> None:
     """The notes about one answer are bounded."""
-    _, notes = mended(*({**FLIGHT, "step_id": number} for number in range(1000)))
+    _, notes = mended(*({**FLIGHT, "step_id": number, "rollback": {}} for number in range(1000)))
     assert len(notes) == 50
 
 

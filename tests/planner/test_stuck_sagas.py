@@ -126,7 +126,7 @@ async def test_a_faulty_answer_is_repaired(world: Path) -> None:
         outcome = await engine.run(TWEETED)
         assert outcome.status == "COMPENSATED"
         (proposed,) = await records(engine, outcome.saga_id, "CompensationProposed")
-        assert proposed["written"]["prompt"] == "compensate@1 repair@1"
+        assert proposed["written"]["prompt"] == "compensate@1 repair@2"
         assert (proposed["written"]["requests"], proposed["written"]["tokens_in"]) == (2, 200)
     assert done(world) == ["tweet we go!", "apologise all"]
     assert "params-invalid" in server.texts[1]
