@@ -24,6 +24,36 @@ class Catalog:
         return list(self._specs)
 
 
+def _tools(
+    dice: random.Random, key: str, policy: RetryPolicy, *, read: bool, semantic: bool, last_good_s: float | None
+) -> list[ToolSpec]:
+    """A step's own tool, another one that may replace it, and their undos and probes."""
+    return [
+        ToolSpec(
+            name=f"do_{key}",
+            effect="read" if read else "write",
+            keyed=dice.random() < 0.6,
+            key_ttl_s=dice.choice([None, None, 12.0]),
+            timeout_s=6.0,
+            probe=f"probe_{key}" if dice.random() < 0.3 else None,
+            retry=policy,
+            remembers=not read and dice.random() < 0.3,
+            last_good_s=last_good_s,
+            semantic="approve" if semantic else None,
+            on_doubt="undo" if dice.random() < 0.25 else "ask",
+        ),
+        ToolSpec(name=f"alt_{key}", keyed=dice.random() < 0.5, timeout_s=6.0, retry=policy),
+        ToolSpec(name=f"undo_alt_{key}", keyed=True),
+        ToolSpec(name=f"probe_{key}", effect="read"),
+        ToolSpec(
+            name=f"undo_{key}",
+            keyed=dice.random() < 0.6,
+            tolerates_absence=dice.random() < 0.6,
+            probe=f"probe_{key}" if dice.random() < 0.2 else None,
+        ),
+    ]
+
+
 def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
     """A random plan that passes the checks, and its tools."""
     count = dice.randint(1, 6)
@@ -39,32 +69,7 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
         step: dict[str, Any] = {"step_id": key, "tool": f"do_{key}", "params": {"n": index}}
         last_good_s = 60.0 if read and dice.random() < 0.5 else None
         semantic = not read and index != pivot and not after_pivot and dice.random() < 0.12
-        specs.append(
-            ToolSpec(
-                name=f"do_{key}",
-                effect="read" if read else "write",
-                keyed=dice.random() < 0.6,
-                key_ttl_s=dice.choice([None, None, 12.0]),
-                timeout_s=6.0,
-                probe=f"probe_{key}" if dice.random() < 0.3 else None,
-                retry=policy,
-                remembers=not read and dice.random() < 0.3,
-                last_good_s=last_good_s,
-                semantic="approve" if semantic else None,
-                on_doubt="undo" if dice.random() < 0.25 else "ask",
-            )
-        )
-        specs.append(ToolSpec(name=f"alt_{key}", keyed=dice.random() < 0.5, timeout_s=6.0, retry=policy))
-        specs.append(ToolSpec(name=f"undo_alt_{key}", keyed=True))
-        specs.append(ToolSpec(name=f"probe_{key}", effect="read"))
-        specs.append(
-            ToolSpec(
-                name=f"undo_{key}",
-                keyed=dice.random() < 0.6,
-                tolerates_absence=dice.random() < 0.6,
-                probe=f"probe_{key}" if dice.random() < 0.2 else None,
-            )
-        )
+        specs += _tools(dice, key, policy, read=read, semantic=semantic, last_good_s=last_good_s)
         step["fallback"] = make_fallbacks(dice, key, read=read, undone=index != pivot and not after_pivot)
         if last_good_s:
             step["fallback"].append({"cached_s": 30})

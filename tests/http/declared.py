@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from saga_engine.sources.http import http_tools
-from saga_engine.testing.faulty_http import MisbehavingServer
+from saga_engine.testing.faulty_http import Act, MisbehavingServer
 from saga_engine.tools.registry import ToolRegistry
 from tests.tools.calls import a_call
 
@@ -32,3 +32,10 @@ async def outcome(text: str, params: dict[str, Any] | None = None, tool: str = "
     """Declare, call once, and give the outcome."""
     given = {"item": "chair"} if params is None else params
     return await declared(text).call(tool, given, a_call(**changes))
+
+
+async def after(act: Act, more: str = "", *, method: str = "POST", **changes: object) -> tuple[object, int]:
+    """The outcome of one call that is answered like this, and the number of effects."""
+    async with MisbehavingServer() as server:
+        server.script("/orders", act)
+        return await outcome(order_tool(server, more, method=method), **changes), len(server.effects)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from saga_engine.core.effects import Done, NotDone, Unknown
-from saga_engine.errors import SettingInvalid
 from saga_engine.policy import hosts
 from saga_engine.testing.faulty_http import (
     Act,
@@ -30,20 +29,13 @@ from saga_engine.testing.faulty_http import (
     throttled,
     typed,
 )
-from tests.http.declared import declared, order_tool, outcome
+from tests.http.declared import after, declared, order_tool, outcome
 from tests.tools.calls import a_call
 
 ROOT = Path(__file__).parents[2]
 KEYED = 'key = { header = "Idempotency-Key" }'
 #: Small, and only ever waited for by a call that is meant to give up.
 SHORT = "read_timeout_s = 0.05"
-
-
-async def after(act: Act, more: str = "", *, method: str = "POST", **changes: object) -> tuple[object, int]:
-    """The outcome of one call that is answered like this, and the number of effects."""
-    async with MisbehavingServer() as server:
-        server.script("/orders", act)
-        return await outcome(order_tool(server, more, method=method), **changes), len(server.effects)
 
 
 # --- done ----------------------------------------------------------------------------------------------------------
@@ -574,46 +566,3 @@ async def test_one_address_that_is_refused_refuses_the_name(monkeypatch: pytest.
         assert isinstance(result, NotDone)
         assert result.error.error_code == "host_refused"
         assert server.connections == 0
-
-
-# --- errors that come as ordinary answers ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("failed", "body", "message", "code"),
-    [
-        ('{ path = "$.error" }', {"error": "no seat"}, "no seat", "answer_failed"),
-        (
-            '{ path = "$.status", is = ["error"], message = "$.why" }',
-            {"status": "error", "why": "x"},
-            "x",
-            "answer_failed",
-        ),
-        (
-            '{ path = "$.error", message = "$.error.text", code = "$.error.code" }',
-            {"error": {"text": "x", "code": "E7"}},
-            "x",
-            "E7",
-        ),
-    ],
-)
-async def test_an_answer_that_says_it_is_an_error_is_not_done(failed: str, body: dict, message: str, code: str) -> None:
-    """``failed`` tells where a 200 says that nothing was done; it is the endpoint's own word."""
-    result, _ = await after(done(body), f"failed = {failed}")
-    assert isinstance(result, NotDone)
-    assert (result.error.message, result.error.error_code, result.definite) == (message, code, True)
-
-
-@pytest.mark.parametrize("body", [{"error": None}, {"error": ""}, {"order": "A1"}, {"error": []}])
-async def test_an_answer_that_says_nothing_of_an_error_is_done(body: dict) -> None:
-    """An empty place is no error."""
-    assert await after(done(body), 'failed = { path = "$.error" }') == (Done(body), 1)
-
-
-@pytest.mark.parametrize(
-    "failed", ["{}", '{ path = "error" }', '{ path = "$.x", is = "error" }', '{ path = "$.x", when = 1 }']
-)
-async def test_a_failed_that_means_nothing_is_refused(failed: str) -> None:
-    """A typing error must not make errors pass for results."""
-    with pytest.raises(SettingInvalid, match="failed"):
-        await after(done({}), f"failed = {failed}")

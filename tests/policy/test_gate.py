@@ -12,8 +12,6 @@ from saga_engine.errors import SettingInvalid, StoreUnavailable
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import EXPIRES_S, Policy, Rule
 from saga_engine.stores import open_store
-from saga_engine.tools.decorator import tool
-from saga_engine.tools.registry import ToolRegistry
 from tests.policy.world import a_key_call, look, pay, policy_of, says, word
 
 FAILED = ErrorInfo("failed", "it failed")
@@ -581,22 +579,3 @@ async def test_a_limit_against_a_model(calls):
         if end == "definite" or (end == "not-done" and before is None):
             del held[step]
     await opened.close()
-
-
-# --- tools of all kinds ------------------------------------------------------------------------------------------
-
-
-async def test_undos_probes_and_plain_functions(store):
-    """Whatever a registry holds can be checked."""
-
-    async def plain_function(amount: int = 50) -> dict:
-        return {}
-
-    @tool(input_schema={"type": "object", "properties": {"amount": {"type": "integer", "default": 50}}})
-    async def given(**params) -> dict:
-        return {}
-
-    gate = Gate(policy_of(("amount", ">", 10)), store)
-    for one in ToolRegistry(plain_function, given):
-        assert word(await gate.authorize(one, {}, a_key_call())) == "deny"
-        assert word(await gate.authorize(one, {"amount": 5}, a_key_call())) == "allow"

@@ -6,8 +6,11 @@ import pytest
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.policy.conditions import Condition
+from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy, Rule
-from tests.policy.world import pay, policy_of, says
+from saga_engine.tools.decorator import tool
+from saga_engine.tools.registry import ToolRegistry
+from tests.policy.world import a_key_call, pay, policy_of, says, word
 
 FULL = """
 [policy]
@@ -160,3 +163,19 @@ def test_globs_that_fit_no_tool_can_be_found(tmp_path):
     policy = parsed(FULL, tmp_path)
     assert policy.unmatched(["pay", "look"]) == [("large payments", "pay_*")]
     assert policy.unmatched(["pay", "pay_card"]) == []
+
+
+async def test_undos_probes_and_plain_functions(store):
+    """Whatever a registry holds can be checked."""
+
+    async def plain_function(amount: int = 50) -> dict:
+        return {}
+
+    @tool(input_schema={"type": "object", "properties": {"amount": {"type": "integer", "default": 50}}})
+    async def given(**params) -> dict:
+        return {}
+
+    gate = Gate(policy_of(("amount", ">", 10)), store)
+    for one in ToolRegistry(plain_function, given):
+        assert word(await gate.authorize(one, {}, a_key_call())) == "deny"
+        assert word(await gate.authorize(one, {"amount": 5}, a_key_call())) == "allow"
