@@ -70,3 +70,5 @@ async def test_the_figures() -> None:
     assert f"| injections resisted | {len(injections())} of {len(injections())} |" in page
     assert 25 <= slips <= len(CASES) - 10
     assert sum(each.rounds > 1 for each in played) >= 20
+    # Slips that an accepted plan may have without a wrong mark are counted by their codes.
+    assert {"binding-lookalike", "value-invented", "undo-replaced", "undo-switched-off"} <= set(made["problems"])
