@@ -207,7 +207,8 @@ async def test_fields_that_were_not_offered_are_left_out_with_a_note() -> None:
     assert made.rounds == 1
     written = made.plan.model_dump(exclude_unset=True)
     assert written.keys() == {"goal", "steps"}
-    assert written["steps"][0].keys() == {"step_id", "tool", "params"}
+    assert written["steps"][0].keys() == {"step_id", "tool", "params", "rollback"}
+    assert written["steps"][0]["rollback"].keys() == {"tool"}, "the registered undo, named for the reader"
     assert written["steps"][1]["rollback"].keys() == {"tool", "params"}
     told = " ".join(made.notes)
     fields = ("on_failure", "deadline_s", "max_tool_calls", "timeout_s", "retry", "resource", "queue_s")

@@ -386,7 +386,7 @@ async def test_another_way_is_asked_for() -> None:
     async with model_server(say('```json\n{"impossible": "all full"}\n```')) as server:
         answer = await ModelPlanner(settings(server, "anthropic:claude-sonnet-5-5")).ask(request)
     assert json.loads(answer.json_text) == {"impossible": "all full"}
-    assert answer.prompt == "replan@1"
+    assert answer.prompt == "replan@2"
     assert '"F-1"' in server.texts[0]
 
 
