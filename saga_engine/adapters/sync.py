@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
 from saga_engine.execution.result import SagaResult
-from saga_engine.runtime.session import Diverging, NumberedOutput, OnFailure, Savepoint, Session
-from saga_engine.runtime.session_calls import Undo
+from saga_engine.runtime.session import Diverging, OnFailure, Savepoint, Session
+from saga_engine.runtime.session_calls import NumberedOutput, Undo
 
 if TYPE_CHECKING:
     from saga_engine.ports import Store
@@ -74,14 +74,20 @@ class SyncSession:
         """Run ``Session.numbered_call`` and wait for it."""
         return self.run(lambda: self.session.numbered_call(tool, params, irreversible=irreversible))
 
-    def tool(self, function: _F) -> _F:
-        """Wrap a registered tool's function: calling it calls the tool in this session."""
+    def tool(self, function: _F, *, undo: Any = None, irreversible: bool = False) -> _F:
+        """``Session.tool``, with a function that blocks."""
+
+        async def bring() -> None:
+            self.session.bring(undo, function)
+
+        self.run(bring)
         inner = getattr(function, "function", function)
         signature = inspect.signature(inner)
 
         @functools.wraps(inner)
         def call(*args: Any, **named: Any) -> Any:
-            return self.call(function, signature.bind_partial(*args, **named).arguments)
+            params = signature.bind_partial(*args, **named).arguments
+            return self.call(function, params, undo=undo, irreversible=irreversible)
 
         return call  # type: ignore[return-value]
 

@@ -338,6 +338,7 @@ class Coordinator:
         idle_s: float | None = None,
         deadline_s: float | None = None,
         max_tool_calls: int | None = None,
+        tools: Iterable[Any] = (),
     ) -> AsyncIterator[Session]:
         """A session for an agent that calls its tools as it goes; see ``Session``.
 
@@ -347,8 +348,9 @@ class Coordinator:
         nothing, ``continue`` continues live from there, ``rollback`` undoes everything. ``on_failure``: what an
         exception does: ``undo``; ``keep`` leaves the session open, and the agent that runs again makes the calls that
         failed last anew and no other; ``ask`` asks an operator which. ``idle_s``: after so many seconds without the
-        agent or an answer such a session is undone. Raises ``LeaseHeld`` (another
-        process owns it), ``SagaExists`` (the id belongs to a saga with a plan), ``SessionEnded``, ``NeedsPerson``.
+        agent or an answer such a session is undone. ``tools``: those that only the agent has. Raises ``LeaseHeld``
+        (another process owns it), ``SagaExists`` (the id belongs to a saga with a plan), ``SessionEnded``,
+        ``NeedsPerson``, ``ToolMissing``.
         """
         name = check_saga_id(saga_id or new_saga_id())
         limits = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
@@ -356,6 +358,8 @@ class Coordinator:
         body |= {key: value for key, value in limits.items() if value is not None}
         handle = partial(session_handle, self.store, self.supervisor, self.tools)
         made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
+        made.adopt = partial(self._registration.adopt, name)
+        made.bring(*tools)
         async with opened(made, handle, body) as session:
             yield session
 

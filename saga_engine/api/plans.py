@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.policy.plan_time import withheld
 from saga_engine.settings import check_output_limit
 from saga_engine.tools.overrides import apply_overrides
-from saga_engine.tools.registry import ToolRegistry
+from saga_engine.tools.registry import ToolRegistry, collect
 from saga_engine.tools.secrets import allowed_secrets
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.policy.rules import Policy
     from saga_engine.ports import Planner
+
+_log = logging.getLogger("saga_engine")
 
 
 def as_configured(
@@ -45,6 +48,34 @@ class Registration:
         #: The tools before the operator's options, and these.
         self._declared = tools if declared is None else declared
         self._options = options
+        #: Tools that only a session's agent has, with their undos and probes: by name, the session's id.
+        self._of_sessions: dict[str, str] = {}
+
+    def adopt(self, saga_id: str, tool: Any) -> bool:
+        """Register a tool that the agent of a session brings, unless the coordinator has it; whether it was unknown.
+
+        The next life of the same agent brings another function of that name, which takes the place of the first.
+        Raises ``ToolInvalid`` if another session's agent brought a different one, and as ``register``.
+        """
+        (new,) = collect(tool)
+        owner, known = self._of_sessions.get(new.name), self._tools.get(new.name)
+        if known is not None and (owner is None or known.function == new.function):
+            return False
+        if owner == saga_id:
+            links = {collect(each)[0].name for each in (new.undo, new.probe) if callable(each)}
+            before = [name for name in {new.name, *links} if self._of_sessions.get(name) == saga_id]
+            for registry in {id(each): each for each in (self._tools, self._declared)}.values():
+                registry.drop(before)
+        names = set(self._tools.names())
+        self.register((new,))
+        self._of_sessions |= dict.fromkeys(set(self._tools.names()) - names, saga_id)
+        _log.warning(
+            "session %s: the tool %r is known in this process only; elsewhere its calls are neither settled nor undone "
+            "before the agent brings it again (`session(…, tools=[…])`)",
+            saga_id,
+            new.name,
+        )
+        return True
 
     def register(self, tools: tuple[Any, ...]) -> None:
         """Add tools, with the operator's options. Raises ``ToolInvalid``, ``SettingInvalid``; nothing changes then."""

@@ -105,7 +105,10 @@ def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:
         known = ", ".join(catalog.names()) or "none"
         hint = f"give the tools with --tools (as at submission) or in saga.toml; registered: {known}"
         if state.session:
-            hint = f"run its agent again with the id {saga_id}, or give the agent's tools; registered: {known}"
+            hint = (
+                f"run its agent again with the id {saga_id}; tools that only the agent has are given with "
+                f"session(…, tools=[…]); registered: {known}"
+            )
         raise ToolMissing(
             f"saga {saga_id} needs tools that are not registered here: {', '.join(missing)}",
             hint=hint,

@@ -8,8 +8,6 @@ the same tool and params then returns the recorded outcome, without an external 
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -34,6 +32,7 @@ from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.runtime.driver import ALERT_GRACE_S, Link
 from saga_engine.runtime.session_calls import (
+    NumberedOutput,
     Undo,
     call_record,
     difference,
@@ -45,6 +44,7 @@ from saga_engine.runtime.session_calls import (
     refusal,
     stands,
     to_undo,
+    wrapped,
 )
 from saga_engine.runtime.session_history import Recorded, recorded_calls
 
@@ -63,13 +63,6 @@ class Savepoint(NamedTuple):
     """A place in a session to return to: how many calls the agent had made."""
 
     calls: int
-
-
-class NumberedOutput(NamedTuple):
-    """The key of a call's step, and the call's output."""
-
-    step: str
-    output: Any
 
 
 @of_one_loop
@@ -104,6 +97,8 @@ class Session:
         self.link = Link(self._on_durable, self._on_driver)
         #: How a message reaches the session when no process drives it.
         self.deliver: Callable[[Message], Awaitable[SagaResult]] | None = None
+        #: Registers a tool that the agent brings.
+        self.adopt: Callable[[Any], bool] | None = None
         #: The tools that can be called.
         self.catalog = catalog
         self._diverging = diverging
@@ -196,17 +191,20 @@ class Session:
         steps = zip(state.plan.steps, state.steps, strict=True)
         return {compiled.key: step.output for compiled, step in steps if step.effect and compiled.key in self._settled}
 
-    def tool(self, function: _F) -> _F:
-        """Wrap a registered tool's function: calling it calls the tool in this session."""
-        name = name_of(function)
-        signature = inspect.signature(getattr(function, "function", function))
+    def tool(self, function: _F, *, undo: Any = None, irreversible: bool = False) -> _F:
+        """Wrap a tool's function: calling it calls the tool in this session; ``undo`` as in ``call``.
 
-        @functools.wraps(getattr(function, "function", function))
-        async def call(*args: Any, **named: Any) -> Any:
-            bound = signature.bind_partial(*args, **named)
-            return await self.call(name, bound.arguments)
+        A function that the coordinator does not know becomes a tool of it. Raises ``ToolInvalid``.
+        """
+        self.bring(undo, function)
+        made: _F = wrapped(self.call, function, undo=undo, irreversible=irreversible)
+        return made
 
-        return call  # type: ignore[return-value]
+    def bring(self, *tools: Any) -> None:
+        """Register those of the functions and tools that the coordinator does not know."""
+        for each in tools:
+            if self.adopt is not None and callable(each):
+                self.adopt(each)
 
     def savepoint(self) -> Savepoint:
         """The place to which ``rollback`` can return."""

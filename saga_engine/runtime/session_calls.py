@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from saga_engine.core import records as r
@@ -28,6 +30,13 @@ class Undo(NamedTuple):
 
     tool: str
     params: Mapping[str, Any] | None = None
+
+
+class NumberedOutput(NamedTuple):
+    """The key of a call's step, and the call's output."""
+
+    step: str
+    output: Any
 
 
 def refusal(state: State, index: int) -> CallFailed:
@@ -67,6 +76,19 @@ def failure_of(error: BaseException) -> tuple[str, ErrorInfo]:
     return "", ErrorInfo("session_failed", f"{type(inner).__name__}: {inner}"[:1000])
 
 
+def wrapped(call: Callable[..., Awaitable[Any]], function: Any, *, undo: Any, irreversible: bool) -> Any:
+    """A function whose calls are calls of a session."""
+    inner = getattr(function, "function", function)
+    signature = inspect.signature(inner)
+
+    @functools.wraps(inner)
+    async def made(*args: Any, **named: Any) -> Any:
+        params = signature.bind_partial(*args, **named).arguments
+        return await call(function, params, undo=undo, irreversible=irreversible)
+
+    return made
+
+
 def is_kept(outcome: SagaResult) -> bool:
     """Whether a session is kept for its agent, or an operator is asked about it."""
     return any(question["kind"] in ("session-failed", "session-kept") for question in outcome.body["questions"])
@@ -96,7 +118,11 @@ def call_record(
     """The record of a call, without its position. Raises ``ToolMissing``, ``PlanInvalid``, ``ValueNotJson``."""
     spec = catalog.spec(name)
     if spec is None:
-        raise ToolMissing(f"no tool is called {name!r} here", hint="register it with the coordinator", tool=name)
+        raise ToolMissing(
+            f"no tool is called {name!r} here",
+            hint="register it with the coordinator, or wrap it with session.tool",
+            tool=name,
+        )
     values: dict[str, Any] = plain(dict(params))
     problems = [
         Problem("params-invalid", json_path(("params", *path)), message) for path, message in spec.check_params(values)

@@ -60,6 +60,13 @@ class ToolRegistry:
             self._tools, self._links = before
             raise
 
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget these tools; others that name one of them as their undo or probe must be dropped with it."""
+        gone = set(names)
+        self._tools = {name: tool for name, tool in self._tools.items() if name not in gone}
+        self._links = {name: links for name, links in self._links.items() if name not in gone}
+        self.check()
+
     def become(self, other: ToolRegistry) -> None:
         """Replace these tools by those of another registry, for all holders of this one."""
         self._tools, self._links = dict(other._tools), dict(other._links)

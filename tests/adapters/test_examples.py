@@ -12,6 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LAST_WORDS = {
     "langgraph_agent.py": ["the saga is COMPENSATED", "booked a hotel: Oslo", "the saga is COMPLETED"],
+    "ten_calls.py": [
+        *(f"created {number}.txt" for number in range(1, 11)),
+        "the saga is COMPLETED, and there are 10 files",
+    ],
     "pydantic_ai_agent.py": ["the agent died", "cancelled the flight: Rome", "the saga is COMPENSATED"],
 }
 
@@ -32,7 +36,9 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert [line for line in lines if line in LAST_WORDS[name]] == LAST_WORDS[name]
-    assert lines.count("booked a flight: Rome") == (2 if name == "langgraph_agent.py" else 1)
+    booked = {"langgraph_agent.py": 2, "pydantic_ai_agent.py": 1}
+    assert lines.count("booked a flight: Rome") == booked.get(name, 0)
+    assert sum(line.startswith("created") for line in lines) == (10 if name == "ten_calls.py" else 0)
 
 
 def test_every_example_is_run() -> None:

@@ -176,11 +176,13 @@ async def an_agent(coordinator: Coordinator) -> None:
         except CallFailed as error:
             assert_type(error.hint, str | None)
             await session.rollback(point)
+        session.tool(book, undo=cancel)
+        session.tool(book, undone=cancel)  # type: ignore[call-arg]
         await session.rollback("start")  # type: ignore[arg-type]
         await session.call(7)  # type: ignore[arg-type]
         await session.call(book, undo=7)  # type: ignore[arg-type]
     coordinator.session(on_divergence="ignore")  # type: ignore[arg-type]
-    coordinator.session(on_failure="keep", idle_s=3600)
+    coordinator.session(on_failure="keep", idle_s=3600, tools=[book, cancel])
     coordinator.session(on_failure="forget")  # type: ignore[arg-type]
 
 
