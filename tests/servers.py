@@ -124,7 +124,7 @@ class DebianRedis:
 
 
 def key_of(raw: redis.Redis, kind: str, saga_id: str) -> bytes:
-    """The key that a saga has of this kind: ``journal`` or ``head``."""
+    """The key that a saga has of this kind: ``journal``, ``head`` or ``tally``."""
     (key,) = raw.scan_iter(f"*:{kind}:{saga_id}")
     return key
 

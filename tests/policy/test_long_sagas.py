@@ -5,7 +5,7 @@ import pytest
 from saga_engine import Coordinator, tool
 from saga_engine.errors import CallBlocked
 from saga_engine.policy.rules import Policy, Rule
-from tests.servers import DebianRedis
+from tests.servers import DebianRedis, key_of
 
 pytestmark = pytest.mark.debian_redis
 
@@ -39,9 +39,9 @@ async def test_the_counts_of_a_live_saga_do_not_expire():
                 months_go_by(raw)
                 with pytest.raises(CallBlocked):
                     await trip.call("pay", amount=2)
-            ttl_ms = raw.pttl(engine.store._key("head", "s1"))
+            ttl_ms = raw.pttl(key_of(raw, "head", "s1"))
             assert ttl_ms > 0
-            assert ttl_ms - 60_000 < raw.pttl(engine.store._key("tally", "s1")) <= ttl_ms + 60_000
+            assert ttl_ms - 60_000 < raw.pttl(key_of(raw, "tally", "s1")) <= ttl_ms + 60_000
             months_go_by(raw)
             assert not [
                 key for key in raw.keys("*") if b"s1" in key and b":index:" not in key and not key.endswith(b":expiry")
