@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.plans import Registration, as_configured, planning_of
+from saga_engine.api.plans import Registration, as_configured, rules_from
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -32,6 +31,7 @@ from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.policy.gate import Gate
@@ -85,8 +85,11 @@ class Coordinator:
         planning: Planning | None = None,
         declared: ToolRegistry | None = None,
         tool_options: Mapping[str, Any] | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self.store = store
+        #: The operator's limits on each saga that starts here.
+        self.limits = limits
         self.tools = tools
         #: The rules that authorize its calls; ``policy.plan_time`` says what they mean for a plan.
         self.policy = policy
@@ -134,24 +137,23 @@ class Coordinator:
         planner: str | Planner | PlannerSettings | Planning | None = None,
         advisor: Advisor | None = None,
         semantic: Semantic | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        ``docs/python-api.md`` has a table of the arguments. ``store``: a URL or an open store. ``tools``: decorated
-        functions or a registry. ``durability``, ``lease_s``, ``patience_s``, ``keep_finished_s``, ``queue_limit`` and
-        ``max_output_bytes`` are those of ``Settings``. ``on_escalation``: hooks that are called for each open question
-        (default: a warning in the log; ``()``: none). ``observers`` receive every durable record, in a thread.
-        ``on_wait(saga_id, owner, seconds)`` is called when a resume waits for another owner's lease. ``policy``
+        ``docs/python-api.md`` has a table of the arguments. ``store``: a URL or an open store. ``tools``: functions or
+        a registry. Times, sizes and ``durability`` are those of ``Settings``. ``on_escalation``: hooks for each open
+        question (default: a warning in the log). ``observers`` get every durable record, in a thread.
+        ``on_wait(saga_id, owner, seconds)``: called when a resume waits for another owner's lease. ``policy``
         authorizes each call. ``tool_options``: the operator's options by tool. ``secrets``: the names that plans may
         pass, by tool (None: all). ``planner``: the model that writes plans, and steps when a saga is stuck.
-        ``advisor``: asked for such steps instead. ``semantic``: the role of tools that do not declare it: ``auto``,
-        ``approve`` or ``never``.
+        ``advisor``: asked instead. ``semantic``: the role of tools that do not declare one. ``limits``: no plan or
+        session can exceed them.
 
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
         ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
         """
-        rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
-        planning = planning_of(planner, rules)
+        rules, limits, planning = rules_from(policy, limits, planner)
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
         declared = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         registry = as_configured(declared, tool_options, secrets, max_output_bytes)
@@ -175,6 +177,7 @@ class Coordinator:
             planning=planning,
             declared=declared,
             tool_options=tool_options,
+            limits=limits,
         )
         try:
             yield coordinator
@@ -314,7 +317,7 @@ class Coordinator:
         *,
         detach: bool,
     ) -> Handle:
-        submission = submission_of(source, saga_id, given, self.tools)
+        submission = submission_of(source, saga_id, given, self.tools, limits=self.limits)
         name = submission.saga_id
         present = self.supervisor.find(name)
         if present is None or (present.detached and not detach):  # one that is being queued leaves the queue again
@@ -353,10 +356,10 @@ class Coordinator:
         ``NeedsPerson``, ``ToolMissing``.
         """
         name = check_saga_id(saga_id or new_saga_id())
-        limits = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
+        own = {"deadline_s": deadline_s, "max_tool_calls": max_tool_calls}
         body: dict[str, Any] = {"goal": goal, "steps": []}
-        body |= {key: value for key, value in limits.items() if value is not None}
-        handle = partial(session_handle, self.store, self.supervisor, self.tools)
+        body |= {key: value for key, value in own.items() if value is not None}
+        handle = partial(session_handle, self.store, self.supervisor, self.tools, limits=self.limits)
         made = Session(name, self.tools, diverging=on_divergence, on_failure=on_failure, idle_s=idle_s)
         made.adopt = partial(self._registration.adopt, name)
         made.bring(*tools)
@@ -387,7 +390,7 @@ class Coordinator:
         (another process owns the fork, or has not transferred the effects yet: repeating the call continues where this
         one stopped).
         """
-        forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms())
+        forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms(), self.limits)
         step = None if run_from is None else str(run_from)
         fork = await forking.look(plan, new_id, step)
         if dry_run:
@@ -509,7 +512,7 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
         """The problems of a plan with the tools of this coordinator; an empty list if it can be submitted."""
-        return problems_of(plan, input, self.tools)
+        return problems_of(plan, input, self.tools, limits=self.limits)
 
     def register(self, *tools: Any) -> None:
         """Add tools after opening; the operator's options apply to them, too.
@@ -529,7 +532,7 @@ class Coordinator:
 
         The simulated tools behave as declared (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
         """
-        return await simulated(plan, input, self.tools)
+        return await simulated(plan, input, self.tools, limits=self.limits)
 
     async def tool_stats(self) -> dict[str, dict[str, Any]]:
         """The counters of the guards in all processes, by tool; tools without guards are not counted."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saga_engine.plan.operator_limits import Limits, limits_from
 from saga_engine.policy.plan_time import withheld
+from saga_engine.policy.rules import Policy
 from saga_engine.settings import check_output_limit
 from saga_engine.tools.overrides import apply_overrides
 from saga_engine.tools.registry import ToolRegistry, collect
@@ -16,7 +19,6 @@ from saga_engine.tools.secrets import allowed_secrets
 if TYPE_CHECKING:
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
-    from saga_engine.policy.rules import Policy
     from saga_engine.ports import Planner
 
 _log = logging.getLogger("saga_engine")
@@ -85,6 +87,16 @@ class Registration:
             self._declared = declared
         else:
             self._tools.add(*tools)
+
+
+def rules_from(
+    policy: Policy | Mapping[str, Any] | None,
+    limits: Limits | Mapping[str, Any] | None,
+    planner: str | Planner | PlannerSettings | Planning | None,
+) -> tuple[Policy | None, Limits, Planning | None]:
+    """The operator's rules as a program gives them, and what writes plans by them. Raises ``SettingInvalid``."""
+    rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
+    return rules, limits_from(limits), planning_of(planner, rules)
 
 
 def planning_of(

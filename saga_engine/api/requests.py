@@ -13,6 +13,7 @@ from saga_engine.core.submission import Submission
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.plan_cache import compile_submitted
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.values import digest, plain
 
@@ -28,12 +29,19 @@ Compile = Callable[["Plan", dict[str, Any] | None, "ToolCatalog"], "CompiledPlan
 
 
 def checked(
-    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile = compile_submitted
+    source: PlanSource,
+    given: Mapping[str, Any] | None,
+    tools: ToolCatalog,
+    compiling: Compile = compile_submitted,
+    *,
+    limits: Limits = NO_LIMITS,
 ) -> tuple[Plan, CompiledPlan, dict[str, Any] | None]:
     """A plan that can be submitted, and its input. Raises ``PlanInvalid`` and ``ValueNotJson``."""
     chosen = plain(dict(given)) if given else None
     plan = load_checked(source, tools, input=chosen)
-    return plan, compiling(plan, chosen, tools), chosen
+    compiled = compiling(plan, chosen, tools)
+    limits.check_steps(len(plan.steps))
+    return plan, limits.applied(compiled), chosen
 
 
 def submission_of(
@@ -42,16 +50,19 @@ def submission_of(
     given: Mapping[str, Any] | None,
     tools: ToolCatalog,
     compiling: Compile = compile_submitted,
+    *,
+    limits: Limits = NO_LIMITS,
 ) -> Submission:
     """A new saga, with its own seed for its keys. Its id is ``saga_id``, else the plan's, else a new one.
 
     Its digest is its identity: one id has one plan and one input. Raises ``PlanInvalid`` and ``ValueNotJson``.
     """
-    plan, compiled, chosen = checked(source, given, tools, compiling)
+    plan, compiled, chosen = checked(source, given, tools, compiling, limits=limits)
     return Submission(
         saga_id=check_saga_id(saga_id or plan.task_id or new_saga_id()),
         plan=plan.json_bytes,
         compiled=compiled,
+        limits=limits,
         digest=plan.digest if chosen is None else digest([plan.digest, chosen]),
         seed=secrets.token_hex(8),
         input=chosen,
@@ -59,21 +70,31 @@ def submission_of(
 
 
 def problems_of(
-    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile = compile_submitted
+    source: PlanSource,
+    given: Mapping[str, Any] | None,
+    tools: ToolCatalog,
+    compiling: Compile = compile_submitted,
+    *,
+    limits: Limits = NO_LIMITS,
 ) -> list[Problem]:
     """The problems that keep a plan from being submitted."""
     try:
-        checked(source, given, tools, compiling)
+        checked(source, given, tools, compiling, limits=limits)
     except PlanInvalid as error:
         return list(error.problems)
     return []
 
 
 async def simulated(
-    source: PlanSource, given: Mapping[str, Any] | None, tools: ToolCatalog, compiling: Compile = compile_submitted
+    source: PlanSource,
+    given: Mapping[str, Any] | None,
+    tools: ToolCatalog,
+    compiling: Compile = compile_submitted,
+    *,
+    limits: Limits = NO_LIMITS,
 ) -> Rehearsal:
     """Simulate a plan. In a thread: it may take seconds, and the sagas that run here must not wait."""
-    return await asyncio.to_thread(rehearse, checked(source, given, tools, compiling)[1])
+    return await asyncio.to_thread(rehearse, checked(source, given, tools, compiling, limits=limits)[1])
 
 
 def cancel_message(by: str, note: str) -> Message:

@@ -54,6 +54,7 @@ from saga_engine.execution.planner_requests import advise, capabilities_of
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.model import Plan
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
@@ -152,6 +153,8 @@ class TemporalCoordinator:
         self._events = events
         self._offloads = offloads
         self._observers = Observers(observers, start_in_thread)
+        #: The operator's limits on each saga that starts here.
+        self.limits: Limits = NO_LIMITS
 
     @classmethod
     @asynccontextmanager
@@ -168,6 +171,7 @@ class TemporalCoordinator:
         events: int = 0,
         observers: Sequence[Observer] = (),
         on_silence: Callable[[str], None] | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
     ) -> AsyncIterator[TemporalCoordinator]:
         """A coordinator of the sagas in ``runtime`` (``temporal://HOST:PORT/NAMESPACE``), for the time of the block.
 
@@ -176,7 +180,7 @@ class TemporalCoordinator:
         silent before its calls are in doubt. ``patience_s``: how long to wait for a response. ``events``: after so many
         events a saga's workflow is continued in another run (0: when Temporal suggests it). ``observers`` receive each
         record of the sagas that are awaited here. ``on_silence(saga_id)`` is called when no worker responds for an
-        awaited saga; the wait continues.
+        awaited saga; the wait continues. ``limits``: the operator's, which no plan can exceed.
 
         Raises ``SettingInvalid``, ``StoreUrlInvalid`` and ``RuntimeUnavailable``.
         """
@@ -199,6 +203,7 @@ class TemporalCoordinator:
                 observers=observers,
                 on_silence=on_silence,
             )
+            coordinator.limits = limits_from(limits)
             stack.push_async_callback(coordinator.close)
             yield coordinator
 
@@ -259,7 +264,7 @@ class TemporalCoordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> list[Problem]:
         """The problems of a plan with the tools of this process; an empty list if it can be submitted."""
-        return problems_of(plan, input, self.tools, _compile)
+        return problems_of(plan, input, self.tools, _compile, limits=self.limits)
 
     async def simulate(
         self,
@@ -268,11 +273,11 @@ class TemporalCoordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
     ) -> Rehearsal:
         """Simulate every single failure of a plan; see ``Coordinator.simulate``."""
-        return await simulated(plan, input, self.tools, _compile)
+        return await simulated(plan, input, self.tools, _compile, limits=self.limits)
 
     @_ends_with_it
     async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> Submission:
-        submission = submission_of(plan, saga_id, given, self.tools, _compile)
+        submission = submission_of(plan, saga_id, given, self.tools, _compile, limits=self.limits)
         name = submission.saga_id
         body = payloads.Begin(
             started=payloads.first_body(submission),

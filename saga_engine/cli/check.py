@@ -39,6 +39,7 @@ def check(
       my-planner | saga check - --json
     """
     from saga_engine.cli.inputs import input_values, require_used
+    from saga_engine.cli.limits import limits_of
     from saga_engine.cli.options import plan_source, registry_for, settings_for
     from saga_engine.errors import PlanInvalid
     from saga_engine.plan.compiler import check_plan, compile_plan
@@ -48,6 +49,7 @@ def check(
 
     values = input_values(given or [])
     settings = settings_for(None, tools)
+    limits = limits_of(settings)
     steps = 0
     problems: list[Problem] = []
     warnings: list[Problem] = []
@@ -57,8 +59,11 @@ def check(
         require_used(values, loaded)
         steps, warnings = len(loaded.steps), lookalikes(loaded)
         problems = check_plan(loaded, registry, input=values or None)
+        if not problems:
+            limits.check_steps(steps)
         if registry is not None and not problems:
             warnings = warnings_of(loaded, registry)
+            warnings += limits.warnings(loaded)
             warnings += policy_warnings(settings, compile_plan(loaded, registry, input=values or None))
     except PlanInvalid as error:
         problems = error.problems

@@ -69,7 +69,7 @@ def doctor(
     body |= {"policy": None, "escalation": None, "planner": None}
     try:
         settings = settings_for(store, tools)
-        body["settings"] = _in_force(settings, {"store": store, "tools": tools})
+        body["settings"] = _in_force(settings, {"store": store, "tools": tools}) | _limits(settings, findings)
     except SagaError as error:
         findings.append(_of(error, "settings"))
     else:
@@ -161,6 +161,25 @@ def _in_force(settings: Settings, flags: dict[str, Any]) -> dict[str, dict[str, 
         else:
             source = "default"
         found[name] = {"value": _public(name, value), "from": source}
+    return found
+
+
+def _limits(settings: Settings, findings: list[Finding]) -> dict[str, dict[str, Any]]:
+    """Each limit on sagas with its value and origin."""
+    from saga_engine.cli.limits import limits_of
+    from saga_engine.errors import SettingInvalid
+    from saga_engine.plan.operator_limits import NO_LIMITS
+
+    try:
+        limits = limits_of(settings)
+    except SettingInvalid as error:
+        findings.append(_of(error, "limits"))
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for name in limits.__struct_fields__:
+        value = getattr(limits, name)
+        source = "default" if value == getattr(NO_LIMITS, name) else "saga.toml"
+        found[f"limits.{name}"] = {"value": value, "from": source}
     return found
 
 

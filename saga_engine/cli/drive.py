@@ -79,7 +79,9 @@ def drive(
     Raises the errors of ``work``, ``Interrupted``, and ``SettingInvalid`` or ``PlannerUnavailable`` for the settings of
     policy, escalation and planner: nothing begins without the configured parts.
     """
-    guards = configured(settings)
+    from saga_engine.cli.limits import limits_of
+
+    guards = configured(settings) | {"limits": limits_of(settings)}
     if not lasting:
         # The user of the command reads the question at its end; only a worker has nothing but its log.
         guards.setdefault("on_escalation", ())

@@ -74,6 +74,7 @@ def simulate(
 
 def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> CompiledPlan:
     """Compile the plan. Raises ``PlanInvalid``, ``ToolInvalid`` and ``SettingInvalid``."""
+    from saga_engine.cli.limits import limits_of
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.errors import SettingInvalid
     from saga_engine.plan.compiler import compile_plan
@@ -85,7 +86,9 @@ def _compiled(plan: str, settings: Settings, values: dict[str, Any]) -> Compiled
         )
     registry = registry_for(settings)
     loaded = load_checked(plan_source(plan), registry, input=values or None)
-    return compile_plan(loaded, registry, input=values or None)
+    limits = limits_of(settings)
+    limits.check_steps(len(loaded.steps))
+    return limits.applied(compile_plan(loaded, registry, input=values or None))
 
 
 # --- text output ---------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ async def sagas_there(
 ) -> AsyncIterator[TemporalCoordinator]:
     """A coordinator for the runtime's sagas; ``progress`` gets their records while the command waits for them."""
     from saga_engine.api.temporal import TemporalCoordinator
+    from saga_engine.cli.limits import limits_of
     from saga_engine.cli.output import stdout_kept_clean
 
     with stdout_kept_clean():
@@ -58,5 +59,6 @@ async def sagas_there(
             patience_s=settings.patience_s,
             observers=[] if progress is None else [progress.observe],
             on_silence=None if progress is None else progress.no_worker,
+            limits=limits_of(settings),
         ) as coordinator:
             yield coordinator

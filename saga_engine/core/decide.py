@@ -75,7 +75,6 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import (
-    MAX_PARALLEL,
     Backward,
     CallState,
     Doubt,
@@ -247,7 +246,7 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     ):  # no step starts that the other way may not need (scenario replan)
         return _replan(state, state.phase.step, now, capabilities)
     # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
-    room = left = MAX_PARALLEL - len(state.in_flight)
+    room = left = state.plan.max_parallel - len(state.in_flight)
     if plan.max_tool_calls is not None and not state.past_pivot:
         left = min(room, plan.max_tool_calls - state.calls)
     out = _due(state, now, left) if state.waiting else []
@@ -290,7 +289,7 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
     """Another way is wanted. What is in flight is settled first, so that the planner knows the remaining effects."""
     if state.calls_forward() or state.asking:
         return _NONE
-    room = MAX_PARALLEL - len(state.in_flight)
+    room = state.plan.max_parallel - len(state.in_flight)
     out: list[r.AnyRecord] = []
     _settle_all(state, now, out, room)
     for place, due in state.waiting.items():
@@ -340,7 +339,7 @@ def _turn_around(state: State, reason: str, now: int) -> Records:
 
 
 def _backward(state: State, now: int) -> Records:
-    room = MAX_PARALLEL - len(state.in_flight)
+    room = state.plan.max_parallel - len(state.in_flight)
     out = _due(state, now, room) if state.waiting else []
     if state.doubts:
         _settle_all(state, now, out, room)

@@ -17,6 +17,7 @@ from saga_engine.plan.amendments import Addition, Bounds, compile_grown
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.session_steps import compile_call
 from saga_engine.plan.tool_spec import ToolCatalog
 
@@ -38,7 +39,8 @@ def load_started(started: SagaStarted) -> Plan:
 def compile_started(started: SagaStarted, catalog: ToolCatalog | None, plan: Plan | None = None) -> CompiledPlan:
     """The journalled plan (``plan``, if it is loaded already), compiled with the undos and reads of the submission."""
     plan = plan or load_started(started)
-    return compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
+    compiled = compile_plan(plan, catalog, input=started.input, undos=started.undos, reads=frozenset(started.reads))
+    return compiled if started.limits is None else started.limits.applied(compiled)
 
 
 class Added(NamedTuple):
@@ -68,6 +70,11 @@ class Growth:
         self._catalog = catalog
         self._plan = plan
 
+    @property
+    def limits(self) -> Limits | None:
+        """The operator's limits when the saga started; None: none."""
+        return self._started.limits
+
     def compile(self, added: Sequence[Added]) -> CompiledPlan:
         """The plan with all additions."""
         return self._compiled(added, fresh=False, bounds=None)
@@ -76,6 +83,8 @@ class Growth:
         """What is to be journalled with one more addition; raises ``PlanInvalid`` if it does not fit."""
         new = Added(addition, {}, frozenset())
         whole = self._compiled([*added, new], fresh=True, bounds=bounds)
+        if self._started.limits is not None:
+            self._started.limits.check_steps(len(whole.steps), len(whole.steps) - len(addition.steps))
         fresh = whole.steps[len(whole.steps) - len(addition.steps) :]
         keys = {step.key for step in fresh}
         return Accepted(
@@ -111,7 +120,7 @@ class Growth:
         for each in added:
             undos |= each.undos
             reads |= each.reads
-        return compile_grown(
+        compiled = compile_grown(
             self._source(),
             self._catalog,
             [each.addition for each in added],
@@ -121,6 +130,7 @@ class Growth:
             fresh=fresh,
             bounds=bounds,
         )
+        return compiled if self._started.limits is None else self._started.limits.applied(compiled)
 
     def _source(self) -> Plan:
         if self._plan is None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
+from saga_engine.plan.operator_limits import Limits
 
 
 class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,7 +42,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     are the tools' registrations where the plan states nothing; ``tools`` are the digests of their declarations,
     ``sensitive`` the params of each that no view shows (``masking``). A ``session`` has no plan in advance: its calls
     are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this one
-    reuses.
+    reuses. ``limits`` are the operator's on that day; None: no other than the engine's.
     """
 
     saga_id: str
@@ -57,6 +58,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     session: bool = False
     fork_of: str = ""
     refs: dict[str, ValueRef] = {}
+    limits: Limits | None = None
 
 
 class SagaResumed(Record, frozen=True, tag=True):

@@ -62,7 +62,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -73,9 +73,6 @@ from saga_engine.core.records import SagaStarted
 from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledCall, CompiledPlan, CompiledRollback, Serving
-
-#: How many calls of one saga may be in flight at once. One that waits for its next attempt is not in flight.
-MAX_PARALLEL: Final = 64
 
 Place = tuple[int, Direction]
 

@@ -9,6 +9,7 @@ import msgspec
 from saga_engine._version import __version__
 from saga_engine.core.records import SagaStarted
 from saga_engine.plan.compiled import CompiledPlan
+from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -26,6 +27,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     input: dict[str, Any] | None = None
     session: bool = False
     fork_of: str = ""
+    limits: Limits = NO_LIMITS
 
     def started(self, at_ms: int) -> SagaStarted:
         """The record that starts the saga at ``at_ms`` (Unix ms). Nothing else makes one."""
@@ -44,4 +46,5 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             engine=__version__,
             session=self.session,
             fork_of=self.fork_of,
+            limits=None if self.limits == NO_LIMITS else self.limits,
         )

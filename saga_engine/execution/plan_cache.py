@@ -31,7 +31,7 @@ def compile_journalled(started: SagaStarted, catalog: ToolCatalog | None) -> Com
     """The plan of a journal. Without a catalog it is enough to view a saga, but not to drive it."""
     if started.session:
         return compile_started(started, catalog)  # the plan grows in place
-    content = msgspec.json.encode([started.plan, started.input, started.undos, started.reads])
+    content = msgspec.json.encode([started.plan, started.input, started.undos, started.reads, started.limits])
     return _cached(catalog, content, lambda: compile_started(started, catalog))
 
 

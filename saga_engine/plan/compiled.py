@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from saga_engine.plan.limits import MAX_PARALLEL
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
 #: ``compensation``: a step that compensates for one that cannot be undone. It runs on the way back and is never undone.
@@ -161,6 +162,8 @@ class CompiledPlan:
     deadline_s: float | None = None
     max_tool_calls: int | None = None
     on_failure: OnFailure = "compensate"
+    #: Calls in flight at a time; only the operator's limits set it.
+    max_parallel: int = MAX_PARALLEL
     #: Undo tools that come from a tool's registration, by step key (``KEY#N`` for the N-th fallback). They are
     #: journalled, so that a resumed saga undoes the same way.
     undos: dict[str, str] = field(default_factory=dict)

@@ -8,6 +8,8 @@ MAX_PLAN_DEPTH = 64
 #: Values of any kind, at any depth. It limits the memory that a plan of the largest size can take.
 MAX_PLAN_NODES = 300_000
 MAX_STEPS = 10_000
+#: Calls of one saga in flight at a time.
+MAX_PARALLEL = 64
 #: Additions of steps to one saga while it runs.
 MAX_ADDITIONS = 32
 #: Fallbacks of one step.

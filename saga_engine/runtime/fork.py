@@ -26,6 +26,7 @@ from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
+from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
@@ -73,20 +74,23 @@ class Fork:
 class Forking:
     """Prepares forks of one saga: ``look`` previews one, ``claim`` makes the preview final."""
 
-    def __init__(self, store: Store, catalog: ToolCatalog, records: list[AnyRecord], now_ms: int) -> None:
+    def __init__(
+        self, store: Store, catalog: ToolCatalog, records: list[AnyRecord], now_ms: int, limits: Limits
+    ) -> None:
         started = started_of(records)
         self._store = store
         self._guards = store.guard_store()
         self._catalog = catalog
         self._now_ms = now_ms
+        self._limits = limits
         self._first = started
         self._old, self._prints = folded(records, compile_journalled(started, catalog), Growth(started, catalog))
         self._handed_to = next((record.to for record in records if isinstance(record, EffectTransferred)), None)
 
     @classmethod
-    async def of(cls, store: Store, catalog: ToolCatalog, saga_id: str, now_ms: int) -> Forking:
+    async def of(cls, store: Store, catalog: ToolCatalog, saga_id: str, now_ms: int, limits: Limits) -> Forking:
         """Read a saga's journal. Raises ``SagaNotFound``."""
-        return cls(store, catalog, await read_records(store, saga_id), now_ms)
+        return cls(store, catalog, await read_records(store, saga_id), now_ms, limits)
 
     async def look(
         self, plan: Plan | Mapping[str, Any] | str | bytes | Path | None, saga_id: str | None, run_from: str | None
@@ -99,7 +103,8 @@ class Forking:
             check_fork(self._old)
         told = self._first.input
         given = self._whole_plan() if plan is None else load_checked(plan, self._catalog, input=told)
-        compiled = compile_plan(given, self._catalog, input=told)
+        self._limits.check_steps(len(given.steps))
+        compiled = self._limits.applied(compile_plan(given, self._catalog, input=told))
         if run_from is not None and run_from not in compiled.by_key:
             raise ForkRefused(
                 f"the plan has no step {run_from}", hint=f"steps: {', '.join(list(compiled.by_key)[:50])}"
@@ -115,6 +120,7 @@ class Forking:
             seed=secrets.token_hex(8),
             input=self._first.input,
             fork_of=self._old.saga_id,
+            limits=self._limits,
         )
         if await self._begun(name, identity):
             return await self._as_begun(submission)

@@ -41,6 +41,7 @@ from saga_engine.runtime.session_calls import (
     is_kept,
     name_of,
     needs_person,
+    next_number,
     refusal,
     stands,
     to_undo,
@@ -164,7 +165,7 @@ class Session:
 
         ``undo``: its undo; by default the tool's registered one. ``irreversible``: the tool writes and has no undo,
         deliberately. Raises ``CallFailed`` (not done), ``CallBlocked`` (the policy), ``NeedsPerson``,
-        ``SessionDiverged``, ``SessionEnded``, ``ToolMissing`` or ``ValueNotJson``.
+        ``SessionDiverged``, ``SessionEnded``, ``ToolMissing``, ``ValueNotJson``, or ``PlanInvalid``.
         """
         values = {**(params or {}), **named}
         return (
@@ -383,11 +384,8 @@ class Session:
         return self._is_open(key)
 
     def _new_call(self, record: r.CallAdded, taken: int | None = None) -> str:
-        """A call that no other life made: it gets a step of its own, at a place that is ``taken`` already or the next.
-
-        Nothing is awaited here.
-        """
-        self._last = max(self._last, len(self._here().plan.steps)) + 1
+        """A call of this life alone gets a step of its own, at a ``taken`` place or the next. Nothing is awaited."""
+        self._last = next_number(self._here(), self._last)
         key = str(self._last)
         if taken is None:
             taken = len(self._made)

@@ -106,6 +106,15 @@ def told_kept(saga_id: str, outcome: SagaResult) -> str:
     return f"session {saga_id} is open, and nothing happened in it: run the agent again with this id"
 
 
+def next_number(state: State, last: int) -> int:
+    """The number of a new call after ``last``. Raises ``PlanInvalid`` beyond the operator's ``max_steps``."""
+    before = max(last, len(state.plan.steps))
+    limits = None if state.growth is None else state.growth.limits
+    if limits is not None:
+        limits.check_steps(before + 1, before)
+    return before + 1
+
+
 def call_record(
     catalog: ToolCatalog,
     name: str,

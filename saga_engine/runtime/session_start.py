@@ -14,6 +14,7 @@ from saga_engine.errors import SagaExists, SagaNotFound
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
+from saga_engine.plan.operator_limits import Limits
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
@@ -27,7 +28,13 @@ _DIGEST: Final = digest(["saga-session/1"])
 
 
 async def session_handle(
-    store: Store, supervisor: Supervisor, tools: ToolCatalog, session: Session, body: Mapping[str, Any]
+    store: Store,
+    supervisor: Supervisor,
+    tools: ToolCatalog,
+    session: Session,
+    body: Mapping[str, Any],
+    *,
+    limits: Limits,
 ) -> Handle:
     """The saga of a session: a new one with ``body`` as its plan, or the one that its agent had started or completed.
 
@@ -44,7 +51,8 @@ async def session_handle(
         submission = Submission(
             saga_id=name,
             plan=plan.json_bytes,
-            compiled=compile_plan(plan, tools),
+            compiled=limits.applied(compile_plan(plan, tools)),
+            limits=limits,
             digest=_DIGEST,
             seed=secrets.token_hex(8),
             session=True,

@@ -305,3 +305,26 @@ def test_check_and_simulate_tell_what_the_policy_will_say(cli, settings):
         each[0] for each in codes
     ]
     assert cli.world == []
+
+
+def test_limits_of_saga_toml_hold_and_are_shown(cli, settings):
+    """Too many steps are refused by check, simulate and submit; a longer deadline is tightened, and doctor shows both."""
+    settings("[limits]\nmax_steps = 2\ndeadline_s = 60\n")
+    cli.plan("three.json", pay("bob", 1), pay("bob", 2), pay("bob", 3))
+    for command in ("check", "simulate", "submit"):
+        refused = cli(command, "three.json", "--json")
+        assert refused.code == 7
+        assert "limit-steps" in refused.out
+    cli.plan("long.json", pay("bob", 1), deadline_s=3600)
+    checked = cli("check", "long.json")
+    assert checked.code == 0
+    assert "the plan asks for 3600, but the operator allows 60" in checked.err
+    shown = cli("doctor", "--json").json["settings"]
+    assert shown["limits.max_steps"] == {"value": 2, "from": "saga.toml"}
+    assert shown["limits.max_parallel"] == {"value": 64, "from": "default"}
+    assert cli.world == []
+
+    settings("[limits]\nmax_step = 2\n")
+    wrong = cli("submit", "long.json")
+    assert wrong.code == 1
+    assert "max_step, which is no limit" in wrong.err

@@ -13,8 +13,9 @@ from saga_engine.core.effects import CallTool, Done, ErrorInfo, NotDone, Outcome
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
-from saga_engine.core.state import MAX_PARALLEL, State
+from saga_engine.core.state import State
 from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.limits import MAX_PARALLEL
 from saga_engine.plan.model import load_plan
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 

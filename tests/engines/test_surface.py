@@ -211,3 +211,19 @@ async def test_what_a_runtime_cannot_do_is_said(opened: Opening, world: World, n
             with pytest.raises(RuntimeUnsupported) as refused:
                 await ask()
             assert refused.value.hint
+
+
+async def test_the_limits_of_the_operator_hold_on_both_runtimes(opened: Opening, name: str) -> None:
+    """Too many steps are refused at the door and by amend; the smaller limit on calls ends a saga, which is undone."""
+    world = World()
+    limits = {"max_steps": 3, "max_calls": 2, "max_parallel": 1, "deadline_s": 3600}
+    steps = [{"step_id": number, "tool": "book", "params": {"what": str(number)}} for number in range(1, 5)]
+    async with opened(world.tools, limits=limits) as engine:
+        assert [problem.code for problem in engine.check({"steps": steps})] == ["limit-steps"]
+        with pytest.raises(PlanInvalid, match="only 3 are allowed"):
+            await engine.run({"steps": steps}, saga_id=f"{name}-wide")
+        outcome = await engine.run({"steps": steps[:3], "max_tool_calls": 99}, saga_id=name)
+        assert outcome.status == t.COMPENSATED
+        assert world.did == [("book", "1"), ("book", "2"), ("cancel", "2"), ("cancel", "1")]
+        (started, *_) = await engine.history(name)
+        assert started["limits"] == limits

@@ -78,7 +78,7 @@ class Place:
     @asynccontextmanager
     async def both(self, tools: Any, *, store: Any = None, **options: Any) -> AsyncIterator[TemporalCoordinator]:
         """A worker and a client with the same tools."""
-        ours = {name: options.pop(name) for name in ("events", "observers", "patience_s") if name in options}
+        ours = {name: options.pop(name) for name in ("events", "observers", "patience_s", "limits") if name in options}
         async with self.worker(tools, store=store, **options), self.client(tools, store=store, **ours) as coordinator:
             yield coordinator
 

@@ -1,0 +1,19 @@
+"""The operator's limits that the settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saga_engine.plan.operator_limits import Limits
+    from saga_engine.settings import Settings
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits of the files: the stricter of the operator's and the project's. Raises ``SettingInvalid``."""
+    from saga_engine.plan.operator_limits import NO_LIMITS, Limits
+
+    found = NO_LIMITS
+    for file in settings.holding("limits"):
+        found = found.tightened(Limits.parse(file.tables["limits"], file.name))
+    return found
