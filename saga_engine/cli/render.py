@@ -190,8 +190,8 @@ def size_words(size_bytes: int) -> str:
 
 def _report(body: Mapping[str, Any]) -> list[str]:
     report = body["report"]
-    if body["status"] in ("PENDING", "RUNNING", "ESCALATED") and report["clean"]:
-        return []  # it has not ended, so it cannot be clean yet
+    if not report["clean"] and not any(report.get(name) for name in ("dropped", *dict(_LISTS))):
+        return []  # it has not ended, and nothing is to be told yet
     lines = [f"report: {'clean' if report['clean'] else paint('error', 'not clean')}"]
     for name, words in _LISTS:
         steps = report.get(name)
@@ -262,7 +262,8 @@ def _proposed(question: Mapping[str, Any]) -> list[str]:
     for step in steps:
         params = json.dumps(step.get("params", {}), ensure_ascii=False)
         lines.append(f"    step {shown(step.get('step_id', ''))} {shown(step.get('tool', ''))}: {shown(params)}")
-    return [*lines, f"  digest of the steps: {shown(question['call'])}", *_expiry(question)]
+    why = [f"  asked because {shown(question['why'], 500)}"] if question.get("why") else []
+    return [*lines, *why, f"  digest of the steps: {shown(question['call'])}", *_expiry(question)]
 
 
 def _expiry(question: Mapping[str, Any]) -> list[str]:

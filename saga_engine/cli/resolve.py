@@ -36,6 +36,7 @@ class Decision(StrEnum):
     UNDO = "undo"
     KEEP = "keep"
     CLOSE = "close"
+    ASK_AGAIN = "ask-again"
 
 
 def resolve(
@@ -46,7 +47,8 @@ def resolve(
         typer.Argument(
             metavar="DECISION",
             help="happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
-            "approve | deny | undo | keep | close (a session whose agent failed)",
+            "approve | deny | undo | keep | close (a session whose agent failed) | "
+            "ask-again (a model, how to compensate)",
             case_sensitive=False,
         ),
     ],

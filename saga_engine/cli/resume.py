@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
+#: The lists of a report that say what remains of a saga.
+_REMAINS = frozenset({"failed", "unresolved", "left_in_place", "semantic"})
+
 
 def resume(
     saga_id: Annotated[str | None, typer.Argument(metavar="ID", help="The saga's id.")] = None,
@@ -107,4 +110,6 @@ def _row(body: dict[str, Any]) -> list[Any]:
     said = ": ".join(str(error[name]) for name in ("code", "error_code", "message") if error.get(name))
     if "status" not in body:
         return [body["saga_id"], "error", "", said]
-    return [body["saga_id"], body["status"], "clean" if body["report"]["clean"] else "not clean", said]
+    remains = any(ids for name, ids in body["report"].items() if name in _REMAINS)
+    report = "clean" if body["report"]["clean"] else "not clean" if remains else ""
+    return [body["saga_id"], body["status"], report, said]

@@ -204,7 +204,7 @@ def _stuck(  # noqa: PLR0917
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
     proposal = state.steps[index].semantic
     if kind == "compensation" and isinstance(proposal, Proposal):
-        why = ErrorInfo("approval_required", "a model proposes steps that compensate for it")
+        why = ErrorInfo("approval_required", proposal.why or "a model proposes steps that compensate for it")
         ask = Ask(why, proposal.digest, PROPOSAL_EXPIRES_S)
         return escalate(state, index, direction, kind, now, state.steps[index].call(direction).error, ask)
     return escalate(state, index, direction, kind, now)

@@ -30,6 +30,7 @@ from saga_engine.core.effects import (
 )
 from saga_engine.core.evolve.amendments import overtaken
 from saga_engine.core.plan_growth import Accepted
+from saga_engine.core.proposed_steps import needs_approval
 from saga_engine.core.questions import escalate
 from saga_engine.core.state import Replanning, State
 from saga_engine.errors import PlanInvalid, Problem
@@ -274,11 +275,13 @@ def interpret_advice(  # noqa: PLR0917
         )
     specs = [catalog.spec(str(step["tool"])) for step in listed]
     auto = all(spec is not None and (spec.semantic or capabilities.semantic) == "auto" for spec in specs)
+    why = needs_approval(state, effect.step, listed, catalog) if auto else ""
     return r.CompensationProposed(
         at=now_ms,
         step=key,
         steps=listed,
-        auto=auto,
+        auto=auto and not why,
+        why=why,
         undos=undos,
         reads=reads,
         tools=tools,

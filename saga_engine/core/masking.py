@@ -33,7 +33,7 @@ LEAST_CHARS: Final = 4
 #: The fields of records that hold what plans, tools and people said; all others are the engine's own.
 _SAID: Final = (
     *("params", "undo_params", "plan", "steps", "input", "output"),
-    *("error", "note", "reason", "reasons", "by"),
+    *("error", "note", "reason", "reasons", "why", "by"),
 )
 #: The fields of a plan that hold no user values.
 _FORM: Final = frozenset(
@@ -355,6 +355,8 @@ def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
             made["params"] = mask.params(made["params"], *tools_of_step(state.plan.steps[index]))
         if "steps" in made:
             made["steps"] = mask.planned(made["steps"])
+        if "why" in made:
+            made["why"] = mask.value(made["why"])
         if "call" in made:
             made["call"] = REDACTED
         questions.append(made)

@@ -41,6 +41,7 @@ DECISIONS: Final = (
     "undo",
     "keep",
     "close",
+    "ask-again",
 )
 
 

@@ -6,7 +6,7 @@ A question is the last way to settle something. The engine asks when no call can
 for a person (``approval``, ``compensation``). Two kinds concern a session as a whole, whose agent failed
 (``session-failed``, ``session-kept``): ``session_records.keep`` asks them, and no call waits for the answer.
 
-Three guards decide which answers a question permits. Each keeps an operator from an answer that the engine could not
+Four guards decide which answers a question permits. Each keeps an operator from an answer that the engine could not
 carry out, or that would contradict the journal:
 
 * An undo that could not be made permits the answers of a failed undo: an operator undoes the step by hand, has the
@@ -14,6 +14,8 @@ carry out, or that would contradict the journal:
   ``undo-refused-accept``).
 * Past the pivot a failed step may not be left as not done, because the saga cannot turn around any more (scenario
   ``pivot-failure-after``).
+* A model is asked again (``ask-again``) only if it was asked and could not answer; a model that said that nothing
+  compensates for the step is not asked twice.
 * A call of a semantic compensation that is no longer wanted is never repeated (``State.still_wanted``).
 """
 
@@ -39,6 +41,8 @@ OPTIONS: Final = {
     "session-failed": ("undo", "keep", "close"),
     "session-kept": ("undo", "close"),
 }
+#: What a model may be asked to compensate for: the kinds of questions that offer to ask it again.
+MADE_UP_FOR: Final = frozenset({"undo-failed", "undo-missing"})
 #: Why an operator is asked, if no error states it.
 _CAUSES: Final = {
     "in-doubt": ErrorInfo("answer_lost", "it is not known whether the call happened"),
@@ -61,6 +65,8 @@ def escalate(  # noqa: PLR0917
 ) -> r.StepEscalated:
     """The record that asks an operator about a step; ``approval``: about the exact call that a rule wants approved."""
     options = OPTIONS[kind]
+    if direction == COMPENSATE and kind in MADE_UP_FOR and state.steps[index].semantic == "unanswered":
+        options = (*options, "ask-again")
     if kind == "compensation" and state.undoing(index) is not None:
         options = (*options, "retry")
     if kind in ("step-failed", "tool-changed") and direction == COMPENSATE:

@@ -405,12 +405,14 @@ class PlannerGaveUp(Record, frozen=True, tag=True):
 class CompensationProposed(Record, frozen=True, tag=True):
     """A model proposed steps that compensate for ``step``, whose effect remains and cannot be undone.
 
-    ``auto``: all their tools may be used without asking, so they run; else an operator is asked first.
+    ``auto``: all their tools may be used without asking, so they run; else an operator is asked first. ``why``: why
+    these steps need an approval although their tools do not.
     """
 
     step: str
     steps: list[Any]
     auto: bool = False
+    why: str = ""
     undos: dict[str, str] = {}
     reads: list[str] = []
     tools: dict[str, str] = {}

@@ -106,9 +106,10 @@ def report(state: State) -> dict[str, Any]:
 
     ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and no decision has been made yet.
     ``unresolved``: it is unknown whether its effect remains, or its undo has not ended. ``left_in_place``: its effect
-    remains for good. ``clean`` is True when no unintended effect remains: the last three are empty. A saga that still
-    moves forward, or completed, has no remainder: its effects are intended. ``semantic``: other steps compensated for
-    it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. Both are present only if not empty.
+    remains for good. ``clean`` is True when the saga has ended and no unintended effect remains: the last three are
+    empty. A saga that still moves forward, or completed, has no remainder: its effects are intended. ``semantic``:
+    other steps compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. Both are
+    present only if not empty.
     """
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
@@ -122,7 +123,8 @@ def report(state: State) -> dict[str, Any]:
         for each in state.added
         for key, reason in each.addition.reasons.items()
     ]
-    clean = not (lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic)
+    remains = lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic
+    clean = state.status in t.SAGA_FINAL and not remains
     more = {**({"semantic": semantic} if semantic else {}), **({"dropped": reasons} if reasons else {})}
     return {**lists, **more, "clean": clean}
 
@@ -291,6 +293,9 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
     if question.kind == "compensation":
         steps = proposed_steps(state, question.step)
         body |= {"steps": steps, "call": question.call, "expires_ms": question.expires}
+        proposal = state.steps[question.step].semantic
+        if isinstance(proposal, Proposal) and proposal.why:
+            body["why"] = proposal.why
     return body
 
 

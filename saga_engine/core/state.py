@@ -127,13 +127,15 @@ Effect = Made | Deduplicated | Reused
 class Proposal(NamedTuple):
     """Steps that a model proposed as a semantic compensation; an operator reviews them.
 
-    ``kind`` is the question that follows if they are denied.
+    ``kind`` is the question that follows if they are denied, ``why`` the reason why they need an approval although
+    their tools do not.
     """
 
     added: Added
     tools: Mapping[str, str]
     digest: str
     kind: str
+    why: str = ""
 
 
 class Underway(NamedTuple):
@@ -142,8 +144,9 @@ class Underway(NamedTuple):
     open: int
 
 
-#: What came of the one request to a model: ``none``, if it gave no steps, or they were denied, not needed or failed.
-Semantic = Proposal | Underway | Literal["happened", "none"]
+#: What came of the one request to a model: ``none``, if it gave no steps, or they were denied, not needed or failed;
+#: ``unanswered``, if it could not be asked, or gave nothing that can be used: an operator may have it asked again.
+Semantic = Proposal | Underway | Literal["happened", "none", "unanswered"]
 
 
 class Replanning(NamedTuple):

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from saga_engine.core import decide, evolve, interpret, other_ways, session_records, state
+from saga_engine.core import decide, evolve, interpret, other_ways, proposed_steps, session_records, state
 from saga_engine.core.evolve import amendments, calls, compensation, escalation, transition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -169,6 +169,12 @@ LATER_MUTANTS: dict[str, Patch] = {
     "drop what was added while the planner was asked": both(
         rewrite(amendments, "overtaken", ("len(state.steps) > state.replan_saw", "False")),
         lambda monkeypatch: monkeypatch.setattr(interpret, "overtaken", lambda _: False),
+    ),
+    "run larger numbers without asking": rewrite(
+        proposed_steps, "_numbers", ("if isinstance(value, bool):", "if True:")
+    ),
+    "run one tool twice without asking": lambda monkeypatch: monkeypatch.setattr(
+        proposed_steps, "Counter", lambda _: {}
     ),
     "drop all steps that have not started": rewrite(other_ways, "_needs", ("if step.data_deps & others:", "if True:")),
     "drop writes without a reason": rewrite(

@@ -322,14 +322,20 @@ class Simulation(Replanning):
             advice = self._other_way(state, number)
         else:
             tool = f"fix_x{number}"
-            steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": number}}]
+            amount = self.dice.choice([0, 0, number])
+            steps = [{"step_id": f"x{number}", "tool": tool, "params": {"n": amount}}]
             if self.dice.random() < 0.6:
-                steps.append({"step_id": f"y{number}", "tool": f"fix_y{number}", "params": {"n": number}})
+                other = tool if self.dice.random() < 0.2 else f"fix_y{number}"
+                steps.append({"step_id": f"y{number}", "tool": other, "params": {"n": amount}})
                 if self.dice.random() < 0.6:  # side by side
                     steps[1]["depends_on"] = []
             advice = interpret.Advice(steps, WRITTEN)
             specs = [self.catalog.spec(str(step["tool"])) for step in steps]
-            if all(spec is not None and (spec.semantic or self.capabilities.semantic) == "auto" for spec in specs):
+            modest = amount <= state.plan.steps[effect.step].params.raw["n"] and len({s["tool"] for s in steps}) == len(
+                steps
+            )
+            auto = all(spec is not None and (spec.semantic or self.capabilities.semantic) == "auto" for spec in specs)
+            if auto and modest:
                 self.allowed_compensations |= {str(step["step_id"]) for step in steps}
         self._maybe_crash()
         now = self._tick(state)

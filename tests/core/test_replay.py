@@ -169,7 +169,7 @@ _TRACES: list[tuple[Trace, Catalog]] = []
 def traces() -> list[tuple[Trace, Catalog]]:
     """Traces of the engine as it is; made before any mutant is."""
     if not _TRACES:
-        _TRACES.extend(seeded(range(400)))
+        _TRACES.extend(seeded(range(700)))
     return _TRACES
 
 

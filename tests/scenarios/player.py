@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
 from saga_engine import Coordinator, PlanInvalid, Question, SagaError, SagaResult, Session
-from saga_engine.errors import CallFailed, StoreUnavailable
+from saga_engine.errors import CallFailed, ModelUnreachable, StoreUnavailable
 from saga_engine.ports import AppendReply, Entry
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
@@ -382,6 +382,8 @@ def _answers_of(body: list[str]) -> list[Any]:
             answers.append([])
         elif line.startswith("impossible"):
             answers[-1] = {"impossible": line.partition(" ")[2]}
+        elif line == "unreachable":
+            answers[-1] = ModelUnreachable("the line is down")
         elif line.startswith("dropped "):
             _, step, why = line.split(" ", 2)
             answers[-1] = {"steps": answers[-1], "dropped": {step: why}}

@@ -125,7 +125,7 @@ def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
     kind = state.asking.pop(index, "")
     state.ask_crashes.pop(index, None)
     if record.purpose == "compensate":
-        state.steps[index].semantic = "none"
+        state.steps[index].semantic = "none" if record.error.error_code == "goal_impossible" else "unanswered"
         state.to_escalate[index, COMPENSATE] = kind
         return
     if isinstance(state.phase, Replanning) and not (kind and overtaken(state)):  # else it is asked anew
@@ -143,7 +143,7 @@ def compensation_proposed(state: State, record: r.CompensationProposed) -> None:
     if record.auto:
         state.steps[index].semantic = Underway(_grow(state, added, record.tools))
         return
-    proposal = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind)
+    proposal = Proposal(added, record.tools, digest([state.saga_id, record.step, record.steps]), kind, record.why)
     state.steps[index].semantic = proposal
     state.to_escalate[index, COMPENSATE] = "compensation"
 

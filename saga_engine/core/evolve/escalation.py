@@ -119,6 +119,12 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         if question.step in state.failed:
             state.failed.remove(question.step)
         return
+    if record.decision == "ask-again":  # as if nobody had been asked yet
+        move(step, "undo_failed")
+        step.semantic = None
+        state.ask_crashes.pop(question.step, None)
+        state.to_escalate[question.step, COMPENSATE] = question.kind
+        return
     call.doubt = None
     call.ended_at = record.at
     if record.decision == "accept":
