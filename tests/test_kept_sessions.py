@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from saga_engine import CallFailed, Coordinator, NeedsPerson, RetryPolicy, Session, ToolError, sync_session, tool
-from saga_engine.errors import SessionDiverged, SessionEnded, SettingInvalid
+from saga_engine.api.temporal import TemporalCoordinator
+from saga_engine.errors import RuntimeUnsupported, SessionDiverged, SessionEnded, SettingInvalid
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []
@@ -453,3 +454,10 @@ def test_an_agent_that_blocks_is_kept_too(tmp_path: Any) -> None:
     assert "s is kept" in error.value.__notes__[0]
     agent("/b")
     assert LOG == ["/a", "/b"]
+
+
+def test_temporal_has_no_sessions() -> None:
+    """They are refused with the reason, whatever their policy."""
+    engine = object.__new__(TemporalCoordinator)  # it asks no server for that
+    with pytest.raises(RuntimeUnsupported, match="own process"):
+        engine.session("s", on_failure="keep")

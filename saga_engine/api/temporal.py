@@ -10,7 +10,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
@@ -303,6 +303,14 @@ class TemporalCoordinator:
     async def resume(self, saga_id: str) -> SagaResult:
         """``wait``: workers continue every saga by themselves."""
         return await self.wait(saga_id)
+
+    def session(self, saga_id: str | None = None, **_options: Any) -> NoReturn:
+        """Raises ``RuntimeUnsupported``: an agent's session needs a store of its own."""
+        raise RuntimeUnsupported(
+            "sessions are not for Temporal: an agent's calls are made in its own process",
+            hint="open a session with Coordinator.open(store), beside the sagas in Temporal",
+            **({} if saga_id is None else {"saga_id": saga_id}),
+        )
 
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Raises ``RuntimeUnsupported``: workers continue every saga by themselves."""
