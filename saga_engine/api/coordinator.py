@@ -252,16 +252,18 @@ class Coordinator:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         intent: str | None = None,
         answers: Mapping[str, Any] | None = None,
+        on_failure: str | None = None,
     ) -> SagaResult:
         """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks no model.
 
-        A model answers differently each time: that saga continues as it was planned. Raises what ``plan``, ``run`` and
-        ``resume`` raise, and ``SagaExists`` if it was started for another goal or with other input.
+        A model answers differently each time: that saga continues as it was planned. ``on_failure`` is that of the plan
+        (``replan``, say): no model sets it. Raises what ``plan``, ``run`` and ``resume`` raise, and ``SagaExists`` if
+        it was started for another goal or with other input.
         """
         if saga_id is not None and await self._begun(saga_id, goal, input, intent):
             return await self.resume(saga_id)
         planned = await self.plan(goal, input=input, intent=intent, answers=answers)
-        return await self.run(planned.plan, saga_id=saga_id or new_saga_id())
+        return await self.run(planned.with_on_failure(on_failure).plan, saga_id=saga_id or new_saga_id())
 
     async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None, intent: str | None) -> bool:
         """Whether this saga was started for this goal. Raises ``SagaExists`` if it was started for another."""

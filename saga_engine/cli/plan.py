@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -34,6 +35,14 @@ _CAME: Final = {
 }
 #: How often a model may ask on the terminal for one plan.
 _ASKED_BACK: Final = 3
+
+
+class OnFailure(StrEnum):
+    """What happens when a step fails permanently."""
+
+    COMPENSATE = "compensate"
+    PAUSE = "pause"
+    REPLAN = "replan"
 
 
 def plan(
@@ -69,6 +78,10 @@ def plan(
         list[str] | None,
         typer.Option("--answer", metavar="K=V", help="The answer to a question of the model, by name. Repeatable."),
     ] = None,
+    on_failure: Annotated[
+        OnFailure | None,
+        typer.Option("--on-failure", help="The plan's on_failure, which the model does not set."),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
@@ -93,6 +106,7 @@ def plan(
     chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
     try:
         planned = _planned(_goal(goal), settings, chosen, values, intent, answers, may_ask=not as_json)
+        planned = planned.with_on_failure(on_failure)
     except SagaError as error:
         if isinstance(error, PlannerAsks):
             _tell_questions(error.questions)

@@ -84,6 +84,14 @@ class PlannedPlan:
         """What the author of the plan took for granted."""
         return self.plan.assumptions
 
+    def with_on_failure(self, on_failure: str | None) -> PlannedPlan:
+        """The same plan with another ``on_failure``, which no model sets; None: as it is. Raises ``PlanInvalid``."""
+        if on_failure is None:
+            return self
+        from saga_engine.plan.model import load_plan
+
+        return replace(self, plan=load_plan({**self.plan.model_dump(exclude_unset=True), "on_failure": on_failure}))
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as one JSON object."""
         return {

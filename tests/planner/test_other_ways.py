@@ -302,3 +302,12 @@ async def test_a_second_other_way() -> None:
     assert codes(planner) == [[], [], ["call-repeated"]]
     assert outcome.completed
     assert LOG == ["book flight", "book Ritz", "book taxi", "mail at R-Ritz"]
+
+
+async def test_the_caller_says_that_a_plan_is_replanned() -> None:
+    """The model is not offered ``on_failure``: who asks for the plan sets it."""
+    planner = ScriptedPlanner([FLIGHT, HOTEL], [SAVOY])
+    async with Coordinator.open("memory://", TOOLS, planner=planner) as coordinator:
+        outcome = await coordinator.plan_and_run("a trip", on_failure="replan")
+    assert outcome.completed
+    assert LOG == ["book flight", "book Savoy"]
