@@ -209,17 +209,16 @@ class Coordinator:
         intent: str | None = None,
         answers: Mapping[str, Any] | None = None,
         now: datetime | None = None,
+        revise: PlanSource | None = None,
         progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> PlannedPlan:
         """Ask the planner for a plan for ``goal`` with the tools of this coordinator. Nothing runs.
 
-        The model sees ``limit`` tools at most (100 by default), those with one of ``tags`` first, and the names of the
-        others. The engine checks its plan and returns the problems to it. If no model responds, the plan prepared for
-        the ``intent``, or for the goal, is used. If the model has questions, ``PlannerAsks`` has them: ask again with
-        ``answers``, by name. ``now`` (by default this moment and zone) is told to the model. ``progress`` gets the
-        transcript's entry of each round when the round ends. Raises ``PlannerAsks``, ``PlannerUnavailable``,
-        ``ModelUnreachable``, ``GoalImpossible``, ``PlannerFailed``, ``PlanInvalid``, ``ValueNotJson`` or
-        ``SettingInvalid`` (there are no tools).
+        The model sees ``limit`` tools at most (100), those with one of ``tags`` first, and the names of the others. If
+        no model responds, the plan prepared for the ``intent``, or for the goal, is used. If the model has questions,
+        ``PlannerAsks`` has them: ask again with ``answers``, by name. ``now`` (by default this moment and zone) is told
+        to the model. With ``revise``, a plan, ``goal`` is a change of it. ``progress`` gets each round's entry. Raises
+        what ``Planning.plan`` raises, and ``SettingInvalid`` (there are no tools).
         """
         if self._planning is None:
             raise PlannerUnavailable(
@@ -228,6 +227,7 @@ class Coordinator:
             )
         if not self.tools.names():
             raise SettingInvalid("there are no tools to plan with", hint="Coordinator.open(tools=[...])")
+        from saga_engine.plan.model import load_plan
         from saga_engine.planner.plan_reads import registry_reads
 
         shown, hidden = self._planning.choose(goal, self.tools, limit, tags)
@@ -242,6 +242,8 @@ class Coordinator:
             now=now or datetime.now().astimezone(),
             progress=progress,
             call_read=registry_reads(self.tools, self.policy),
+            revises=None if revise is None else load_plan(revise),
+            policy=self.policy,
         )
 
     async def plan_and_run(

@@ -14,9 +14,11 @@ from saga_engine.cli.options import DebugOption, JsonOption, ToolsOption
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from saga_engine.errors import SagaError
     from saga_engine.planner.planning import PlannedPlan
     from saga_engine.planner.settings import PlannerSettings
     from saga_engine.settings import Settings
+    from saga_engine.tools.registry import ToolRegistry
 
 #: The shown size of a failed round.
 _SAID_CHARS: Final = 300
@@ -82,14 +84,17 @@ def plan(
         OnFailure | None,
         typer.Option("--on-failure", help="The plan's on_failure, which the model does not set."),
     ] = None,
+    revise: Annotated[
+        str | None,
+        typer.Option("--revise", metavar="PLAN", help="A plan of which GOAL is a change; shows the difference."),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
     """Ask a model for a plan for a goal, check the plan, and print it. Nothing runs.
 
-    Problems that the checks find go back to the model. This needs the extra: pip install "saga-engine[planner]". The
-    model may have questions: on a terminal they are asked there; elsewhere the exit code is 4, and --answer has the
-    answers the next time. The exit code is 7 if there is no valid plan, and 1 if the tools cannot serve the goal.
+    This needs the extra: pip install "saga-engine[planner]". Questions of the model are asked on the terminal; without
+    one the exit code is 4, and --answer answers them. It is 7 without a valid plan, and 1 if the goal is impossible.
 
     Examples:
       saga plan "Book a flight and a hotel" --tools tools.py --model openai:gpt-5 -o trip.json
@@ -97,7 +102,7 @@ def plan(
     """
     from saga_engine.cli.inputs import input_values
     from saga_engine.cli.options import settings_for
-    from saga_engine.errors import PlannerAsks, SagaError
+    from saga_engine.errors import SagaError
     from saga_engine.planner.settings import planner_settings
 
     values, answers = input_values(given or []), input_values(answered or [], "--answer")
@@ -105,16 +110,23 @@ def plan(
     flags = {"model": model, "rounds": rounds, "secrets": secrets}
     chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
     try:
-        planned = _planned(_goal(goal), settings, chosen, values, intent, answers, may_ask=not as_json)
+        planned = _planned(_goal(goal), settings, chosen, values, intent, answers, revise, may_ask=not as_json)
         planned = planned.with_on_failure(on_failure)
     except SagaError as error:
-        if isinstance(error, PlannerAsks):
-            _tell_questions(error.questions)
-        elif not as_json:  # the document of an error contains all of it
-            _tell_rounds(chosen.model, error.context)
+        _tell_failure(error, chosen.model, as_json=as_json)
         raise
     _tell(planned, planned.to_dict(), out, as_json=as_json)
     return exit_codes.COMPLETED
+
+
+def _tell_failure(error: SagaError, model: str, *, as_json: bool) -> None:
+    """Print the model's questions, or what it answered; the document of an error contains all of it."""
+    from saga_engine.errors import PlannerAsks
+
+    if isinstance(error, PlannerAsks):
+        _tell_questions(error.questions)
+    elif not as_json:
+        _tell_rounds(model, error.context)
 
 
 def _goal(text: str) -> str:
@@ -134,6 +146,7 @@ def _planned(  # noqa: PLR0917
     values: dict[str, Any],
     intent: str | None,
     answers: dict[str, Any],
+    revise: str | None,
     *,
     may_ask: bool,
 ) -> PlannedPlan:
@@ -142,9 +155,10 @@ def _planned(  # noqa: PLR0917
     from dataclasses import replace
     from datetime import datetime
 
-    from saga_engine.cli.options import policy_of, registry_for
+    from saga_engine.cli.options import plan_source, policy_of, registry_for
     from saga_engine.cli.output import note, shown, stdout_kept_clean
     from saga_engine.errors import PlannerAsks, SettingInvalid
+    from saga_engine.plan.model import load_plan
     from saga_engine.planner.plan_reads import registry_reads
     from saga_engine.planner.planning import Planning
     from saga_engine.policy.plan_time import withheld
@@ -152,11 +166,7 @@ def _planned(  # noqa: PLR0917
     registry = registry_for(settings)
     if not registry.names():
         raise SettingInvalid("there are no tools to plan with", hint="give --tools, SAGA_TOOLS or tools in saga.toml")
-    for name in chosen.secrets:
-        held = [spec.secrets or () for tool in registry.names() if (spec := registry.spec(tool)) is not None]
-        if not any(name in names or "*" in names for names in held):
-            hint = f'allow it in saga.toml: [secrets] allow = {{ TOOL = ["{shown(name, 80)}"] }}'
-            raise SettingInvalid(f"no tool may have the secret {shown(name, 80)}", hint=hint)
+    _check_secrets(chosen, registry)
     planning = Planning.of(chosen)
     policy = policy_of(settings) if settings.holding("policy") else None
     if policy is not None:
@@ -166,6 +176,8 @@ def _planned(  # noqa: PLR0917
     if chosen.model:
         many = f"{len(some)} of {len(some) + len(hidden)}" if hidden else f"{len(some)}"
         note(f"asking {shown(chosen.model, 200)} for a plan with {many} tools")
+
+    before = None if revise is None else load_plan(plan_source(revise))
 
     def ask(answers: dict[str, Any]) -> PlannedPlan:
         with stdout_kept_clean():
@@ -181,6 +193,8 @@ def _planned(  # noqa: PLR0917
                     now=datetime.now().astimezone(),
                     progress=_tell_round,
                     call_read=registry_reads(registry, policy),
+                    revises=before,
+                    policy=policy,
                 )
             )
 
@@ -193,6 +207,18 @@ def _planned(  # noqa: PLR0917
                 raise
             answers = {**answers, **found}
     return ask(answers)
+
+
+def _check_secrets(chosen: PlannerSettings, registry: ToolRegistry) -> None:
+    """Raises ``SettingInvalid`` for a secret that no tool may have."""
+    from saga_engine.cli.output import shown
+    from saga_engine.errors import SettingInvalid
+
+    held = [spec.secrets or () for tool in registry.names() if (spec := registry.spec(tool)) is not None]
+    for name in chosen.secrets:
+        if not any(name in names or "*" in names for names in held):
+            hint = f'allow it in saga.toml: [secrets] allow = {{ TOOL = ["{shown(name, 80)}"] }}'
+            raise SettingInvalid(f"no tool may have the secret {shown(name, 80)}", hint=hint)
 
 
 def _answers(questions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -284,6 +310,36 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
+def _tell_review(planned: PlannedPlan) -> None:
+    """What a person wants to know before the plan runs."""
+    from saga_engine.cli.output import note, shown
+
+    facts = planned.review
+    for call in facts.get("irreversible", ()):
+        note(f"review: step {shown(call['step_id'])} ({shown(call['tool'])}) cannot be undone")
+    for undo in facts.get("undos", ()):
+        by = "" if undo["by"] == "registered" else ", written by the model"
+        note(f"review: step {shown(undo['step_id'])} ({shown(undo['tool'])}) is undone by {shown(undo['undo'])}{by}")
+    for verdict in facts.get("approvals", ()):
+        what = "needs approval" if verdict["verdict"] == "ask" else "is denied"
+        sure = "" if verdict["certain"] else "perhaps "
+        rule = shown(verdict["rule"])
+        note(f"review: step {shown(verdict['step_id'])} ({shown(verdict['tool'])}) {sure}{what} (rule '{rule}')")
+    for text in planned.assumptions if planned.source == "model" else ():
+        note(f"review: assumed: {shown(text)}")
+    for made in planned.reads:
+        note(f"review: looked up with {shown(made['tool'])} {shown(made['params'], 200)}")
+    if "simulation" in facts:
+        note(f"review: simulated: {facts['simulation']['summary']}")
+    changes = planned.changes or {}
+    for word in ("added", "removed"):
+        for key in changes.get(word, ()):
+            note(f"change: step {shown(key)} {word}")
+    for key, fields in changes.get("changed", {}).items():
+        for name, values in fields.items():
+            note(f"change: step {shown(key)}: {name} {shown(values['from'], 200)} -> {shown(values['to'], 200)}")
+
+
 def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_json: bool) -> None:
     from saga_engine.cli.output import document, json_text, note, shown
     from saga_engine.errors import SettingInvalid
@@ -301,6 +357,7 @@ def _tell(planned: PlannedPlan, body: dict[str, Any], out: Path | None, *, as_js
         document(body["plan"])
     for line in planned.notes:
         note(f"note: {shown(line)}")
+    _tell_review(planned)
     if planned.source == "model":
         note(_used(planned.model, planned.rounds, body["usage"], planned.budget))
     if out is not None:

@@ -21,6 +21,7 @@ from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.models import ModelPlanner
 from saga_engine.planner.plan_dialog import PlanDialog
 from saga_engine.planner.plan_reads import PlanReads, ReadCall
+from saga_engine.planner.plan_review import left_behind, plan_changes, rehearsal_of, review_facts
 from saga_engine.planner.repair_loop import Progress, Rounds, Terms
 from saga_engine.planner.review import review_compensation
 from saga_engine.planner.selection import Chosen, SelectTools, choose_tools
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.model import Plan
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
     from saga_engine.planner.other_way import OtherWay
+    from saga_engine.policy.rules import Policy
     from saga_engine.ports import Allowance, PlannerAnswer, StepsCheck
 
 _PLAN: Final = Terms(
@@ -64,6 +66,9 @@ class PlannedPlan:
     part of ``budget`` that was used (null: no limit). ``transcript``: for each round the answer (cut), its problems and
     its usage. ``tools_shown`` of ``tools_known`` tools were described to the model; the others were only named.
     ``reads`` are the lookups that were made for the plan: tool, params, and whether each worked.
+    ``review``: the ``irreversible`` calls, the ``undos`` and who wrote them, the ``approvals`` that the policy wants,
+    and the ``simulation`` of each single failure. ``changes``: of a revision, what was ``added``, ``removed`` and
+    ``changed``.
     """
 
     plan: Plan
@@ -78,6 +83,8 @@ class PlannedPlan:
     tools_shown: int = 0
     tools_known: int = 0
     reads: tuple[Mapping[str, Any], ...] = ()
+    review: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] | None = None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -104,6 +111,8 @@ class PlannedPlan:
             "budget": dict(self.budget),
             "notes": list(self.notes),
             "transcript": [dict(entry) for entry in self.transcript],
+            "review": dict(self.review),
+            "changes": None if self.changes is None else dict(self.changes),
             "reads": [dict(made) for made in self.reads],
             "assumptions": list(self.assumptions),
             "tools": {"shown": self.tools_shown, "known": self.tools_known},
@@ -160,6 +169,8 @@ class Planning:
         answers: Mapping[str, Any] | None = None,
         now: datetime | None = None,
         call_read: ReadCall | None = None,
+        revises: Plan | None = None,
+        policy: Policy | None = None,
     ) -> PlannedPlan:
         """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
 
@@ -170,17 +181,15 @@ class Planning:
         ``hidden`` are tools that the model may ask for by name; if it says that the goal is impossible, it is asked
         again with all of them. ``answers`` are the user's answers to its questions, by name. ``now`` is told to the
         model, with its time zone. ``call_read`` makes the lookups that the model asks for, with the tools in
-        ``settings.reads``.
+        ``settings.reads``. ``revises`` is a plan of which ``goal`` is a change; ``policy`` is asked for the review.
 
         Raises ``PlannerAsks`` (the model has questions), ``PlannerUnavailable``, ``ModelUnreachable``,
         ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the transcript), ``PlanInvalid`` (the goal or the
         prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for an intent without a prepared plan.
         """
         prepared = self.prepared(goal, intent)
-        if not goal.strip() or len(goal) > MAX_GOAL_CHARS:
-            message = f"a goal is a text of 1 to {MAX_GOAL_CHARS} characters; this has {len(goal)}"
-            raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
-        given: dict[str, Any] = plain(dict(input or {}))
+        goal = _whole_goal(goal, revises)
+        given: dict[str, Any] = plain({**({} if revises is None else revises.input), **(input or {})})
         specs = self._permitted(specs)
         request = PlanRequest(
             goal,
@@ -190,6 +199,7 @@ class Planning:
             hidden=self._permitted(hidden),
             answers=plain(dict(answers or {})),
             reads=() if call_read is None else self._reads([*specs, *hidden], catalog),
+            revises=None if revises is None else revises.model_dump(mode="json", exclude_unset=True),
             now="" if now is None else f"{now:%Y-%m-%d %H:%M, %A}, time zone {now:%Z} (UTC{now:%z})",
         )
         dialog = PlanDialog(request, catalog, self._rules, reads=None if call_read is None else PlanReads(call_read))
@@ -197,7 +207,7 @@ class Planning:
             planner = self._asked
             asked = Rounds(planner.model, planner.ask, request, dialog.review, _PLAN, *self._limits, progress)
             asked.follow = dialog.follow
-            plan, answer, notes = await asked.run()
+            plan, answer, notes = await self._best(asked, dialog)
         except (PlannerUnavailable, ModelUnreachable) as error:
             if prepared is None:
                 raise
@@ -213,7 +223,24 @@ class Planning:
             tuple(asked.transcript),
             asked.budget,
             **dialog.facts,
+            review=review_facts(plan, dialog.offer, policy),
+            changes=None if revises is None else plan_changes(revises, plan),
         )
+
+    async def _best(self, asked: Rounds[Plan], dialog: PlanDialog) -> tuple[Plan, PlannerAnswer, tuple[str, ...]]:
+        """The first plan that passes; or a better one, if a simulated failure of it leaves an effect."""
+        plan, answer, notes = await asked.run()
+        first = rehearsal_of(plan, dialog.offer)
+        if not first.count("left"):
+            return plan, answer, notes
+        again = await asked.once_more(answer, left_behind(first, plan))
+        if again is None:
+            return plan, answer, notes
+        left = rehearsal_of(again[0], dialog.offer).count("left")
+        if left >= first.count("left"):
+            return plan, answer, notes
+        note = f"the model improved its plan: {left} simulated failures leave an effect, not {first.count('left')}"
+        return again[0], again[1], (*notes, note)
 
     def goals(self, goal: str, intent: str | None = None) -> set[str]:
         """The goals that a plan for ``goal`` may have: it, and that of its prepared plan."""
@@ -335,6 +362,14 @@ class Planning:
         if wanted in plans:
             return wanted, plans[wanted]
         return next(((name, source) for name, source in plans.items() if _goal_of(source) == wanted), None)
+
+
+def _whole_goal(goal: str, revises: Plan | None) -> str:
+    """A goal; for a revision the goal of the plan with the change. Raises ``PlanInvalid``."""
+    if not goal.strip() or len(goal) > MAX_GOAL_CHARS:
+        message = f"a goal is a text of 1 to {MAX_GOAL_CHARS} characters; this has {len(goal)}"
+        raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
+    return goal if revises is None or not revises.goal else f"{revises.goal}\nChange: {goal}"[-MAX_GOAL_CHARS:]
 
 
 def _goal_of(source: Path | Mapping[str, Any]) -> str | None:

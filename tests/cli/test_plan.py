@@ -184,6 +184,24 @@ async def test_a_declared_lookup_is_made_while_planning(cli):
     assert ran.json["reads"] == [{"tool": "lines", "params": {"order": "17"}, "worked": True}]
 
 
+async def test_the_review_and_the_difference_are_told(cli):
+    """stderr: undos, assumptions and the simulation; with --revise what was added, removed and changed."""
+    cli.plan("before.json", {"tool": "book", "params": {"item": "a"}}, goal="Book a room")
+    steps = [{"step_id": 1, "tool": "book", "params": {"item": "b"}}, {"tool": "book", "params": {"item": "c"}}]
+    said = {"steps": [steps[0], {**steps[1], "step_id": 2}], "assumptions": ["Two rooms."]}
+    ran = await ask(cli, "Room b, and another", "--revise", "before.json", script=(call(said),))
+    assert ran.code == 0, ran.err
+    for line in (
+        "review: step 1 (book) is undone by unbook",
+        "review: assumed: Two rooms.",
+        "review: simulated: ",
+        "change: step 2 added",
+        'change: step 1: params {"item": "a"} -> {"item": "b"}',
+    ):
+        assert line in ran.err
+    assert ran.json["goal"] == "Book a room\nChange: Room b, and another"
+
+
 def test_without_a_model_the_error_says_what_to_set(cli):
     """No model, no plan: exit code 1 and a hint."""
     ran = cli("plan", "Book", "--tools", str(TOOLS), "--json")

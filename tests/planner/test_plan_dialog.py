@@ -293,3 +293,65 @@ async def test_an_answer_that_is_no_plan_is_told_as_it_is(said: str, words: str)
     with pytest.raises(PlannerFailed) as failed:
         await Planning(Scripted(said), PlannerSettings(rounds=1)).plan(GOAL, specs(), catalog=SHOP)
     assert words in failed.value.message
+
+
+# --- review --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_result_tells_what_a_reviewer_needs() -> None:
+    """Calls that cannot be undone, undos and who wrote them, approvals by the policy, and the simulated failures."""
+    rule = Rule(name="mails", verdict="ask", tools=("mail.send",))
+    planned = await Planning(Scripted(GOOD)).plan(GOAL, specs(), catalog=SHOP, policy=Policy([rule]))
+    facts = planned.review
+    assert [call["tool"] for call in facts["irreversible"]] == ["mail.send"]
+    assert [(undo["undo"], undo["by"]) for undo in facts["undos"]] == [
+        ("flights.cancel", "registered"),
+        ("hotels.cancel", "registered"),
+    ]
+    assert [(one["step_id"], one["verdict"]) for one in facts["approvals"]] == [(3, "ask")]
+    assert facts["simulation"]["left"] == 0
+    assert json.loads(json.dumps(planned.to_dict()))["review"] == facts
+
+
+BEFORE = {"goal": "Book a hotel.", "steps": [HOTEL]}
+
+
+async def test_a_revision_tells_what_changed() -> None:
+    """The model sees the plan and the change; steps that were added, removed and changed are told."""
+    planner = Scripted({"steps": [FLIGHT, {**HOTEL, "params": {"hotel": "Lido"}}]})
+    planned = await Planning(planner).plan("Also a flight", specs(), catalog=SHOP, revises=load_plan(BEFORE))
+    assert planned.plan.goal == "Book a hotel.\nChange: Also a flight"
+    changes = planned.changes
+    assert changes is not None
+    assert (changes["added"], changes["removed"]) == (["1"], [])
+    assert changes["changed"]["2"]["params"] == {"from": {"hotel": "Roma"}, "to": {"hotel": "Lido"}}
+    asked = prompting.prompt_for(planner.asked[0], "text")
+    assert asked.label == "propose@2 revise@1"
+    assert '"Roma"' in asked.question
+
+
+def risky(semantic: bool) -> Any:
+    """A message without an undo, and one that may fail after it."""
+    return declare("post.public", closed(["text"], text=TEXT), semantic="approve" if semantic else None)
+
+
+@pytest.mark.parametrize("answer", ["better", "same", "none", "broken"])
+async def test_one_round_is_spent_on_a_plan_that_would_leave_something(answer: str) -> None:
+    """The better plan wins, the first one stands otherwise, and the model is asked once."""
+    catalog = Catalog(*(SHOP.spec(name) for name in SHOP.names()), risky(semantic=True))
+    tools = [spec for name in ("flights.search", "hotels.book", "post.public") if (spec := catalog.spec(name))]
+    post = step("post", "post.public", {"text": "we go"})
+    look = step("look", "flights.search", {"to": "{$output.step_post.place}"})
+    first = {"steps": [post, look]}
+    better = {"steps": [step("look", "flights.search", {"to": "Rome"}), post]}
+    said = {"better": [better], "same": [first], "none": [], "broken": ["prose"]}[answer]
+    planner = Scripted(first, *said, *[GoalImpossible("asked too often")] * (answer != "none"))
+    planning = Planning(planner, PlannerSettings(max_requests=1 if answer == "none" else 10))
+    planned = await planning.plan("Tell them that we go to Rome", tools, catalog=catalog)
+    keys = [each.key for each in planned.plan.steps]
+    assert keys == (["look", "post"] if answer == "better" else ["post", "look"])
+    assert len(planner.asked) == (1 if answer == "none" else 2)
+    if answer != "none":
+        asked = prompting.prompt_for(planner.asked[1], "text")
+        assert asked.label == "propose@2 improve@1"
+        assert "effect-left" in asked.question

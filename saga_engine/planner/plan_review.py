@@ -1,0 +1,89 @@
+"""What a person wants to know of a plan before it runs, and what changed if it is a revision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.errors import Problem
+from saga_engine.plan.compiler import compile_plan
+from saga_engine.plan.values import json_path
+
+if TYPE_CHECKING:
+    from saga_engine.analysis.simulation import Rehearsal
+    from saga_engine.plan.model import Plan
+    from saga_engine.plan.tool_spec import ToolCatalog
+    from saga_engine.policy.rules import Policy
+
+_LEFT: Final = 10
+
+
+def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None) -> dict[str, Any]:
+    """The calls that cannot be undone, the undos and their authors, the calls that need approval, and the simulation.
+
+    An undo is ``registered`` by its tool's owner, or ``written`` by the author of the plan.
+    """
+    compiled = compile_plan(plan, catalog)
+    irreversible: list[dict[str, Any]] = []
+    undos: list[dict[str, Any]] = []
+    for step in compiled.steps:
+        told = {"step_id": step.step_id, "tool": step.tool}
+        if step.rollback is not None:
+            registered = step.rollback.params is step.rollback.usual
+            undos.append({**told, "undo": step.rollback.tool, "by": "registered" if registered else "written"})
+        elif step.kind != "read":
+            irreversible.append({**told, "kind": step.kind})
+    approvals: list[dict[str, Any]] = []
+    if policy is not None:
+        from saga_engine.policy.plan_time import planned_verdicts
+
+        approvals = [verdict.to_dict() for verdict in planned_verdicts(policy, compiled)]
+    simulated = rehearsal_of(plan, catalog)
+    return {
+        "irreversible": irreversible,
+        "undos": undos,
+        "approvals": approvals,
+        "simulation": {"summary": simulated.summary(), "left": simulated.count("left")},
+    }
+
+
+def rehearsal_of(plan: Plan, catalog: ToolCatalog) -> Rehearsal:
+    """Every single failure of a plan, simulated."""
+    from saga_engine.analysis.simulation import rehearse
+
+    return rehearse(compile_plan(plan, catalog))
+
+
+def left_behind(simulated: Rehearsal, plan: Plan) -> list[Problem]:
+    """The failures after which an effect remains that nothing undoes, as problems of the plan."""
+    places = {step.key: index for index, step in enumerate(plan.steps)}
+    found: list[Problem] = []
+    for scenario in simulated.scenarios:
+        if scenario.verdict != "left":
+            continue
+        stands = ", ".join(str(step) for step in scenario.standing[:_LEFT])
+        index = places.get(str(scenario.step_id))
+        path = "$" if index is None else json_path(("steps", index))
+        message = f"step {scenario.step_id}: if {scenario.what}, the effect of step {stands} remains"
+        found.append(Problem("effect-left", path, message))
+    return found[:_LEFT]
+
+
+def plan_changes(before: Plan, after: Plan) -> dict[str, Any]:
+    """What a revision changed: steps that were added and removed, and the changed fields of the others."""
+    old = {step.key: step.model_dump(mode="json", exclude_unset=True) for step in before.steps}
+    new = {step.key: step.model_dump(mode="json", exclude_unset=True) for step in after.steps}
+    changed: dict[str, Any] = {}
+    for key, step in new.items():
+        was = old.get(key, step)
+        fields = {
+            name: {"from": was.get(name), "to": step.get(name)}
+            for name in sorted(was.keys() | step.keys())
+            if was.get(name) != step.get(name)
+        }
+        if fields:
+            changed[key] = fields
+    return {
+        "added": [key for key in new if key not in old],
+        "removed": [key for key in old if key not in new],
+        "changed": changed,
+    }
