@@ -132,7 +132,8 @@ def _of_step(state: State, index: int) -> list[str]:
             continue
         call = step.call(direction)
         flight = state.in_flight.get(place)
-        asked = any((asked.step, asked.direction) == place for asked in state.questions.values())
+        questions = [asked for asked in state.questions.values() if not asked.of_session]  # they wait for no call
+        asked = any((asked.step, asked.direction) == place for asked in questions)
         places = [place in each for each in (state.in_flight, state.waiting, state.doubts, state.to_escalate)]
         facts = {
             "a call is in one place": sum(places) + asked <= 1,
