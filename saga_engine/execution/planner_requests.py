@@ -83,6 +83,8 @@ def _compensation(state: State, stuck: int, catalog: ToolCatalog, capabilities: 
         past=[_past(state, step.index, mask) for step in state.plan.steps if state.steps[step.index].effect],
         tools=_specs(catalog, bounds_of(state, "compensate", catalog, capabilities).tools),
         max_steps=MAX_COMPENSATING_STEPS,
+        reason=state.reason or "",
+        failed=[_past(state, index, mask) for index in state.failed if index != stuck],
     )
 
 
@@ -123,7 +125,8 @@ def _past(state: State, index: int, mask: Mask | None) -> PastStep:
     except BindingUnresolved:
         params = None
     stuck = step.status in (t.COMPENSATION_FAILED, t.ESCALATED)
-    error = error_dict(step.call(COMPENSATE).error if stuck else step.forward.error)
+    call = step.call(COMPENSATE) if stuck else step.forward
+    error = error_dict(call.error)
     output = step.output
     if mask is not None:
         params = None if params is None else mask.params(dict(params), *tools_of_step(compiled))
@@ -137,6 +140,7 @@ def _past(state: State, index: int, mask: Mask | None) -> PastStep:
         params=_without(params, keys),
         output=_without(output, keys),
         error=_without(error, keys),
+        attempts=0 if error is None else call.tries,
     )
 
 

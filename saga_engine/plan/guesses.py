@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import Problem
-from saga_engine.plan import schema_types
+from saga_engine.plan import jsonpath, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.problems import known_names
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
+_NONE: Final[Mapping[str, Any]] = {}
 UNDECLARED: Final = "binding-undeclared"
 INVENTED: Final = "value-invented"
 
@@ -58,18 +59,22 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F-]{13,28}")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What an author was told: texts and values from which a literal may come, and the ``input`` of the plan."""
+    """What an author was told: texts and values from which a literal may come, and the ``input`` of the plan.
+
+    ``outputs`` are those of steps that have happened, by their keys: what they have is known, whatever is declared.
+    """
 
     values: Sequence[Any]
     input: Mapping[str, Any]
+    outputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def guesses(plan: Plan, catalog: ToolCatalog, given: Given) -> list[Problem]:
     """The values of a valid plan that its author has guessed, at most ``_MAX_FOUND``."""
     made = checked_draft(plan, catalog)
     finder = _Finder(made, catalog, given)
-    found = [*undeclared_in(made), *(problem for step in made.steps for problem in finder.invented(step))]
-    return found[:_MAX_FOUND]
+    invented = (problem for step in made.steps for problem in finder.invented(step))
+    return [*undeclared_in(made, given.outputs), *invented][:_MAX_FOUND]
 
 
 # --- paths ---------------------------------------------------------------------------------------------------------
@@ -80,8 +85,8 @@ def undeclared(plan: Plan, catalog: ToolCatalog) -> list[Problem]:
     return undeclared_in(checked_draft(plan, catalog))[:_MAX_FOUND]
 
 
-def undeclared_in(made: Draft) -> list[Problem]:
-    """The same for a draft."""
+def undeclared_in(made: Draft, outputs: Mapping[str, Any] = _NONE) -> list[Problem]:
+    """The same for a draft; ``outputs`` as in ``Given``."""
     known = {problem.path for problem in made.problems.listed()}
     found: list[Problem] = []
     for some in made.bound.values():
@@ -89,6 +94,8 @@ def undeclared_in(made: Draft) -> list[Problem]:
             for place in template.places:
                 path = json_path((*base, *place.path))
                 if place.source != "output" or place.tail is None or place.tail.selectors or path in known:
+                    continue
+                if place.step in outputs and _has(outputs[place.step], place.tail.path):
                     continue
                 step = made.steps[made.by_key[place.step]]
                 specs = [step.spec, *(each.spec for each in step.fallbacks if each.way == "tool")]
@@ -100,6 +107,14 @@ def undeclared_in(made: Draft) -> list[Problem]:
                 message = f"{cut(place.text, 120)}: {cut(step.tool, 80)} does not declare that it returns this"
                 found.append(Problem(UNDECLARED, path, message, hint))
     return found
+
+
+def _has(output: Any, path: Sequence[str | int]) -> bool:
+    try:
+        jsonpath.follow(output, tuple(path))
+    except jsonpath.Mismatch:
+        return False
+    return True
 
 
 def _is_declared(spec: ToolSpec, path: Sequence[str | int]) -> bool:
@@ -200,8 +215,8 @@ class _Finder:
         last = words[-1] if words else ""
         if name in fields and (last in _ID_WORDS or last in _MAYBE_WORDS):
             return True
-        for field in fields:
-            parts = _words(field)
+        for each in fields:
+            parts = _words(each)
             if len(parts) > 1 and parts[-1] in _ID_WORDS and parts[:-1] == list(words):
                 return True
         return False

@@ -44,9 +44,9 @@ def model_problems(plan: Plan, offer: Offer, request: PlannerRequest) -> list[Pr
         findings += [
             each for each in undo_findings(whole, offer) if offer.undo_by_model == "registered" or each.code == EARLY
         ]
-    findings += guesses(
-        whole, offer, Given(_values(request), {} if isinstance(request, CompensationRequest) else request.input)
-    )
+    given = {} if isinstance(request, CompensationRequest) else request.input
+    outputs = {} if isinstance(request, PlanRequest) else {str(step.step_id): step.output for step in _past(request)}
+    findings += guesses(whole, offer, Given(_values(request), given, outputs))
     taken = {each.path for each in found}
     return [*found, *(each for each in _own(findings, len(before)) if each.path not in taken)]
 
@@ -109,11 +109,12 @@ def _values(request: PlannerRequest) -> list[Any]:
         return [*values, dict(request.answers), list(request.read_results), request.now, request.revises]
     for step in _past(request):
         values += [step.params, step.output, step.error]
-    if not isinstance(request, CompensationRequest):
+    if isinstance(request, CompensationRequest):
+        failed = list(request.failed)
+    else:
+        failed = [request.failed, *request.also_failed]
         values += [list(request.left), list(request.kept)]
-        values += [
-            part for step in (request.failed, *request.also_failed) for part in (step.params, step.output, step.error)
-        ]
+    values += [part for step in failed for part in (step.params, step.output, step.error)]
     return values
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,7 +63,8 @@ _PLACES: Final[Mapping[str, Callable[[Any], str]]] = {
         "read_results", [_cut(dict(one), 16_000, 200) for one in request.read_results]
     ),
     "stuck": lambda request: data("stuck", past_step(request.stuck)),
-    "failed": lambda request: data_lines("failed", map(past_step, (request.failed, *request.also_failed))),
+    "failed": lambda request: data_lines("failed", map(past_step, _failed(request))),
+    "reason": lambda request: data("reason", request.reason),
     "past": lambda request: data_lines("past", [past_step(step) for step in request.past[-_SHOWN_STEPS:]]),
     "left": lambda request: data_lines("left", [_cut(dict(step)) for step in request.left[:_SHOWN_STEPS]]),
     "kept": lambda request: data_lines("kept", [_cut(dict(step)) for step in request.kept[:_SHOWN_STEPS]]),
@@ -171,7 +172,13 @@ def past_step(step: PastStep) -> dict[str, Any]:
         shown["output"] = _cut(step.output)
     if step.error is not None:
         shown["error"] = _cut(dict(step.error))
+    if step.attempts:
+        shown["attempts"] = step.attempts
     return shown
+
+
+def _failed(request: CompensationRequest | ReplanRequest) -> Sequence[PastStep]:
+    return request.failed if isinstance(request, CompensationRequest) else (request.failed, *request.also_failed)
 
 
 def answer_schema(*, dropping: bool = False) -> dict[str, Any]:

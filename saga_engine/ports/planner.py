@@ -78,6 +78,8 @@ class PlanRequest:
 class PastStep:
     """The facts about one step. ``status`` is the step's, ``error`` why it failed; secrets are markers in ``params``.
 
+    ``attempts`` is how often the call that failed was tried, 0 if none failed.
+
     Outputs may be passed whole: they are cut before a model sees them.
     """
 
@@ -88,13 +90,16 @@ class PastStep:
     params: Mapping[str, Any] | None = None
     output: Any = None
     error: Mapping[str, Any] | None = None
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CompensationRequest:
     """Propose steps that compensate for the remaining effect of ``stuck``, whose undo failed or does not exist.
 
-    ``past`` are the steps that happened, in order. Only ``tools`` may be used, in at most ``max_steps`` calls.
+    ``reason`` is why the saga turned around, such as ``step-failed`` or ``cancelled``, and ``failed`` are the steps
+    that came to nothing. ``past`` are the steps that happened, in order. Only ``tools`` may be used, in at most
+    ``max_steps`` calls.
     """
 
     goal: str
@@ -104,6 +109,8 @@ class CompensationRequest:
     max_steps: int = 5
     repair: Repair | None = None
     allowance: Allowance = Allowance()
+    reason: str = ""
+    failed: Sequence[PastStep] = ()
 
 
 @dataclass(frozen=True, slots=True)

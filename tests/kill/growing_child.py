@@ -92,7 +92,11 @@ def make(*, keyed: bool) -> ToolRegistry:
     async def refund(ref: str, ctx: ToolContext) -> dict:
         return await effect(ctx, "refund", {"ref": ref}, {})
 
-    new = [buy, wire, down, later, pay, unpay, tweet, apologise, refund, make_hold(keyed=keyed)]
+    @tool(name="retract", compensates=True, semantic="auto", **about)
+    async def retract(ref: str, ctx: ToolContext) -> dict:
+        return await effect(ctx, "retract", {"ref": ref}, {})
+
+    new = [buy, wire, down, later, pay, unpay, tweet, apologise, refund, retract, make_hold(keyed=keyed)]
     return ToolRegistry([*TOOLS["keyed"], *new])
 
 
@@ -119,7 +123,7 @@ REGISTRIES = {"keyed": make(keyed=True), "bare": make(keyed=False)}
 #: The tools whose doubts only a person can settle, by variant.
 BARE = {
     "keyed": {"buy", "lose"},
-    "bare": {"buy", "lose", "wire", "down", "pay", "unpay", "apologise", "refund", "hold"},
+    "bare": {"buy", "lose", "wire", "down", "pay", "unpay", "apologise", "refund", "retract", "hold"},
 }
 
 

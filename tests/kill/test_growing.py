@@ -56,7 +56,7 @@ def made_up_for(variant: str) -> Scenario:
     """What cannot be undone is made up for by two steps that need no approval."""
     steps = [
         {"step_id": "r1", "tool": "refund", "params": {"ref": "a"}},
-        {"step_id": "r2", "tool": "refund", "params": {"ref": "b"}},
+        {"step_id": "r2", "tool": "retract", "params": {"ref": "b"}},
     ]
     return Scenario(
         TWEETED,

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.eval_planner import load_cases
 from saga_engine import Coordinator, tool
 from saga_engine.errors import PlannerFailed, SettingInvalid
+from saga_engine.plan.guesses import Given, guesses
+from saga_engine.plan.model import load_plan
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.planning import PlannedPlan, Planning
 from saga_engine.planner.review import review_plan
@@ -306,3 +308,19 @@ async def test_another_way_is_held_to_the_same_rules() -> None:
         outcome = await coordinator.run(plan)
     assert outcome.status == "COMPLETED", outcome.body
     assert [problem.code for problem in planner.asked[1].repair.problems] == ["binding-lookalike"]
+
+
+def test_what_a_step_returned_is_known_whatever_is_declared() -> None:
+    """A step that happened may have returned more than its tool declares; a field that it did not return stays a guess."""
+    plan = load_plan(
+        {
+            "steps": [
+                step("port", "open_port", {"vm_id": "$input.vm", "port": 443}),
+                step("shut", "close_port", {"rule_id": "$output.step_port.ruleId"}),
+            ],
+            "input": {"vm": "vm-1"},
+        }
+    )
+    for returned, codes in (({}, ["binding-undeclared"]), ({"ruleId": "r"}, []), ({"id": "r"}, ["binding-undeclared"])):
+        found = guesses(plan, CLOUD, Given([], {"vm": "vm-1"}, {"port": returned}))
+        assert [problem.code for problem in found] == codes

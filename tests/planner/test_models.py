@@ -367,7 +367,7 @@ async def test_a_compensation_is_asked_for() -> None:
     async with model_server(call(steps)) as server:
         answer = await ModelPlanner(settings(server)).ask(CompensationRequest(GOAL, STUCK, [STUCK], specs("mail.send")))
     assert json.loads(answer.json_text) == steps
-    assert (answer.prompt, answer.usage.requests, len(answer.prompt_digest)) == ("compensate@1", 1, 64)
+    assert (answer.prompt, answer.usage.requests, len(answer.prompt_digest)) == ("compensate@2", 1, 64)
     assert "too late to cancel" in server.texts[0]
     assert "H-2" in server.texts[0]
     assert '"tool": "flights.book"' not in server.texts[0]

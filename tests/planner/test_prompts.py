@@ -90,6 +90,7 @@ TEXTS = {
     "improve@1": "265d6c1c3b74bf65",
     "revise@1": "e3b6273b0452db6d",
     "compensate@1": "4e5d810a59c718e4",
+    "compensate@2": "58d8cb5002dae167",
     "replan@1": "a62abb3a2840faa7",
     "replan@2": "721f38bfb15f3bb4",
 }
