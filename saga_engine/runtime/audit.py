@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from saga_engine.errors import StoreRefused, StoreUnavailable
 from saga_engine.ports import SWEEP_START, WorkStore
-from saga_engine.runtime.driver import AT_ONCE
+from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.pending_releases import PendingReleases
 
 _log = logging.getLogger("saga_engine.audit")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode_all
+from saga_engine.core.crash_loops import is_bare
 from saga_engine.core.decide import ORDERS, decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
@@ -28,13 +28,17 @@ from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
-from saga_engine.errors import JournalConflict, LeaseLost, SagaExists, SagaNotFound
+from saga_engine.errors import LeaseLost
 from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.observers import Observers
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.defect_reports import tell_defect
+from saga_engine.runtime.due_times import AT_ONCE, queued_again
+from saga_engine.runtime.link import Link
 from saga_engine.runtime.performer import Performer
+from saga_engine.runtime.stop_reasons import refusal
+from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.writer import JournalWriter
 
 _log = logging.getLogger("saga_engine.driver")
@@ -47,47 +51,6 @@ _ASIDE: Final = frozenset({Alert, AskPlanner})
 ALERT_GRACE_S: Final = 5.0
 #: For a longer wait for a timer, a saga needs no task.
 _SLEEP_MS = 1_000
-#: A due time in the distant past: the saga needs a worker now.
-AT_ONCE = 1
-#: When a saga is offered again that this process cannot drive, and another one perhaps can.
-OFFER_AGAIN_MS = 60_000
-
-
-def queued_again(state: State, now_ms: int) -> int:
-    """When a resting saga needs a worker: its deadline, an approval that expires, a reminder. 0: never."""
-    due_ms = state.next_overdue()
-    if due_ms is None:
-        return 0
-    return due_ms if due_ms > now_ms else now_ms + OFFER_AGAIN_MS  # a reminder, and no hook here to notify
-
-
-class Link:
-    """Connects a session's agent with the driver of its saga, across a loss of the lease.
-
-    ``requests`` are facts that the agent wants recorded, each built from the state at the time of its recording.
-    ``on_durable`` receives records, and ``on_driver`` a driver that has started.
-    """
-
-    __slots__ = ("driver", "left", "on_driver", "on_durable", "requests")
-
-    def __init__(self, on_durable: Callable[[Sequence[r.AnyRecord]], None], on_driver: Callable[[State], None]) -> None:
-        self.requests: deque[Callable[[State, int], r.AnyRecord | None]] = deque()
-        self.on_durable = on_durable
-        self.on_driver = on_driver
-        self.driver: SagaDriver | None = None
-        self.left = False
-
-    def leave(self) -> None:
-        """The agent is gone: journal what is in flight, and release the saga until the agent restarts."""
-        self.left = True
-        if self.driver is not None:
-            self.driver.rouse()
-
-    def request(self, make: Callable[[State, int], r.AnyRecord | None]) -> None:
-        """Request that a fact is recorded; ``make`` may find that there is nothing to record any more."""
-        self.requests.append(make)
-        if self.driver is not None:
-            self.driver.rouse()
 
 
 class SagaDriver:
@@ -118,13 +81,16 @@ class SagaDriver:
         "_seq",
         "_store",
         "_tasks",
+        "_trials",
         "_unwritten",
         "_wake",
         "_writer",
         "journalled",
+        "running",
         "sleeps_until_ms",
         "state",
         "stopping",
+        "suspected",
     )
 
     def __init__(
@@ -138,7 +104,9 @@ class SagaDriver:
         performer: Performer,
         clock: StoreClock,
         observers: Observers,
+        trials: Trials,
         keep_ms: int,
+        suspected: bool = False,
         journalled: Callable[[], None] | None = None,
         link: Link | None = None,
         messages: bool = False,
@@ -150,6 +118,10 @@ class SagaDriver:
         #: Not 0: ``run`` has returned because only a timer at this time moves the saga; it may be run again, with no
         #: records.
         self.sleeps_until_ms = 0
+        #: Whether it drives: ``run`` has begun, and has not returned.
+        self.running = False
+        #: Whether something of the saga may have ended its owners.
+        self.suspected = suspected
         self._seq = seq
         self._creation = creation
         self._decided_at = 0
@@ -159,6 +131,7 @@ class SagaDriver:
         self._writer = writer
         self._performer = performer
         self._clock = clock
+        self._trials = trials
         self._observers = observers or None  # looked at for each append, and there are mostly none
         self._mask: Mask | None = None
         self._keep_ms = keep_ms
@@ -210,6 +183,11 @@ class SagaDriver:
         """How many calls, undos and probes are in flight."""
         return len(self.state.in_flight)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether it waits for something, and all that it decided is durable."""
+        return self._here or (self._wake is not None and not self._wake.done())
+
     def rouse(self) -> None:
         """Wake the driver: something has changed."""
         if self._wake is not None and not self._wake.done():
@@ -224,9 +202,7 @@ class SagaDriver:
         records: list[r.AnyRecord] = list(first)
         self.sleeps_until_ms = 0
         settled_at: int | None = None  # when the last outcome was interpreted; what follows is decided then
-        if self._link is not None:
-            self._link.driver = self
-            self._link.on_driver(self.state)
+        self._begin()
         try:
             while True:
                 consumed = await self._read_messages(records) if self._messages and not self.stopping else 0
@@ -247,6 +223,8 @@ class SagaDriver:
                             written.set_result(None)
                     if self._observers and records:
                         await self._observers.tell(self.state.saga_id, self._masked(records))
+                if self._trials.active:
+                    self._trials.proceeds(self)
                 if self._released:
                     return None
                 if lessons:
@@ -273,13 +251,24 @@ class SagaDriver:
                     await self._perform(effects, records)
                     settled_at = None
         finally:
+            self.running = False
             if self._link is not None:
                 self._link.driver = None
             tasks = [*self._tasks]
             for task in tasks:
                 task.cancel()
+            if self._trials.active:
+                self._trials.gone(self)
             if tasks:
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self) -> None:
+        self.running = True
+        if self.suspected:
+            self._trials.join(self)
+        if self._link is not None:
+            self._link.driver = self
+            self._link.on_driver(self.state)
 
     async def _release(self) -> None:
         """Give the saga away: workers continue it at once; in an open session its agent does, up to the deadline."""
@@ -298,11 +287,15 @@ class SagaDriver:
         if now is None or now < state.at:
             now = self._clock.now_after(state.saga_id, state.at)
         self._decided_at = now
-        capabilities = self._performer.capabilities
+        capabilities, trials = self._performer.capabilities, self._trials
         while found := decide(state, now, capabilities):
+            if trials.active and not trials.admits(self, found):
+                return  # it is decided anew when it may be done
             for record in found:
                 evolve(state, record)
             records.extend(found)
+        if trials.active:
+            trials.frees(self)
 
     def _is_left_session(self) -> bool:
         """Whether this is an open session without an agent: everything that needs no agent is settled.
@@ -311,15 +304,19 @@ class SagaDriver:
         """
         state = self.state
         kept = self._link is not None and not self._link.left
-        if not state.open or kept or self._tasks or self._outcomes or self._messages:
+        if not state.open or kept or self._tasks or self._outcomes or self._messages or self._is_held():
             return False
         return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
+
+    def _is_held(self) -> bool:
+        """Whether the saga has something to do that must not begin yet."""
+        return self._trials.active and self._trials.holds(self)
 
     def _may_sleep(self) -> bool:
         """Whether the saga waits for a distant timer; it then sleeps until that time."""
         if self._tasks or self._outcomes or self._messages or self.stopping or self._link is not None:
             return False
-        if not self.state.only_waits():
+        if not self.state.only_waits() or self._is_held():
             return False
         due_ms = self.state.next_due(self._decided_at)
         if due_ms is not None and due_ms - self._decided_at > _SLEEP_MS:
@@ -343,12 +340,23 @@ class SagaDriver:
         flight = state.in_flight.get((state.plan.by_key[call.step_id], call.direction))  # type: ignore[arg-type]
         if (flight == "queued") is waits:
             return None
+        if self._trials.active and not waits:
+            return self._begin_in_turn(call)
+        return self._noting(call, waits)
+
+    def _noting(self, call: Call, waits: bool) -> Awaitable[None]:
         if self._here:
             return self._write_note(call, waits)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._notes.append((call, waits, written))
         self.rouse()
         return written
+
+    async def _begin_in_turn(self, call: Call) -> None:
+        index, direction = self.state.plan.by_key[call.step_id], call.direction
+        bare = is_bare(self.state, index, direction)  # type: ignore[arg-type]
+        await self._trials.may_begin(self, self.state.steps[index].call(direction).crashes, bare=bare)  # type: ignore[arg-type]
+        await self._noting(call, waits=False)
 
     def _noted(self, call: Call, waits: bool) -> r.AnyRecord:
         kind = r.StepQueued if waits else r.StepBegun
@@ -357,12 +365,18 @@ class SagaDriver:
         return record
 
     async def _write_note(self, call: Call, waits: bool) -> None:
+        self._here = False
         try:
             records = [self._noted(call, waits)]
             self._committed(records, await self._commit(records, 0))
         except Exception as error:
             self._unwritten = error
             raise
+        finally:
+            self._here = True
+        if self._trials.active:
+            self._trials.proceeds(self)
+            self._trials.rests(self)
         if self._observers:
             await self._observers.tell(self.state.saga_id, self._masked(records))
 
@@ -412,9 +426,10 @@ class SagaDriver:
         resting = state.status == t.ESCALATED and not state.alerts_pending(
             alerting=self._performer.capabilities.alerting
         )
-        stays = final or self._kept or (self._rest_ms is None and not resting)
+        kept = self._kept or (self._trials.active and self._trials.holds(self))
+        stays = final or kept or (self._rest_ms is None and not resting)
         due_ms = 0 if stays else self._due_ms(resting=resting)
-        release = final or due_ms > 0 or (resting and not (self._tasks or self._kept))
+        release = final or due_ms > 0 or (resting and not (self._tasks or kept))
         entry = Entry(
             state.saga_id,
             self._seq,
@@ -439,7 +454,7 @@ class SagaDriver:
     def _committed(self, records: list[r.AnyRecord], ack: Ack) -> None:
         """The records are durable; or they are not, and the reason is raised."""
         if ack.code != "ok":
-            raise self._refusal(ack.code, ack.digest)
+            raise refusal(self.state.saga_id, ack.code, ack.digest)
         final = self._head_status in t.SAGA_FINAL
         if ack.messages and not final:
             self._messages = True
@@ -463,22 +478,6 @@ class SagaDriver:
 
     def _in_store(self, due_ms: int) -> int:
         return due_ms and self._clock.in_store(due_ms, self._decided_at)
-
-    def _refusal(self, code: str, digest: str) -> Exception:
-        saga_id = self.state.saga_id
-        if code == "fenced":
-            return LeaseLost(
-                f"saga {saga_id} is no longer ours; nothing was added", hint="see `saga show`", saga_id=saga_id
-            )
-        if code == "exists":
-            return SagaExists(f"there is a saga {saga_id} already", saga_id=saga_id, digest=digest)
-        if code == "missing":
-            return SagaNotFound(f"saga {saga_id} is not in the store any more", saga_id=saga_id)
-        return JournalConflict(
-            f"the journal of saga {saga_id} does not end where this process left it; nothing was added",
-            hint="resume the saga: it goes on from its journal",
-            saga_id=saga_id,
-        )
 
     # --- doing ---------------------------------------------------------------------------------------------------
 
@@ -521,6 +520,8 @@ class SagaDriver:
     async def _perform_here(self, effect: AnyEffect) -> Result:
         """The outcome of an effect beside which nothing else runs."""
         self._here = True
+        if self._trials.active:
+            self._trials.rests(self)
         try:
             if type(effect) is CallTool:
                 result: Result = await self._performer.call(self.state, effect, self._note)
@@ -589,6 +590,8 @@ class SagaDriver:
         due = None if self.stopping else self.state.next_due(self._decided_at)
         delay_s = 0.0 if due is None else max(due - self._now_ms(), 0) / 1000 + 0.001
         timer = None if due is None else loop.call_later(delay_s, self.rouse)
+        if self._trials.active:
+            self._trials.rests(self)
         try:
             await self._wake
         finally:

@@ -7,7 +7,8 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from saga_engine.execution.result import Handle, SagaResult
-from saga_engine.runtime.driver import Link, SagaDriver
+from saga_engine.runtime.driver import SagaDriver
+from saga_engine.runtime.link import Link
 
 
 @dataclass(slots=True, eq=False)

@@ -30,7 +30,8 @@ from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.compiled import CompiledStep
 from saga_engine.plan.tool_spec import ToolCatalog
-from saga_engine.runtime.driver import ALERT_GRACE_S, Link
+from saga_engine.runtime.driver import ALERT_GRACE_S
+from saga_engine.runtime.link import Link
 from saga_engine.runtime.session_calls import (
     NumberedOutput,
     Undo,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saga_engine.errors import Interrupted, LeaseLost
+from saga_engine.errors import Interrupted, JournalConflict, LeaseLost, SagaError, SagaExists, SagaNotFound
 
 
 def interrupted(saga_id: str) -> Interrupted:
@@ -19,5 +19,22 @@ def lost(saga_id: str) -> LeaseLost:
     return LeaseLost(
         f"the lease of saga {saga_id} was lost; this process stopped before the next effect",
         hint=f"saga resume {saga_id}",
+        saga_id=saga_id,
+    )
+
+
+def refusal(saga_id: str, code: str, digest: str) -> SagaError:
+    """The error for an append that the store answered with ``code``; ``digest``: that of the saga that exists."""
+    if code == "fenced":
+        return LeaseLost(
+            f"saga {saga_id} is no longer ours; nothing was added", hint="see `saga show`", saga_id=saga_id
+        )
+    if code == "exists":
+        return SagaExists(f"there is a saga {saga_id} already", saga_id=saga_id, digest=digest)
+    if code == "missing":
+        return SagaNotFound(f"saga {saga_id} is not in the store any more", saga_id=saga_id)
+    return JournalConflict(
+        f"the journal of saga {saga_id} does not end where this process left it; nothing was added",
+        hint="resume the saga: it goes on from its journal",
         saga_id=saga_id,
     )

@@ -36,14 +36,17 @@ from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.ports import Advisor, Escalation, Store, Taken, Tools
 from saga_engine.runtime.audit import Audit
-from saga_engine.runtime.driver import AT_ONCE, Link, SagaDriver
+from saga_engine.runtime.driver import SagaDriver
+from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease
+from saga_engine.runtime.link import Link
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.resumptions import Resumptions
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import interrupted, lost
 from saga_engine.runtime.takeover import FromJournal, FromQueue, FromSleep, FromSubmission, Source, TakeOver
+from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.watchdog import Watchdog
 from saga_engine.runtime.writer import JournalWriter
 
@@ -93,6 +96,7 @@ class Supervisor:
         self._opening: asyncio.Task[Lease] | None = None
         self._running: dict[str, Running] = {}
         self._stopping = asyncio.Event()
+        self._trials = Trials(self._driven)
         #: Sagas that rest here, or that an outage stopped, and that a timer resumes.
         self.resumptions = Resumptions(self.resume)
         self.pending = PendingReleases(store, self._owner, self._drives)
@@ -106,6 +110,7 @@ class Supervisor:
             pending=self.pending,
             writer=self._writer,
             observers=observers,
+            trials=self._trials,
             keep_ms=keep_ms,
             room=room,
             drives=self._drives,
@@ -120,6 +125,7 @@ class Supervisor:
         self.closing = True
         self.resumptions.stop()
         self._stopping.set()
+        self._trials.stop()
         for saga in list(self._running.values()):
             if saga.driver is not None:
                 saga.driver.stop()
@@ -382,6 +388,10 @@ class Supervisor:
 
     def _owner(self) -> str:
         return self._writer.owner
+
+    def _driven(self) -> list[SagaDriver]:
+        found = (saga.driver for saga in self._running.values())
+        return [driver for driver in found if driver is not None and driver.running]
 
     def _drives(self, saga_id: str) -> bool:
         return saga_id in self._running

@@ -16,6 +16,7 @@ import msgspec
 
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import encode
+from saga_engine.core.crash_loops import has_suspects, suspect_in_flight
 from saga_engine.core.decide import Capabilities, decide
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
@@ -33,7 +34,8 @@ from saga_engine.execution.ids import other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import SagaResult
 from saga_engine.ports import Acquired, Creation, Entry, Held, Store, Taken, Tools
-from saga_engine.runtime.driver import AT_ONCE, OFFER_AGAIN_MS, SagaDriver, queued_again
+from saga_engine.runtime.driver import SagaDriver
+from saga_engine.runtime.due_times import AT_ONCE, OFFER_AGAIN_MS, queued_again
 from saga_engine.runtime.journal import decoded, drivable, read_records, state_of
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead
@@ -41,6 +43,7 @@ from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
 from saga_engine.runtime.stop_reasons import lost
+from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.writer import JournalWriter
 
 #: The interval, in seconds, at which a saga of another process is requested: its owner may end with it, or prove that
@@ -96,6 +99,7 @@ class TakeOver:
     pending: PendingReleases
     writer: JournalWriter
     observers: Observers
+    trials: Trials
     keep_ms: int
     room: int
     #: Whether this process drives a saga.
@@ -256,7 +260,7 @@ class TakeOver:
             if self._is_idle(state) and not taken.messages:
                 return await self._leave(state, epoch, state.binding_deadline or 0)
             require_secrets(state.plan)
-            if is_suspect(state):
+            if suspect_in_flight(state):
                 if self.suspect != saga_id and self.drives(self.suspect):
                     await self.store.release(saga_id, epoch, self.clock.now_ms() + _NEXT_SUSPECT_MS)
                     return SagaResult(state)
@@ -304,6 +308,8 @@ class TakeOver:
             performer=performer,
             clock=self.clock,
             observers=self.observers,
+            trials=self.trials,
+            suspected=creation is None and has_suspects(state),
             keep_ms=self.keep_ms,
             journalled=None if creation is None else saga.handle.set_journalled,
             link=saga.link,
@@ -362,18 +368,6 @@ class TakeOver:
                     hint=f"saga resume {saga_id}",
                     saga_id=saga_id,
                 )
-
-
-def is_suspect(state: State) -> bool:
-    """Whether a call of the saga, an alert or a model's answer was awaited when owners ended: it may have ended them.
-
-    One such saga is driven at a time, so that the next end of a process incriminates it alone.
-    """
-    if any(alert.crashes >= 1 and alert.in_flight for alert in state.alerts.values()):
-        return True
-    if any(state.ask_crashes.get(index) for index in state.asking):
-        return True
-    return any(state.steps[index].call(direction).crashes >= 1 for index, direction in state.in_flight)
 
 
 def _who(owner: str) -> str:

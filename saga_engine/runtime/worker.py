@@ -21,7 +21,7 @@ from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, 
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.ports import Taken, Taking, WorkStore
-from saga_engine.runtime.driver import AT_ONCE
+from saga_engine.runtime.due_times import AT_ONCE
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
 from saga_engine.runtime.supervisor import Supervisor

@@ -42,7 +42,65 @@ async def dawdle(item: str, ctx: ToolContext) -> dict:
     return did(ctx, "dawdle", {"ref": item}, once=True)
 
 
+#: How many calls of ``linger`` are in flight in this process.
+_lingering: list[str] = []
+
+
+@tool(undo="cancel")
+async def linger(item: str, ctx: ToolContext) -> dict:
+    """A bare call that lasts for a moment."""
+    World.ledger.sent(ctx, "linger", {"item": item})
+    _lingering.append(item)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    _lingering.remove(item)
+    return did(ctx, "linger", {"ref": item}, once=False)
+
+
+async def _end() -> None:
+    """End the process, beside a bare call if there will be one: whoever keeps them apart lets none begin."""
+    for _ in range(200):
+        if _lingering:
+            break
+        await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(undo="cancel", keyed=True)
+async def poison(item: str) -> dict:
+    """Every call ends its process."""
+    await _end()
+    return {}
+
+
+@tool(effect="read")
+async def seek(item: str) -> dict | None:
+    """Every probe ends its process."""
+    await _end()
+    return None
+
+
+@tool(undo="cancel", probe="seek")
+async def poison_probe(item: str) -> dict:
+    """The first call ends its process, and then its probe."""
+    await _end()
+    return {}
+
+
+@tool(undo="poison_undo")
+async def fine(item: str) -> dict:
+    return {"ref": item}
+
+
+@tool(keyed=True)
+async def poison_undo(ref: str) -> dict:
+    """Every undo ends its process."""
+    await _end()
+    return {}
+
+
 TOOLS = {name: ToolRegistry(registry, dawdle) for name, registry in OTHERS.items()}
+TOOLS["fatal"] = ToolRegistry(OTHERS["keyed"], linger, poison, seek, poison_probe, fine, poison_undo)
 
 
 def main(case: dict[str, Any]) -> Told:

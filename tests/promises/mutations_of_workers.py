@@ -8,6 +8,7 @@ from tests.promises.mutations_of_stores import DEAF, PERFORMER, PERMIT
 _DRIVER = "saga_engine/runtime/driver.py"
 _TAKE = "saga_engine/stores/lua/take.lua"
 _WORKER = "saga_engine/runtime/worker.py"
+_TRIALS = "saga_engine/runtime/trials.py"
 _PERFORMING = "saga_engine/temporal/activity_calls.py"
 _ACTIVITIES = "saga_engine/temporal/activities.py"
 #: Whoever stops writes nothing any more.
@@ -123,6 +124,21 @@ OF_WORKERS = [
         "saga_engine/stores/lua/post.lua",
         (("    redis.call('ZADD', tag .. 'due', soon, id)\n", ""),),
         hangs=True,
+    ),
+    Mutation(
+        "tests/kill/test_trials.py::test_only_the_first_end_of_a_process_costs_bare_calls",
+        "bare calls begin beside a suspect",
+        _TRIALS,
+        (("        elif self._closed and any(", "        elif False and any("),),
+        only="call",
+    ),
+    Mutation(
+        "tests/runtime/test_trials.py::test_bare_calls_and_a_suspect_are_kept_apart",
+        "a suspect begins beside bare calls",
+        _TRIALS,
+        (("        if self._exposed:\n", "        self._exposed = set()\n        if self._exposed:\n"),),
+        only="work-poison",
+        quick=True,
     ),
     Mutation(
         "tests/runtime/test_worker.py::test_a_saga_whose_tool_is_missing_is_left_for_another_worker",

@@ -1,0 +1,18 @@
+"""When a saga that this process releases needs a worker."""
+
+from __future__ import annotations
+
+from saga_engine.core.state import State
+
+#: A due time in the distant past: the saga needs a worker now.
+AT_ONCE = 1
+#: When a saga is offered again that this process cannot drive, and another one perhaps can.
+OFFER_AGAIN_MS = 60_000
+
+
+def queued_again(state: State, now_ms: int) -> int:
+    """When a resting saga needs a worker: its deadline, an approval that expires, a reminder. 0: never."""
+    due_ms = state.next_overdue()
+    if due_ms is None:
+        return 0
+    return due_ms if due_ms > now_ms else now_ms + OFFER_AGAIN_MS  # a reminder, and no hook here to notify
