@@ -40,7 +40,7 @@ _CHANGES_NEITHER = frozenset(
     {
         *("StepSucceeded", "StepFailed", "StepInDoubt", "StepEscalated", "ApprovalExpired"),
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
-        *("CallAdded", "EffectReused", "PlannerAsked", "PlannerGaveUp", "CompensationProposed"),
+        *("CallAdded", "EffectReused", "PlannerAsked", "PlannerGaveUp", "CompensationProposed", "SessionKept"),
     }
 )
 #: The kinds that the law of repeats covers; a test compares it with all kinds.
