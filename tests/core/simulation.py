@@ -369,7 +369,7 @@ class Simulation(Replanning):
 
     def _call(self, step: str, direction: str, spec: ToolSpec, key: str) -> Outcome:
         self.world.leave_alone(step)
-        self.world.knock(spec, key)
+        self.world.knock(step, spec, key)
         luck = self.dice.random()
         if direction == FORWARD and spec.remembers and not self.world.times and self.dice.random() < 0.2:
             self.world.elsewhere.add(step)

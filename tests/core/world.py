@@ -22,7 +22,7 @@ class World:
     standing: dict[str, int] = field(default_factory=dict)  # step -> how many effects of it stand
     applied: dict[str, tuple[int, Any]] = field(default_factory=dict)  # key -> when, and the first result
     times: dict[str, int] = field(default_factory=dict)  # step:direction -> how often an effect was made
-    keys: dict[str, set[str]] = field(default_factory=dict)  # tool -> keys seen
+    keys: dict[tuple[str, str], set[str]] = field(default_factory=dict)  # step and tool -> keys seen
     made_by: dict[str, str] = field(default_factory=dict)  # step -> the tool that made what stands
     elsewhere: set[str] = field(default_factory=set)  # steps whose effect another saga made
     at_work: dict[str, Any] = field(default_factory=dict)  # step -> what its call will still do, in a thread of ours
@@ -33,15 +33,16 @@ class World:
             return False
         return spec.key_ttl_s is None or now - self.applied[key][0] < spec.key_ttl_s * 1000
 
-    def knock(self, spec: ToolSpec, key: str) -> None:
+    def knock(self, step: str, spec: ToolSpec, key: str) -> None:
         """A call arrives: one tool of a step is one call, so it has one key, and shares it with no other."""
-        seen = self.keys.setdefault(spec.name, set())
+        call = (step, spec.name)
+        seen = self.keys.setdefault(call, set())
         seen.add(key)
         if len(seen) > 1:
-            raise Violation(f"{spec.name}: more than one key: {seen}")
-        others = [name for name in self.keys if name != spec.name and key in self.keys[name]]
+            raise Violation(f"{step}, {spec.name}: more than one key: {seen}")
+        others = [other for other, keys in self.keys.items() if other != call and key in keys]
         if others:
-            raise Violation(f"{spec.name} and {others} were called with the same key")
+            raise Violation(f"{call} and {others} were called with the same key")
 
     def leave_alone(self, step: str) -> None:
         """While a call of a step is at work, nobody calls, undoes or asks anything about it."""
