@@ -1,6 +1,7 @@
 """A server that comes back weaker than it was: found on each new connection, and by workers in their rounds."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -116,11 +117,15 @@ async def test_a_worker_finds_out_in_its_rounds(server, caplog):
         await eventually(lambda: _at_work(coordinator), "the worker")
         with server.client() as raw:
             raw.config_set("appendfsync", "everysec")
-            # (Each round asks once who the owners are.)
-            until = faults.counts["work_owners"] + ROUNDS
-            await eventually(
-                lambda: "no work can be had" in caplog.text or faults.counts["work_owners"] > until, "some rounds"
-            )
+            # Each round asks once who the owners are; the requests for work that follow a look are refused.
+            for point, more in (("work_owners", ROUNDS), ("work_take", 2)):
+                until = faults.counts[point] + more
+                await eventually(
+                    partial(
+                        lambda *of: "no work can be had" in caplog.text or faults.counts[of[0]] > of[1], point, until
+                    ),
+                    f"{point} some times",
+                )
             assert "no work can be had" in caplog.text
             assert "appendfsync is everysec" in caplog.text
             raw.config_set("appendfsync", "always")
