@@ -136,7 +136,9 @@ async def test_many_at_once(shop: Shop, engine: AsyncEngine) -> None:
 
 async def test_a_database_that_cannot_be_reached_is_not_done(tmp_path: Any) -> None:
     """No connection: nothing was done in this attempt."""
-    barrier = AsyncSqlBarrier(create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/no/such/folder/shop.db"))
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/no/such/folder/shop.db")
+    barrier = AsyncSqlBarrier(engine)
     with pytest.raises(ToolError) as raised:
         await barrier.call("key", _never)
     assert (raised.value.error_code, raised.value.retryable, raised.value.definite) == ("database_error", True, False)
+    await engine.dispose()
