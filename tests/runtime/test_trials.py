@@ -343,6 +343,28 @@ async def test_a_suspect_that_is_not_repeated_after_all_holds_nobody(world: Worl
     assert kept.admits(bare, bare.intent)
 
 
+async def test_of_those_that_saw_two_ends_and_wait_one_goes_first(world: World) -> None:
+    """Bare calls were in flight when both came: the trial begins with the first alone, and the other follows it."""
+    suspects = [Busy("poison", world.tools, ends=2) for _ in range(2)]
+    bare = Busy("bare", world.tools)
+    kept = trials.Trials(lambda: [*suspects, bare])
+    for suspect in suspects:
+        suspect.at_rest = True
+        kept.join(suspect)
+        assert not kept.admits(suspect, suspect.intent)
+    for driver in (*suspects, bare):
+        driver.at_rest = True
+        kept.rests(driver)
+    assert [suspect.roused for suspect in suspects] == [1, 0]
+    first, second = suspects
+    assert kept.admits(first, first.intent)
+    assert not kept.admits(second, second.intent)
+    kept.gone(first)
+    assert second.roused == 1
+    assert kept.admits(second, second.intent)
+    kept.stop()
+
+
 async def test_a_call_whose_turn_at_a_guard_comes_waits_for_the_trial(world: World) -> None:
     """It waited for a place when the suspect came, so it is not in doubt, and does not begin beside it."""
     await world.crash("x")
