@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import ToolInvalid
+from saga_engine.plan.value_schema import MAX_FINDINGS, Finding, SchemaUnusable, bounded, faults_of, validator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,39 +15,17 @@ if TYPE_CHECKING:
     import jsonschema_rs
     from pydantic import TypeAdapter
 
-Finding = tuple[tuple[str | int, ...], str]
-
-_MAX_FINDINGS = 50
-_MAX_MESSAGE_CHARS = 400
-#: A schema brings the pattern and a plan the text: neither may make the other block the process.
-_BACKTRACK_LIMIT = 100_000
-_REGEX_SIZE_BYTES = 1 << 20
-
 
 def compile_schema(schema: Any, label: str, what: str = "input_schema", *, formats: bool) -> jsonschema_rs.Validator:
     """Compile a JSON Schema (Draft 2020-12); a ``$ref`` never causes a network request. Raises ``ToolInvalid``."""
-    import jsonschema_rs
-
     try:
-        return jsonschema_rs.Draft202012Validator(
-            schema,
-            validate_formats=formats,
-            retriever=_refuse_retrieval,
-            pattern_options=jsonschema_rs.FancyRegexOptions(
-                backtrack_limit=_BACKTRACK_LIMIT, size_limit=_REGEX_SIZE_BYTES, dfa_size_limit=_REGEX_SIZE_BYTES
-            ),
-        )
-    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        reason = getattr(error, "message", None) or str(error)
+        return validator(schema, formats=formats)
+    except SchemaUnusable as error:
         raise ToolInvalid(
-            f"the {what} of tool {label!r} is no valid JSON Schema: {reason[:_MAX_MESSAGE_CHARS]}",
+            f"the {what} of tool {label!r} is no valid JSON Schema: {error}",
             hint="it must be Draft 2020-12 and refer to nothing outside itself",
             tool=label,
         ) from error
-
-
-def _refuse_retrieval(uri: str) -> Any:
-    raise LookupError(f"a schema must not refer to another document ({uri[:200]})")
 
 
 _UNSHOWN: Final = "the value does not fit the schema (the parameter is sensitive, so it is not shown)"
@@ -98,15 +77,15 @@ class SchemaCheck:
         ]
         try:
             if not validator.is_valid(params):
-                for error in itertools.islice(validator.iter_errors(params), _MAX_FINDINGS):
+                for error in itertools.islice(validator.iter_errors(params), MAX_FINDINGS):
                     findings += self._explain(error)
         except (ValueError, TypeError) as error:
-            return [((), f"params are no JSON: {str(error)[:_MAX_MESSAGE_CHARS]}")]
+            return [((), f"params are no JSON: {bounded(str(error))}")]
         if self._coercions:
             findings += self._uncoercible(params, {path[0] for path, _ in findings if path})
         if self._sensitive:
             findings = [(path, _UNSHOWN if path and path[0] in self._sensitive else said) for path, said in findings]
-        return findings[:_MAX_FINDINGS]
+        return findings[:MAX_FINDINGS]
 
     def _explain(self, error: jsonschema_rs.ValidationError) -> list[Finding]:
         path = tuple(error.instance_path)
@@ -124,7 +103,7 @@ class SchemaCheck:
             return [(path, f"the parameter {missing!r} is missing")]
         if type(error.kind).__name__.endswith("BacktrackLimitExceeded"):
             return [(path, "cannot be checked: the schema's pattern needs too much backtracking for this text")]
-        return [(path, _bounded(error.message))]
+        return [(path, bounded(error.message))]
 
     def _known(self, schema_path: Sequence[str | int]) -> list[str]:
         """The names that the schema at this place allows; none if a reference hides them."""
@@ -148,7 +127,7 @@ class SchemaCheck:
                 adapter.validate_python(params[name])
             except ValidationError as error:
                 details = error.errors(include_url=False, include_input=False, include_context=False)
-                findings += [((name, *_inside(params[name], d["loc"])), _bounded(d["msg"])) for d in details]
+                findings += [((name, *_inside(params[name], d["loc"])), bounded(d["msg"])) for d in details]
         return findings
 
 
@@ -170,10 +149,6 @@ def _inside(value: Any, steps: Sequence[str | int]) -> tuple[str | int, ...]:
     return tuple(path)
 
 
-def _bounded(message: str) -> str:
-    return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 1] + "…"
-
-
 class OutputCheck:
     """Finds the problems in an output that an operator gives for a call. Without a schema every output passes."""
 
@@ -190,5 +165,4 @@ class OutputCheck:
             return ()
         if self._validator is None:
             self._validator = compile_schema(self._schema, self._label, "output_schema", formats=False)
-        errors = itertools.islice(self._validator.iter_errors(output), _MAX_FINDINGS)
-        return [(tuple(error.instance_path), _bounded(error.message)) for error in errors]
+        return faults_of(self._validator, output)
