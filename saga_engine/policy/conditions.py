@@ -7,35 +7,24 @@ a rule that allows counts it as no. A value in an unusual spelling therefore nev
 from __future__ import annotations
 
 import asyncio
-import fnmatch
-import math
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from saga_engine.errors import ValueNotJson
-from saga_engine.plan.values import plain
-from saga_engine.policy.amounts import amount, equal
+from saga_engine.plan.comparisons import COMPARISONS, ComparisonInvalid, Predicate, Truth, predicate, texts
 from saga_engine.policy.hosts import Addresses, HostPattern, HostRefused, host_of, is_address
 from saga_engine.policy.param_path import Found, Reach
 from saga_engine.policy.paths import inside
 
-#: True, False, or the reason why the value is undecidable. Of the value itself a reason repeats at most the host.
-Truth = bool | str
-Predicate = Callable[[Any], Truth]
+#: Of the value itself a reason repeats at most the host.
+SlowPredicate = Callable[[Any], Awaitable[Truth]]
 #: Evaluates a value of a planned call; None: only the call itself can tell.
 PlannedPredicate = Callable[[Any], Truth | None]
-SlowPredicate = Callable[[Any], Awaitable[Truth]]
 
 #: How long the file system and the names of hosts may take for one condition, in seconds.
 PATIENCE_S: Final = 10.0
-OPS: Final = (
-    *("==", "!=", "<", "<=", ">", ">=", "in", "not-in", "matches", "exists", "absent"),
-    *("inside", "outside", "host", "not-host"),
-)
+OPS: Final = (*COMPARISONS, "exists", "absent", "inside", "outside", "host", "not-host")
 
 
 class _Nothing:
@@ -111,7 +100,10 @@ class Clause:
         elif self.op in ("host", "not-host"):
             self._slow, self._planned = _hosts(value, addresses, wanted=self.op == "host")
         else:
-            self._predicate = self._planned = _predicate_of(self.op, value)
+            try:
+                self._predicate = self._planned = predicate(self.op, value)
+            except ComparisonInvalid as error:
+                raise Faulty("value", str(error)) from error
         self.slow = self._slow is not None
 
     def hold(self, params: Mapping[str, Any]) -> Held:
@@ -180,85 +172,14 @@ class Clause:
         return f"{self.reach.text}: the params are not built as this path expects" if found.strange else ""
 
 
-# --- tests of one value --------------------------------------------------------------------------------------------
-
-
-def _predicate_of(op: str, value: Any) -> Predicate:
-    if op in _ORDER:
-        return _ordered(op, value)
-    if op == "matches":
-        return _matches(_texts(value))
-    try:
-        value = plain(value)
-    except ValueNotJson as error:
-        raise Faulty("value", error.message) from error
-    if op in ("==", "!="):
-        return _equals([value], wanted=op == "==")
-    if not isinstance(value, list) or not value:
-        raise Faulty("value", f"{op!r} takes a list of values")
-    return _equals(value, wanted=op == "in")
-
-
-_ORDER: Final[Mapping[str, Callable[[Decimal, Decimal], bool]]] = {
-    "<": lambda one, other: one < other,
-    "<=": lambda one, other: one <= other,
-    ">": lambda one, other: one > other,
-    ">=": lambda one, other: one >= other,
-}
-
-
-def _ordered(op: str, value: Any) -> Predicate:
-    limit = amount(value)
-    if limit is None:
-        raise Faulty("value", f"{op!r} takes a number")
-    compare = _ORDER[op]
-
-    def check(found: Any) -> Truth:
-        number = amount(found)
-        return no_amount(found) if number is None else compare(number, limit)
-
-    return check
-
-
-def no_amount(value: Any) -> str:
-    """Why a value is not an amount."""
-    if isinstance(value, str):
-        return "a text that is no plain decimal number"
-    kinds = {bool: "true or false", type(None): "null", dict: "an object", list: "a list"}
-    return f"{kinds.get(type(value), 'an odd number')} where a number is expected"
-
-
-def _equals(values: Sequence[Any], *, wanted: bool) -> Predicate:
-    nested = any(isinstance(value, dict | list) for value in values)
-
-    def check(found: Any) -> Truth:
-        if isinstance(found, float) and not math.isfinite(found):
-            return "it is no JSON number"
-        if not isinstance(found, str | int | float | Mapping | list | tuple | None):
-            return "it is no JSON value"
-        if not nested and isinstance(found, Mapping | list | tuple):
-            return "a list or an object where one value is expected"
-        return any(equal(found, value) for value in values) is wanted
-
-    return check
+# --- tests of one value that need the file system or the network ----------------------------------------------------
 
 
 def _texts(value: Any) -> list[str]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) and text for text in texts):
-        raise Faulty("value", "it must be a text, or a list of texts")
-    return list(texts)
-
-
-def _matches(globs: Sequence[str]) -> Predicate:
-    patterns = [re.compile(fnmatch.translate(glob)) for glob in globs]
-
-    def check(found: Any) -> Truth:
-        if not isinstance(found, str):
-            return "it is no text"
-        return any(pattern.match(found) for pattern in patterns)
-
-    return check
+    try:
+        return texts(value)
+    except ComparisonInvalid as error:
+        raise Faulty("value", str(error)) from error
 
 
 def _has_unknown(value: Any) -> bool:

@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 
 from saga_engine.core.effects import COMPENSATE, FORWARD, Ask, Blocked, Direction, ErrorInfo, NotDone, Outcome
 from saga_engine.errors import ValueNotJson
+from saga_engine.plan.amounts import amount, total
+from saga_engine.plan.comparisons import no_amount
 from saga_engine.plan.values import cut, digest, plain, printable
-from saga_engine.policy.amounts import amount, total
-from saga_engine.policy.conditions import no_amount
 from saga_engine.policy.rules import (
     CHECK,
     DEFAULT,

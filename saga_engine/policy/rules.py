@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from saga_engine.core.effects import Direction
 from saga_engine.errors import SettingInvalid
-from saga_engine.policy.amounts import amount
+from saga_engine.plan.amounts import amount
 from saga_engine.policy.conditions import Clause, Condition, Faulty, Held
 from saga_engine.policy.hosts import Addresses, Resolver, common
 from saga_engine.policy.param_path import Reach

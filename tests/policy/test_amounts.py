@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_engine.policy.amounts import amount, equal, total
+from saga_engine.plan.amounts import amount, equal, total
 from tests.policy.world import both, pay_default, policy_of, says
 
 ODD_NUMBERS = [
