@@ -498,7 +498,7 @@ class SagaEscalated(Record, frozen=True, tag=True):
 
 
 class SagaWaived(Record, frozen=True, tag=True):
-    """The saga is over and an operator accepted the remaining effects."""
+    """The saga is over; an operator accepted the remaining effects, or their steps are irreversible."""
 
 
 AnyRecord = (

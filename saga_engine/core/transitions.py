@@ -5,7 +5,8 @@ The rules, in words:
 * A saga runs forward until every step has happened (COMPLETED), or until a failure, a cancel, the deadline or the call
   limit turns it around (COMPENSATING). It never turns around again.
 * It rests (ESCALATED) only when nothing can go on before an operator answers; an answer puts it back on the way it was.
-* It ends COMPENSATED only if everything that happened was undone; if an operator accepted a remainder, it is WAIVED.
+* It ends COMPENSATED only if everything that happened was undone; if an operator accepted a remainder, or an
+  irreversible step happened, it is WAIVED.
 * A step that the policy refused is BLOCKED, which is not FAILED: nothing was called.
 * A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
   known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, an operator.

@@ -88,7 +88,9 @@ def _check_fallback(
     elif ways[0] == "queue_s" and not last:
         message = "a fallback after 'queue_s' is never used"
         problems.add("fallback-invalid", path, message, "make 'queue_s' the last fallback")
-    elif ways[0] == "queue_s" and made.plan.deadline_s is None and step.kind in {"compensatable", "read"}:
+    elif (
+        ways[0] == "queue_s" and made.plan.deadline_s is None and step.kind in {"compensatable", "irreversible", "read"}
+    ):
         message = "a deferred step can wait forever, because the plan has no deadline"
         problems.add("fallback-invalid", path, message, "add a deadline_s to the plan")
     elif ways[0] == "cached_s" and step.index >= made.check_from and step.spec is not None:
@@ -377,7 +379,7 @@ def _check_kind(made: Draft, step: CompiledStep) -> None:
     if written.rollback is not None and (reads or step.kind == "read"):
         message = f"step {step.key} reads, so there is nothing to undo"
         made.problems.add("rollback-on-read", (*path, "rollback"), message, "remove the rollback")
-    elif written.rollback is not None and step.kind in {"pivot", "retriable", "compensation"}:
+    elif written.rollback is not None and step.kind in {"irreversible", "pivot", "retriable", "compensation"}:
         message = f"a {step.kind} step is never undone, but this one has a rollback"
         made.problems.add("kind-contradiction", (*path, "kind"), message, "remove the kind or the rollback")
     if not checked or step.spec is None or step.kind == "compensation":
@@ -386,13 +388,13 @@ def _check_kind(made: Draft, step: CompiledStep) -> None:
         message = f"the kind of the step is 'read', but its tool {cut(step.tool, 80)} writes"
         hint = "remove the kind, or declare the tool with effect='read'"
         made.problems.add("kind-contradiction", (*path, "kind"), message, hint)
-    elif written.kind == "compensatable" and reads:
-        message = f"the kind of the step is 'compensatable', but its tool {cut(step.tool, 80)} only reads"
+    elif written.kind in {"compensatable", "irreversible"} and reads:
+        message = f"the kind of the step is '{written.kind}', but its tool {cut(step.tool, 80)} only reads"
         made.problems.add("kind-contradiction", (*path, "kind"), message, "remove the kind")
     elif step.kind == "compensatable" and step.rollback is None and step.spec.semantic in {None, "never"}:
         hint = (
-            'add a rollback, register an undo for its tool, or set "kind": "pivot" and move it behind all steps that '
-            "can be undone"
+            'add a rollback, register an undo for its tool, set "kind": "pivot" and move it behind all steps that can '
+            'be undone, or "kind": "irreversible" if its effect may remain when the rest is undone'
         )
         if written.kind is None:
             message = f"step {step.key} calls {cut(step.tool, 80)}, which writes and has no undo"

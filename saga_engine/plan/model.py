@@ -144,11 +144,12 @@ class Step(_Model):
     depends_on: Annotated[tuple[StepId, ...], BeforeValidator(_listed)] | None = Field(
         None, description="Ids of the steps to wait for. Default: the step before it in the list."
     )
-    kind: Literal["compensatable", "pivot", "retriable", "read"] | None = Field(
+    kind: Literal["compensatable", "irreversible", "pivot", "retriable", "read"] | None = Field(
         None,
         description=(
-            "compensatable: it can be undone (the default). pivot: the point of no return. "
-            "retriable: after the pivot, never undone. read: it changes nothing."
+            "compensatable: it can be undone (the default). irreversible: it cannot be undone, and its effect remains "
+            "if the rest is undone. pivot: the point of no return. retriable: after the pivot, never undone. "
+            "read: it changes nothing."
         ),
     )
     retry: Retry | None = Field(None, description="How often and how fast the call is retried.")

@@ -69,8 +69,9 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
         step: dict[str, Any] = {"step_id": key, "tool": f"do_{key}", "params": {"n": index}}
         last_good_s = 60.0 if read and dice.random() < 0.5 else None
         semantic = not read and index != pivot and not after_pivot and dice.random() < 0.12
+        final = not (read or semantic or index == pivot or after_pivot) and dice.random() < 0.1
         specs += _tools(dice, key, policy, read=read, semantic=semantic, last_good_s=last_good_s)
-        step["fallback"] = make_fallbacks(dice, key, read=read, undone=index != pivot and not after_pivot)
+        step["fallback"] = make_fallbacks(dice, key, read=read, undone=index != pivot and not (after_pivot or final))
         if last_good_s:
             step["fallback"].append({"cached_s": 30})
         if dice.random() < 0.2:
@@ -81,6 +82,8 @@ def make_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
             step["kind"] = "pivot"
         elif after_pivot and not read:
             step["kind"] = "retriable"
+        elif final:
+            step["kind"] = "irreversible"
         elif not read and not semantic:
             by_key = dice.random() < 0.5
             step["rollback"] = {

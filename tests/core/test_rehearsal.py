@@ -284,19 +284,24 @@ def test_a_broken_engine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_scenario_keeps_the_laws(dice: random.Random) -> None:
     """Over random plans: completed means that all stands, compensated that nothing does, escalated that a person is asked.
 
-    Nothing ever stands twice, every saga rests, and the same plan always gives the same rehearsal.
+    Waived means that what stands is irreversible, as the plan said. Nothing ever stands twice, every saga rests, and the same plan always gives the same rehearsal.
     """
     body, catalog = make_case(dice)
     plan = compile_plan(load_plan(body), catalog)
     rehearsal = rehearse(plan)
     writes = {step.step_id for step in plan.steps if step.kind != "read"}
+    final = {step.step_id for step in plan.steps if step.kind == "irreversible"}
     for each in (rehearsal.goes_well, *rehearsal.scenarios):
-        assert each.status in (t.COMPLETED, t.COMPENSATED, t.ESCALATED)
+        assert each.status in (t.COMPLETED, t.COMPENSATED, t.WAIVED, t.ESCALATED)
         assert not each.twice
         assert bool(each.asked) == (each.status == t.ESCALATED)
-        assert (each.verdict == "clean") == (each.status != t.ESCALATED)
-        if each.status != t.ESCALATED:
+        assert (each.verdict == "clean") == (each.status in (t.COMPLETED, t.COMPENSATED))
+        if each.status in (t.COMPLETED, t.COMPENSATED):
             assert not each.standing
+        if each.status == t.WAIVED:
+            assert each.verdict == "left"
+            assert each.standing
+            assert set(each.standing) <= final
         assert set(each.standing) <= writes
     assert rehearse(plan) == rehearsal
     assert sum(rehearsal.count(verdict) for verdict in VERDICTS) == len(rehearsal.scenarios)

@@ -144,7 +144,7 @@ def end_undo(state: State, index: int) -> None:
         step.undo_waits = None
         state.undo_open -= 1
         if step.status == t.SUCCEEDED and state.plan.steps[at].kind in _NO_WAY_BACK and state.backward:
-            state.left_any = True  # an agent's irreversible call, made deliberately
+            state.left_any = True  # declared irreversible, deliberately: by the plan, or by a session's agent
         if step.semantic == "none":
             ask_about_compensations(state, at)
         for other in _let_go(state, at):
