@@ -45,8 +45,8 @@ undo that waits for a retry or is in doubt may meanwhile get a predecessor, so b
 
 **The end.** COMPLETED: every step happened and no session is open. COMPENSATED: nothing is left to undo, in flight, in
 doubt or asked about, and nothing remains; WAIVED if an operator accepted a remainder, or an irreversible step
-happened. So the report never claims an undo that did not happen (row 9). ESCALATED is no end: it is the rest of a saga that
-only an operator can move.
+happened. So the report never claims an undo that did not happen (row 9). ESCALATED is no end: it is the rest of a saga
+that only an operator can move.
 
 **The bounds** keep a saga from doing one thing for ever. Each ends in a question to an operator, or in the saga's
 turn: attempts of a call (``RetryPolicy``), ``MAX_PROBES``, ``MAX_CRASHES``, ``MAX_REPLANS``, the plan's deadline and
