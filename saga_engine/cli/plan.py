@@ -39,6 +39,12 @@ _CAME: Final = {
 _ASKED_BACK: Final = 3
 
 
+MayUseOption = Annotated[
+    list[str] | None,
+    typer.Option("--may-use", metavar="PART", help="A part of the format that the model may use. Repeatable."),
+]
+
+
 class OnFailure(StrEnum):
     """What happens when a step fails permanently."""
 
@@ -60,9 +66,7 @@ def plan(
     ] = None,
     given: Annotated[
         list[str] | None,
-        typer.Option(
-            "--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."
-        ),
+        typer.Option("--input", metavar="K=V", help="A value for $input.K: JSON if it is that, else text. Repeatable."),
     ] = None,
     secrets: Annotated[
         list[str] | None,
@@ -84,6 +88,7 @@ def plan(
         OnFailure | None,
         typer.Option("--on-failure", help="The plan's on_failure, which the model does not set."),
     ] = None,
+    may_use: MayUseOption = None,
     revise: Annotated[
         str | None,
         typer.Option("--revise", metavar="PLAN", help="A plan of which GOAL is a change; shows the difference."),
@@ -107,11 +112,11 @@ def plan(
 
     values, answers = input_values(given or []), input_values(answered or [], "--answer")
     settings = settings_for(None, tools)
-    flags = {"model": model, "rounds": rounds, "secrets": secrets}
+    flags = {"model": model, "rounds": rounds, "secrets": secrets, "may_use": may_use}
     chosen = planner_settings(settings.planner, flags, base=settings.origin("planner")[0])
     try:
-        planned = _planned(_goal(goal), settings, chosen, values, intent, answers, revise, may_ask=not as_json)
-        planned = planned.with_on_failure(on_failure)
+        made = _planned(_goal(goal), settings, chosen, values, intent, answers, revise, may_ask=not as_json)
+        planned = made.with_on_failure(on_failure)
     except SagaError as error:
         _tell_failure(error, chosen.model, as_json=as_json)
         raise

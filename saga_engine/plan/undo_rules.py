@@ -57,11 +57,11 @@ def undo_findings(plan: Plan, catalog: ToolCatalog) -> list[Problem]:
 
 def _kind(made: Draft, step: CompiledStep, path: Path) -> Iterator[Problem]:
     """A step that its tool's registered undo could undo, and that is never undone."""
-    if step.spec is None or step.spec.undo is None or step.kind not in {"pivot", "retriable"}:
+    if step.spec is None or step.spec.undo is None or step.kind not in {"irreversible", "pivot", "retriable"}:
         return
     if step.kind == "retriable" and _needs_pivot(made, step):
         return  # after the point of no return nothing else is legal
-    message = f"step {step.key} is never undone as a {step.kind}, although {cut(step.tool, 80)} has the undo "
+    message = f"the kind '{step.kind}' of step {step.key} switches off what {cut(step.tool, 80)} registers: the undo "
     hint = "remove the kind; a step with an undo stands before the pivot"
     yield Problem(SWITCHED_OFF, json_path((*path, "kind")), f"{message}{cut(step.spec.undo, 80)}", hint)
 

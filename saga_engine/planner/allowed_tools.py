@@ -26,7 +26,7 @@ class Offer:
 
     ``catalog`` resolves registered undos; without it they must be among ``specs``. A step may call the offered tools; a
     rollback may also call the registered undo of such a tool. ``secrets`` are the names that a step may bind; ``None``
-    leaves that to another check. ``undo_by_model`` and ``max_steps`` are those of ``PlannerSettings``.
+    leaves that to another check. ``undo_by_model``, ``max_steps`` and ``may_use`` are those of ``PlannerSettings``.
     """
 
     def __init__(
@@ -37,9 +37,11 @@ class Offer:
         *,
         undo_by_model: UndoByModel = "registered",
         max_steps: int = 50,
+        may_use: Sequence[str] = (),
     ) -> None:
         self.undo_by_model: UndoByModel = undo_by_model
         self.max_steps = max_steps
+        self.may_use = tuple(may_use)
         self.offered = {spec.name: spec for spec in specs}
         self.secrets = None if secrets is None else tuple(sorted(set(secrets)))
         self._specs = dict(self.offered)

@@ -25,7 +25,7 @@ from saga_engine.planner.plan_review import left_behind, plan_changes, rehearsal
 from saga_engine.planner.repair_loop import Progress, Rounds, Terms
 from saga_engine.planner.review import review_compensation
 from saga_engine.planner.selection import Chosen, SelectTools, choose_tools
-from saga_engine.planner.settings import PlannerSettings, planner_settings
+from saga_engine.planner.settings import PlannerSettings, allowed_features, planner_settings
 from saga_engine.ports import CompensationRequest, Planner, PlannerRequest, PlannerUsage, PlanRequest, ReplanRequest
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class Planning:
         call_read: ReadCall | None = None,
         revises: Plan | None = None,
         policy: Policy | None = None,
+        may_use: Iterable[str] | None = None,
     ) -> PlannedPlan:
         """A plan for ``goal`` that uses ``specs`` and no other tools, checked as ``saga check`` would.
 
@@ -178,17 +179,15 @@ class Planning:
         part of the plan. If there is no planner, or it cannot answer, the prepared plan is used: that of ``intent``,
         else that of this goal. ``progress`` gets each round's entry of the transcript as soon as the round ends.
 
-        ``hidden`` are tools that the model may ask for by name; if it says that the goal is impossible, it is asked
-        again with all of them. ``answers`` are the user's answers to its questions, by name. ``now`` is told to the
-        model, with its time zone. ``call_read`` makes the lookups that the model asks for, with the tools in
-        ``settings.reads``. ``revises`` is a plan of which ``goal`` is a change; ``policy`` is asked for the review.
-
+        ``hidden`` are tools that the model may ask for by name, and sees if it says that the goal is impossible.
+        ``answers`` are the user's answers to its questions, by name. ``now`` is told to the model, with its time zone.
+        ``call_read`` makes the lookups that the model asks for, with the tools in ``settings.reads``. ``revises`` is a
+        plan of which ``goal`` is a change; the review asks ``policy``; ``may_use`` replaces ``settings.may_use``.
         Raises ``PlannerAsks`` (the model has questions), ``PlannerUnavailable``, ``ModelUnreachable``,
         ``GoalImpossible``, ``PlannerFailed`` (no valid plan; with the transcript), ``PlanInvalid`` (the goal or the
         prepared plan), ``ValueNotJson``, and ``SettingInvalid`` for an intent without a prepared plan.
         """
-        prepared = self.prepared(goal, intent)
-        goal = _whole_goal(goal, revises)
+        prepared, goal = self.prepared(goal, intent), _whole_goal(goal, revises)
         given: dict[str, Any] = plain({**({} if revises is None else revises.input), **(input or {})})
         specs = self._permitted(specs)
         request = PlanRequest(
@@ -200,9 +199,10 @@ class Planning:
             answers=plain(dict(answers or {})),
             reads=() if call_read is None else self._reads([*specs, *hidden], catalog),
             revises=None if revises is None else revises.model_dump(mode="json", exclude_unset=True),
-            now="" if now is None else f"{now:%Y-%m-%d %H:%M, %A}, time zone {now:%Z} (UTC{now:%z})",
+            may_use=self.settings.may_use if may_use is None else allowed_features(list(may_use)),
+            now=_told_time(now),
         )
-        dialog = PlanDialog(request, catalog, self._rules, reads=None if call_read is None else PlanReads(call_read))
+        dialog = self._dialog(request, catalog, call_read)
         try:
             planner = self._asked
             asked = Rounds(planner.model, planner.ask, request, dialog.review, _PLAN, *self._limits, progress)
@@ -226,6 +226,10 @@ class Planning:
             review=review_facts(plan, dialog.offer, policy),
             changes=None if revises is None else plan_changes(revises, plan),
         )
+
+    def _dialog(self, request: PlanRequest, catalog: ToolCatalog | None, call_read: ReadCall | None) -> PlanDialog:
+        rules = {**self._rules, "may_use": request.may_use}
+        return PlanDialog(request, catalog, rules, reads=None if call_read is None else PlanReads(call_read))
 
     async def _best(self, asked: Rounds[Plan], dialog: PlanDialog) -> tuple[Plan, PlannerAnswer, tuple[str, ...]]:
         """The first plan that passes; or a better one, if a simulated failure of it leaves an effect."""
@@ -275,6 +279,8 @@ class Planning:
 
         assert self.planner is not None, "only a planner advises"
         question = replace(request, tools=list(offer.offered.values()))
+        if isinstance(question, ReplanRequest):
+            question = replace(question, may_use=self.settings.may_use)
         terms = _COMPENSATION if compensating else _OTHER_WAY
         asked = Rounds(self.planner.model, self._ask, question, review, terms, *self._limits)
         way, answer, _ = await asked.run()
@@ -283,7 +289,12 @@ class Planning:
 
     @property
     def _rules(self) -> dict[str, Any]:
-        return {"undo_by_model": self.settings.undo_by_model, "max_steps": self.settings.max_steps}
+        settings = self.settings
+        return {
+            "undo_by_model": settings.undo_by_model,
+            "max_steps": settings.max_steps,
+            "may_use": settings.may_use,
+        }
 
     @property
     def _asked(self) -> Planner:
@@ -330,7 +341,8 @@ class Planning:
         """The tools that the model is offered; the undos of all of them are known."""
         # The check knows which secrets the saga may bind.
         tools = self._permitted(request.tools)
-        whole, limit = Offer(tools, secrets=None, **self._rules), self.settings.tools_offered
+        rules = self._rules if isinstance(request, ReplanRequest) else {**self._rules, "may_use": ()}
+        whole, limit = Offer(tools, secrets=None, **rules), self.settings.tools_offered
         if len(tools) <= limit:
             return whole
         step, left = (request.stuck, ()) if isinstance(request, CompensationRequest) else (request.failed, request.left)
@@ -343,7 +355,7 @@ class Planning:
         found = list(rest.offered.values())[:room] if self.select is None else self.select(words, rest, room)
         # The result of ``select`` can only narrow what may be used.
         names += [spec.name for spec in found if spec.name in rest.offered]
-        return Offer([whole.offered[name] for name in names], whole, secrets=None, **self._rules)
+        return Offer([whole.offered[name] for name in names], whole, secrets=None, **rules)
 
     def prepared(self, goal: str, intent: str | None) -> tuple[str, Path | Mapping[str, Any]] | None:
         """Intent and source of the prepared plan for ``intent``; without it, of the one for exactly this goal.
@@ -370,6 +382,10 @@ def _whole_goal(goal: str, revises: Plan | None) -> str:
         message = f"a goal is a text of 1 to {MAX_GOAL_CHARS} characters; this has {len(goal)}"
         raise PlanInvalid([Problem("field-invalid", "$.goal", message, "say in a sentence what is wanted")])
     return goal if revises is None or not revises.goal else f"{revises.goal}\nChange: {goal}"[-MAX_GOAL_CHARS:]
+
+
+def _told_time(now: datetime | None) -> str:
+    return "" if now is None else f"{now:%Y-%m-%d %H:%M, %A}, time zone {now:%Z} (UTC{now:%z})"
 
 
 def _goal_of(source: Path | Mapping[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.preview import brief
+from saga_engine.planner.features import FEATURES
 from saga_engine.planner.prompts import data, data_lines, load_prompt, safe_json
 from saga_engine.planner.tool_cards import HIDDEN_PARAMS, compact_card, named_card, split_undos, trimmed_schema
 from saga_engine.ports import CompensationRequest, PlanRequest, ReplanRequest
@@ -77,9 +78,10 @@ def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
     """The prompt for a request; asked again, it also has the last answer and its problems."""
     names = {PlanRequest: "propose", CompensationRequest: "compensate"}
     prompt = load_prompt(names.get(type(request), "replan"))
-    schema = answer_schema(dropping=isinstance(request, ReplanRequest))
+    may_use = () if isinstance(request, CompensationRequest) else request.may_use
+    schema = answer_schema(dropping=isinstance(request, ReplanRequest), may_use=may_use)
     if isinstance(request, PlanRequest):
-        schema = plan_answer_schema()
+        schema = plan_answer_schema(may_use)
     how = "Answer with the JSON object alone: no prose before or after it, no code fence, no comments."
     if mode == "tool":
         how = f"Give your answer by calling the tool `{ANSWER_TOOL}` once: its arguments are the JSON object."
@@ -97,6 +99,9 @@ def prompt_for(request: PlannerRequest, mode: OutputMode) -> Asked:
 
 def _additions(request: PlannerRequest) -> Iterator[tuple[Prompt, dict[str, str]]]:
     """The prompts that are added to that of a request: the plan to change, then the last answer and its problems."""
+    if not isinstance(request, CompensationRequest) and request.may_use:
+        lines = "\n".join(f"- {FEATURES[name].about}" for name in request.may_use)
+        yield load_prompt("may_use"), {"allowed": lines}
     if isinstance(request, PlanRequest) and request.revises is not None:
         yield load_prompt("revise"), {"plan": data("plan", dict(request.revises))}
     if request.repair is not None:
@@ -181,16 +186,18 @@ def _failed(request: CompensationRequest | ReplanRequest) -> Sequence[PastStep]:
     return request.failed if isinstance(request, CompensationRequest) else (request.failed, *request.also_failed)
 
 
-def answer_schema(*, dropping: bool = False) -> dict[str, Any]:
+def answer_schema(*, dropping: bool = False, may_use: Sequence[str] = ()) -> dict[str, Any]:
     """The schema of an answer, derived from the schema of plans.
 
     The model does not set goal, input and id; the tools' owners set retries, time limits and resources; with
-    ``impossible`` a model refuses. ``dropping``: it may also drop steps, with a reason each.
+    ``impossible`` a model refuses. ``dropping``: it may also drop steps, with a reason each. ``may_use``: the features
+    that the caller allows.
     """
     from saga_engine.plan.schema import plan_schema
 
     schema = plan_schema()
     defs = {name: _chosen(schema["$defs"][name], kept) for name, kept in _KEPT.items()}
+    defs["Step"] = _step_schema(schema["$defs"]["Step"], may_use)
     defs["Fallback"] |= {"required": ["tool"], "description": "Another call that stands in for the step's."}
     return {
         "type": "object",
@@ -204,9 +211,19 @@ def answer_schema(*, dropping: bool = False) -> dict[str, Any]:
     }
 
 
-def plan_answer_schema() -> dict[str, Any]:
+def _step_schema(schema: dict[str, Any], may_use: Sequence[str]) -> dict[str, Any]:
+    """A step with the fields of the features that the caller allows."""
+    more = tuple(field for name in may_use for field in FEATURES[name].fields)
+    made = _chosen(schema, _KEPT["Step"] + more)
+    if "irreversible" not in may_use:
+        kind = made["properties"]["kind"]
+        made["properties"]["kind"] = {**kind, "enum": [each for each in kind["enum"] if each != "irreversible"]}
+    return made
+
+
+def plan_answer_schema(may_use: Sequence[str] = ()) -> dict[str, Any]:
     """The schema of an answer to a goal: steps, assumptions, a refusal, or a request for something first."""
-    schema = answer_schema()
+    schema = answer_schema(may_use=may_use)
     return {**schema, "properties": {**schema["properties"], **_FIRST}}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph
 from saga_engine.plan.compiler import checked_draft
 from saga_engine.plan.values import cut
+from saga_engine.planner.features import feature_fields
 
 if TYPE_CHECKING:
     from saga_engine.plan.draft import Draft
@@ -62,6 +63,8 @@ def _kept_back(part: str) -> frozenset[str]:
 
     whole, shown = plan_schema(), answer_schema()
     known: set[str] = set((whole["$defs"][part] if part else whole)["properties"])
+    # A feature without leave is a problem of the plan: a step that lost its condition would do something else.
+    known -= feature_fields()
     return frozenset(known - set((shown["$defs"][part] if part else shown)["properties"]) - _OF_THE_CALLER)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from saga_engine.errors import SettingInvalid
 from saga_engine.plan.tool_spec import Semantic
+from saga_engine.planner.features import FEATURES
 from saga_engine.ports import Allowance
 
 OutputMode = Literal["tool", "native", "prompted", "text"]
@@ -32,6 +33,7 @@ class PlannerSettings:
     while a plan is made. ``prepared_plans``: plan files by intent. ``semantic``: the role in semantic compensation of
     tools that do not declare one. ``max_steps``: the maximum number of steps of a model's plan. ``undo_by_model``:
     whether a model may switch off, replace or redirect the undo that a tool registers: ``registered`` (no) or ``any``.
+    ``may_use``: parts of the plan format that a model may use only with this leave (``planner.features``).
     """
 
     model: str = ""
@@ -50,6 +52,7 @@ class PlannerSettings:
     semantic: Semantic = "approve"
     max_steps: int = 50
     undo_by_model: UndoByModel = "registered"
+    may_use: tuple[str, ...] = ()
     prepared_plans: Mapping[str, Path] = field(default_factory=dict)
 
     def allowance(self) -> Allowance:
@@ -146,10 +149,23 @@ def _checked(name: str, value: Any, source: str) -> Any:
         if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
             raise SettingInvalid(f"{name} in {source} must be a list of names")
         return tuple(value)
+    elif name == "may_use":
+        return allowed_features(value, source)
     elif name != "prepared_plans":
         known = [each.name for each in fields(PlannerSettings) if each.name != "api_key"]
         raise SettingInvalid(f"{source} sets {name}, which is no setting of the planner", hint=", ".join(known))
     return value
+
+
+def allowed_features(given: Any, source: str = "may_use") -> tuple[str, ...]:
+    """The features that a list names, each once. Raises ``SettingInvalid``."""
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+        raise SettingInvalid(f"may_use in {source} must be a list of names")
+    unknown = [name for name in given if name not in FEATURES]
+    if unknown:
+        hint = f"known: {', '.join(FEATURES)}"
+        raise SettingInvalid(f"may_use names {unknown[0]!r}, which a planner cannot be allowed ({source})", hint=hint)
+    return tuple(dict.fromkeys(given))
 
 
 def _is_address(text: str) -> bool:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.errors import Problem
 from saga_engine.plan import jsonpath
+from saga_engine.plan.amounts import amount, total
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.values import json_path, printable
-from saga_engine.plan.amounts import amount, total
 from saga_engine.policy.conditions import UNKNOWN
 from saga_engine.policy.gate import still_open
 from saga_engine.policy.rules import DEFAULT, Policy, PolicyVerdict, RuleMatcher, strictest

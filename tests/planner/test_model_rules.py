@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from saga_engine.plan.guesses import Given, guesses
 from saga_engine.plan.model import load_plan
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.planning import PlannedPlan, Planning
+from saga_engine.planner.prompting import prompt_for
 from saga_engine.planner.review import review_plan
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import PlanRequest
@@ -188,6 +190,33 @@ async def test_the_operator_may_let_a_model_decide_about_undos() -> None:
         await planned({"steps": [VM, port("{{vm.vm_id}}")]}, undo_by_model="any", rounds=1)
     with pytest.raises(SettingInvalid, match="undo_by_model"):
         planner_settings({"undo_by_model": "none"})
+
+
+async def test_a_model_declares_a_step_irreversible_only_with_leave() -> None:
+    """Without ``may_use`` it goes back and is neither shown nor offered; with it the review names the step."""
+    final = step("post", "post", {"channel": "#ops", "text": "soon"}, kind="irreversible")
+    answer = {"steps": [VM, PORT, final]}
+    _, planner = await planned(answer, GOOD)
+    assert [(each.code, each.path) for each in planner.asked[1].repair.problems] == [
+        ("feature-not-allowed", "$.steps[2].kind")
+    ]
+    made, planner = await planned(answer, may_use=("irreversible",))
+    assert made.rounds == 1
+    assert made.review["irreversible"] == [{"step_id": "post", "tool": "post", "kind": "irreversible"}]
+    told = [prompt_for(request, "text") for request in (planner.asked[0], replace(planner.asked[0], may_use=()))]
+    assert [('"irreversible"' in asked.system, asked.label) for asked in told] == [
+        (True, "propose@2 may_use@1"),
+        (False, "propose@2"),
+    ]
+    with pytest.raises(SettingInvalid, match="loops"):
+        planner_settings({"may_use": ["loops"]})
+
+
+async def test_an_undo_is_not_switched_off_by_the_kind_irreversible() -> None:
+    """The leave is for writes that have no undo: a tool's registered undo stays."""
+    answer = {"steps": [VM, {**PORT, "kind": "irreversible"}, POST]}
+    _, planner = await planned(answer, GOOD, may_use=("irreversible",))
+    assert [problem.code for problem in planner.asked[1].repair.problems] == ["undo-switched-off"]
 
 
 async def test_fields_that_were_not_offered_are_left_out_with_a_note() -> None:

@@ -20,7 +20,7 @@ from saga_engine.ports import CompensationRequest, PastStep, PlanRequest, Repair
 from tests.plan.catalog import TEXT, Catalog, closed, declare
 from tests.planner.scenes import GOAL, SHOP, specs
 
-NAMES = ("propose", "repair", "compensate", "replan", "improve", "revise")
+NAMES = ("propose", "repair", "compensate", "replan", "improve", "revise", "may_use")
 STUCK = PastStep(
     1,
     "hotels.book",
@@ -88,6 +88,7 @@ TEXTS = {
     "propose@2": "763d0529a0093c15",
     "repair@2": "707122ca33793ffd",
     "improve@1": "265d6c1c3b74bf65",
+    "may_use@1": "c2105bdb3670512f",
     "revise@1": "e3b6273b0452db6d",
     "compensate@1": "4e5d810a59c718e4",
     "compensate@2": "58d8cb5002dae167",

@@ -1,0 +1,57 @@
+"""What a model may use in a plan only where the caller allows it: ``[planner] may_use``, ``saga plan --may-use``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from saga_engine.errors import Problem
+from saga_engine.plan.values import json_path
+
+if TYPE_CHECKING:
+    from saga_engine.plan.model import Step
+
+#: The rule that names what a model used without leave.
+NOT_ALLOWED: Final = "feature-not-allowed"
+
+
+class Feature(NamedTuple):
+    """A part of the plan format: the fields of a step that belong to it, and what a prompt says about it."""
+
+    fields: tuple[str, ...]
+    about: str
+
+
+FEATURES: Final[dict[str, Feature]] = {
+    "irreversible": Feature(
+        (),
+        'A write that cannot be undone may have `"kind": "irreversible"` in place of `pivot` or `retriable`. There '
+        "may be several, anywhere. If a later step fails, the others are undone and the effect of such a step remains. "
+        "Use it only where the goal accepts that, and put it as late as the goal allows.",
+    ),
+}
+
+
+def feature_fields() -> frozenset[str]:
+    """The fields of a step that belong to a feature."""
+    return frozenset(name for feature in FEATURES.values() for name in feature.fields)
+
+
+def not_allowed(steps: Sequence[Step], may_use: Sequence[str]) -> Iterator[Problem]:
+    """The places where the steps of a model use a feature without leave."""
+    for index, step in enumerate(steps):
+        for name, path in _used(step):
+            if name not in may_use:
+                message = f"step {step.key} uses '{path}' ({name}), which was not allowed for this plan"
+                yield Problem(NOT_ALLOWED, json_path(("steps", index, path)), message, "write the plan without it")
+
+
+def _used(step: Step) -> Iterator[tuple[str, str]]:
+    """The features of a step, each with the field that shows it."""
+    if step.kind == "irreversible":
+        yield "irreversible", "kind"
+    for name, feature in FEATURES.items():
+        for field in feature.fields:
+            if getattr(step, field, None) is not None:
+                yield name, field
+                break
