@@ -14,13 +14,15 @@ from saga_engine.core.codec import Stored
 from saga_engine.core.effects import FORWARD, Ask, Blocked, Direction, Done, ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.redaction import REDACTED
+from saga_engine.core.session_records import opening_of
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Params, Scope
 from saga_engine.plan.model import Plan
 from saga_engine.plan.preview import brief
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
 
-#: Where a record comes from. ``owner``: another process took over. ``message``: from the inbox, or a session's agent.
+#: Where a record comes from. ``owner``: another process took over. ``message``: from the inbox, a session's agent, or
+#: the session that this one is a fork of.
 #: ``guard``: a call waits, or waits no more.
 Sort = Literal["decided", "outcome", "message", "owner", "guard"]
 
@@ -53,17 +55,23 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
 
     Some kinds are made both by a decision and of an outcome: they are outcomes if something is in flight.
     """
+    records = list(records)
+    copied = len(opening_of(records))
     in_flight: set[tuple[str, Direction]] = set()
     asking: set[str] = set()
     alerting: set[str] = set()
-    for record in records:
+    for at, record in enumerate(records):
         sort: Sort = "decided"
         if isinstance(record, r.SagaStarted | r.SagaResumed):
             sort = "owner"
             in_flight.clear()
             asking.clear()
             alerting.clear()
-        elif isinstance(record, _MESSAGES) or (isinstance(record, r.StepsAdded) and record.written is None):
+        elif (
+            at <= copied
+            or isinstance(record, _MESSAGES)
+            or (isinstance(record, r.StepsAdded) and record.written is None)
+        ):
             sort = "message"
         elif isinstance(record, r.StepQueued | r.StepBegun):
             sort = "guard"

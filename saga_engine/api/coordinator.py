@@ -387,12 +387,12 @@ class Coordinator:
         Steps whose fingerprint has a standing effect in the old saga are reused: no call is made, and the new saga owns
         their effects and undoes them if it fails. ``plan``: a corrected plan; by default the old one. ``run_from``: a
         step that runs anew with all that depends on it. The old saga must have ended, or rest; one that rests transfers
-        what is reused and undoes the rest. ``dry_run`` returns the ``Fork`` and changes nothing; ``on_chosen`` receives
-        it before anything runs. The same fork has the same id: repeating the call continues it.
+        what is reused and undoes the rest. A session's fork owns what came before the call ``run_from``, and waits for
+        its agent. ``dry_run`` returns the ``Fork`` and changes nothing; ``on_chosen`` receives it before anything runs.
+        The same fork has the same id: repeating the call continues it.
 
         Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``, ``ToolMissing``, and ``LeaseHeld``
-        (another process owns the fork, or has not transferred the effects yet: repeating the call continues where this
-        one stopped).
+        (another process owns the fork, or has not transferred the effects yet: repeating the call continues).
         """
         forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms(), self.limits)
         step = None if run_from is None else str(run_from)
@@ -407,7 +407,7 @@ class Coordinator:
         present = self.supervisor.find(fork.saga_id)
         if present is not None:
             return await present.handle.wait()
-        return await self.supervisor.begin(fork.submission, reused=fork.plan.taken).wait()
+        return await self.supervisor.begin(fork.submission, reused=fork.first).wait()
 
     # --- resuming ------------------------------------------------------------------------------------------------
 

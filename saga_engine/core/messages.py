@@ -122,7 +122,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         if message.kind == "keep":
             return _keep(state, message, now_ms)
         if message.kind == "transfer":
-            check_fork(state)
+            check_transfer(state, message.steps, message.to)
             return r.EffectTransferred(at=now_ms, steps=list(message.steps), to=message.to, message=message.id)
         if message.kind == "amend":
             undos, reads, tools, sensitive = check_amendment(state, message.steps)
@@ -254,19 +254,32 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
 def check_fork(state: State) -> None:
     """Raises ``ForkRefused`` unless the saga has ended, or rests with nothing in flight and can still turn around."""
     saga = f"saga {state.saga_id}"
-    if state.session:
-        raise ForkRefused(
-            f"{saga} is a session: it has no plan to run again",
-            hint="run its agent again: with on_failure='keep' what happened is reused; or on_divergence='continue'",
-        )
     if state.status in t.SAGA_FINAL:
         return
     if state.status != t.ESCALATED or state.in_flight or state.turns:
-        raise ForkRefused(f"{saga} is under way ({state.status})", hint="wait until it ends or rests, or cancel it")
+        hint = "wait until it ends or rests, or cancel it"
+        if state.session and not state.turns:
+            hint = "wait until its agent ends; one that died runs again, with on_failure='keep', and then it rests"
+        raise ForkRefused(f"{saga} is under way ({state.status})", hint=hint)
     pivot = state.plan.pivot
     if pivot is not None and (state.past_pivot or state.steps[pivot].forward.doubt):
         passed = "has passed" if state.past_pivot else "may have passed"
         raise ForkRefused(f"{saga} {passed} its pivot: it can only go forward", hint="answer its open questions")
+
+
+def check_transfer(state: State, steps: Sequence[str], to: str) -> None:
+    """Raises ``ForkRefused`` unless the saga can be forked, and the effects of ``steps`` still exist and are its own.
+
+    A session's agent may have run again since the fork was chosen, and may have rolled them back.
+    """
+    check_fork(state)
+    for key in steps:
+        index = state.plan.by_key.get(key, -1)
+        step = None if index < 0 else state.steps[index]
+        if step is None or step.status != t.SUCCEEDED or not state.owns(index):
+            raise ForkRefused(
+                f"step {key} of saga {state.saga_id} has changed since saga {to} chose it", hint="repeat the command"
+            )
 
 
 def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:

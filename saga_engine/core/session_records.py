@@ -1,6 +1,8 @@
 """The records that a session's agent may request: a call, a rollback, the session's end, and that it is kept.
 
 Each depends on the state at the moment of recording; None: the session is past it, and nothing is recorded.
+
+A fork of a session opens with copies instead: the calls, their recorded outcomes, and that it waits for its agent.
 """
 
 from __future__ import annotations
@@ -20,6 +22,19 @@ from saga_engine.core.state import State
 MAX_AFTER = 16
 #: The maximum length of an agent's error in a record, in characters.
 _MAX_NOTE = 1000
+
+
+def opening_of(records: Sequence[r.AnyRecord]) -> Sequence[r.AnyRecord]:
+    """What a fork of a session copied at its start, up to ``SessionKept``; empty if this is none, or copied nothing."""
+    first = records[0] if records else None
+    if not (isinstance(first, r.SagaStarted) and first.session and first.fork_of):
+        return ()
+    for at, record in enumerate(records):
+        if isinstance(record, r.SessionKept):
+            return records[1 : at + 1]
+        if at and not isinstance(record, r.CallAdded | r.EffectReused | r.StepFailed):
+            break
+    return ()
 
 
 def takes_calls(state: State) -> bool:

@@ -7,20 +7,22 @@ transfers it, by a record of its own; only then does the fork start. Repeating t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from saga_engine.analysis.fingerprint import folded
 from saga_engine.analysis.fork import ForkPlan, choose
+from saga_engine.analysis.session_fork import Calls, SessionForkPlan, choose_calls
 from saga_engine.core.fold import started_of
 from saga_engine.core.messages import check_fork
-from saga_engine.core.plan_growth import Growth, plan_of
-from saga_engine.core.records import AnyRecord, EffectReused, EffectTransferred
+from saga_engine.core.plan_growth import Growth, load_started, plan_of
+from saga_engine.core.records import AnyRecord, CallAdded, EffectReused, EffectTransferred
+from saga_engine.core.session_records import opening_of
 from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.submission import Submission
-from saga_engine.errors import ForkRefused, SagaExists, SagaNotFound
+from saga_engine.errors import ForkRefused, SagaExists, SagaNotFound, ToolMissing
 from saga_engine.execution.ids import check_saga_id
 from saga_engine.execution.plan_cache import compile_journalled
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
@@ -32,6 +34,7 @@ from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
 from saga_engine.runtime.journal import read_records
+from saga_engine.runtime.session_history import recorded_calls
 
 Transfer = Literal["none", "due", "done"]
 
@@ -57,9 +60,20 @@ class Fork:
     begun: bool = False
 
     @property
+    def session(self) -> bool:
+        """Whether it is a session: it waits for its agent, and runs nothing by itself."""
+        return self.submission.session
+
+    @property
     def compiled(self) -> CompiledPlan:
-        """Its plan."""
-        return self.submission.compiled
+        """Its plan; of a session, the calls that are reused."""
+        grown = self.plan.plan if isinstance(self.plan, SessionForkPlan) else None
+        return self.submission.compiled if grown is None else grown
+
+    @property
+    def first(self) -> Sequence[AnyRecord]:
+        """The records with which it starts."""
+        return self.plan.opening if isinstance(self.plan, SessionForkPlan) else self.plan.taken
 
     @property
     def steps(self) -> list[str]:
@@ -84,6 +98,7 @@ class Forking:
         self._now_ms = now_ms
         self._limits = limits
         self._first = started
+        self._records = records
         self._old, self._prints = folded(records, compile_journalled(started, catalog), Growth(started, catalog))
         self._handed_to = next((record.to for record in records if isinstance(record, EffectTransferred)), None)
 
@@ -102,13 +117,13 @@ class Forking:
         if self._handed_to is None:
             check_fork(self._old)
         told = self._first.input
-        given = self._whole_plan() if plan is None else load_checked(plan, self._catalog, input=told)
+        if self._old.session:
+            given = self._session_plan(plan)
+        else:
+            given = self._whole_plan() if plan is None else load_checked(plan, self._catalog, input=told)
         self._limits.check_steps(len(given.steps))
         compiled = self._limits.applied(compile_plan(given, self._catalog, input=told))
-        if run_from is not None and run_from not in compiled.by_key:
-            raise ForkRefused(
-                f"the plan has no step {run_from}", hint=f"steps: {', '.join(list(compiled.by_key)[:50])}"
-            )
+        self._require_step(run_from, compiled)
         identity = digest(["saga-fork/1", self._old.saga_id, given.digest, self._first.input, run_from])
         # The same fork has the same id, so a command that is repeated after a crash continues what it started.
         name = check_saga_id(saga_id or f"{self._old.saga_id[:96]}-fork-{identity[:8]}")
@@ -119,6 +134,7 @@ class Forking:
             digest=identity,
             seed=secrets.token_hex(8),
             input=self._first.input,
+            session=self._old.session,
             fork_of=self._old.saga_id,
             limits=self._limits,
         )
@@ -176,6 +192,10 @@ class Forking:
 
     async def _as_begun(self, submission: Submission) -> Fork:
         records = await read_records(self._store, submission.saga_id)
+        if submission.session:
+            opening = list(opening_of(records))
+            again = SessionForkPlan([each for each in opening if isinstance(each, EffectReused)], opening=opening)
+            return Fork(submission.saga_id, self._old.saga_id, again, submission, "none", begun=True)
         taken = [record for record in records if isinstance(record, EffectReused)]
         keys = {record.step for record in taken}
         plan = ForkPlan(taken, [step.key for step in submission.compiled.steps if step.key not in keys])
@@ -185,15 +205,23 @@ class Forking:
         name = submission.saga_id
         started = submission.started(self._now_ms)  # for the choice only: a fork starts when it is driven
         owners: Mapping[str, str] = await self._guards.tally(self._tally())
-        plan = choose(
-            self._old,
-            self._prints,
-            started,
-            submission.compiled,
-            Growth(started, self._catalog),
-            run_from=run_from,
-            elsewhere={step for step, owner in owners.items() if owner != name},
-        )
+        elsewhere = {step for step, owner in owners.items() if owner != name}
+        plan: ForkPlan
+        if self._old.session:
+            compiled = compile_journalled(started, self._catalog)
+            plan = choose_calls(self._calls(), started, compiled, self._catalog, run_from=run_from, elsewhere=elsewhere)
+            self._require_tools(compiled)
+        else:
+            growth = Growth(started, self._catalog)
+            plan = choose(
+                self._old,
+                self._prints,
+                started,
+                submission.compiled,
+                growth,
+                run_from=run_from,
+                elsewhere=elsewhere,
+            )
         transfer: Transfer = "done" if self._handed_to == name else "due"
         if self._old.status in SAGA_FINAL:
             transfer = "none"
@@ -201,6 +229,45 @@ class Forking:
 
     def _tally(self) -> str:
         return f"fork\n{self._old.saga_id}"
+
+    def _require_step(self, run_from: str | None, compiled: CompiledPlan) -> None:
+        """Raises ``ForkRefused`` if what is to run anew is no step of the plan, or no call that an agent would make."""
+        session = self._old.session
+        known = self._calls().places if session else list(compiled.by_key)
+        if run_from is not None and run_from not in known:
+            what = f"the agent of session {self._old.saga_id} makes no call" if session else "the plan has no step"
+            listed = f"{'calls' if session else 'steps'}: {', '.join(known[:50]) or 'none'}"
+            raise ForkRefused(f"{what} {run_from}", hint=listed)
+
+    # --- of a session --------------------------------------------------------------------------------------------
+
+    def _session_plan(self, plan: Any) -> Plan:
+        """The goal and the limits of the session, without its calls."""
+        if plan is not None:
+            raise ForkRefused(
+                f"saga {self._old.saga_id} is a session: it has no plan that could be corrected",
+                hint="leave the plan out, and run the corrected agent with the fork's id",
+            )
+        return load_started(self._first)
+
+    def _calls(self) -> Calls:
+        recorded = recorded_calls(self._records, keeps=True)
+        added = {record.step: record for record in self._records if isinstance(record, CallAdded)}
+        return Calls(state=self._old, places=recorded.keys, anew=recorded.anew, added=added, fingerprints=self._prints)
+
+    def _require_tools(self, plan: CompiledPlan) -> None:
+        """Raises ``ToolMissing`` for a tool that the fork needs to undo what it reuses, or whose call it reuses."""
+        missing = sorted({call.tool for call in plan.calls() if self._catalog.spec(call.tool) is None})
+        if missing:
+            raise ToolMissing(
+                f"the fork of session {self._old.saga_id} needs tools that are not registered here: "
+                f"{', '.join(missing)}",
+                hint="give them with --tools or to Coordinator.open; no call of them is repeated",
+                saga_id=self._old.saga_id,
+                tools=missing,
+            )
+
+    # --- of a plan -----------------------------------------------------------------------------------------------
 
     def _whole_plan(self) -> Plan:
         """The old saga's plan with everything that was added in the forward direction, without what was dropped."""

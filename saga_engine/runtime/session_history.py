@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD
+from saga_engine.core.session_records import opening_of
 
 _SETTLED = (r.StepSucceeded, r.StepFailed, r.StepBlocked, r.QuestionResolved, r.ApprovalExpired)
 
@@ -33,13 +34,14 @@ def recorded_calls(records: Sequence[r.AnyRecord], *, keeps: bool) -> Recorded:
 
     What the agent did last before its session was kept is open: it makes a call that failed once more, and what it
     rolled back then. An agent that called something else after a failure, or after a rollback, has dealt with it, and
-    does so again.
+    does so again. So has the agent of the session that this one is a fork of, with what was copied from there.
     """
     found = Recorded()
     last: set[str] = set()  # calls that were settled since the last call
     unsettled: set[str] = set()
     back: list[frozenset[str]] = []  # rollbacks since the last call
-    for record in records:
+    copied = len(opening_of(records))
+    for at, record in enumerate(records):
         if isinstance(record, r.CallAdded):
             last, back = set(), []
             unsettled.add(record.step)
@@ -55,6 +57,8 @@ def recorded_calls(records: Sequence[r.AnyRecord], *, keeps: bool) -> Recorded:
             if record.direction == FORWARD:
                 last.add(record.step)
                 unsettled.discard(record.step)
+        elif at == copied > 0:
+            last, unsettled = set(), set()
         elif isinstance(record, r.SessionKept):
             found.anew |= last.union(unsettled, *back)
             del found.rollbacks[len(found.rollbacks) - len(back) :]

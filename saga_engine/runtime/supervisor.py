@@ -14,7 +14,7 @@ from contextvars import copy_context
 from functools import partial
 
 from saga_engine.core import transitions as t
-from saga_engine.core.records import EffectReused
+from saga_engine.core.records import AnyRecord
 from saga_engine.core.state import State
 from saga_engine.core.submission import Submission
 from saga_engine.errors import (
@@ -165,7 +165,7 @@ class Supervisor:
         *,
         detach: bool = False,
         link: Link | None = None,
-        reused: Sequence[EffectReused] = (),
+        reused: Sequence[AnyRecord] = (),
     ) -> Handle:
         """Start a new saga; with ``detach`` journal it and leave it to others. Raises ``SecretMissing``."""
         self._still_open()

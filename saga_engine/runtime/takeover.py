@@ -22,7 +22,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.masking import masked_records
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.records import AnyRecord, EffectReused, SagaResumed, SagaStarted
+from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.core.submission import Submission
@@ -59,10 +59,13 @@ _REST_MS = 2_000
 
 
 class FromSubmission(NamedTuple):
-    """A new saga. ``reused``: the effects that a fork reuses. ``detach``: it is only queued, for any worker."""
+    """A new saga. ``reused``: what a fork starts with, the effects that it reuses; of a session, also the calls.
+
+    ``detach``: it is only queued, for any worker.
+    """
 
     submission: Submission
-    reused: Sequence[EffectReused] = ()
+    reused: Sequence[AnyRecord] = ()
     detach: bool = False
 
 
