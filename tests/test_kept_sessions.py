@@ -461,3 +461,10 @@ def test_temporal_has_no_sessions() -> None:
     engine = object.__new__(TemporalCoordinator)  # it asks no server for that
     with pytest.raises(RuntimeUnsupported, match="own process"):
         engine.session("s", on_failure="keep")
+
+
+async def test_temporal_has_no_forks() -> None:
+    """They are refused with the reason, too."""
+    engine = object.__new__(TemporalCoordinator)
+    with pytest.raises(RuntimeUnsupported, match="not forked"):
+        await engine.fork("s", run_from=2)

@@ -20,7 +20,7 @@ from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.session_records import MAX_AFTER, keep
+from saga_engine.core.session_records import FORKED, MAX_AFTER, keep
 from saga_engine.core.state import Made, Reused, State
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tool_spec import ToolCatalog
@@ -57,10 +57,14 @@ class Calls:
 
 @dataclass(slots=True)
 class SessionForkPlan(ForkPlan):
-    """A preview of a fork of a session. ``opening``: the records that it starts with; ``plan``: its calls as steps."""
+    """A preview of a fork of a session. ``opening``: the records that it starts with; ``plan``: its calls as steps.
+
+    ``remain``: those of ``left`` that have no undo, by key.
+    """
 
     opening: list[r.AnyRecord] = field(default_factory=list)
     plan: CompiledPlan | None = None
+    remain: list[str] = field(default_factory=list)
 
 
 def choose_calls(
@@ -89,7 +93,7 @@ def choose_calls(
     state = begin(started, plan, Growth(started, catalog))
     for record in made.opening:
         evolve(state, record)
-    why = ErrorInfo("forked", f"nothing failed: a fork of session {old.saga_id} waits for its agent")
+    why = ErrorInfo(FORKED, f"nothing failed: a fork of session {old.saga_id} waits for its agent")
     kept = keep(state, "", why, 0, ask=False)
     if kept is not None:
         made.opening.append(msgspec.structs.replace(kept, question="session:fork"))
@@ -100,6 +104,8 @@ def choose_calls(
         if exists and compiled.key not in reused:
             made.left.append(compiled.key)
             made.left_ids.append(compiled.step_id)
+            if old.undoing(compiled.index) is None and not compiled.semantic:
+                made.remain.append(compiled.key)
     return made
 
 

@@ -312,6 +312,14 @@ class TemporalCoordinator:
             **({} if saga_id is None else {"saga_id": saga_id}),
         )
 
+    async def fork(self, saga_id: str, **_options: Any) -> NoReturn:
+        """Raises ``RuntimeUnsupported``: who owns an effect is kept in a store."""
+        raise RuntimeUnsupported(
+            "sagas in Temporal are not forked: which saga owns an effect is kept in a store, and workflows share none",
+            hint="run the corrected plan as a new saga",
+            saga_id=saga_id,
+        )
+
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Raises ``RuntimeUnsupported``: workers continue every saga by themselves."""
         raise RuntimeUnsupported(

@@ -29,7 +29,11 @@ def fork(
     ] = None,
     run_from: Annotated[
         str | None,
-        typer.Option("--from", metavar="STEP", help="Run this step and everything that depends on it, changed or not."),
+        typer.Option(
+            "--from",
+            metavar="STEP",
+            help="Run this step (or make this call of a session) anew, and all that depends on it.",
+        ),
     ] = None,
     new_id: Annotated[
         str | None,
@@ -49,6 +53,8 @@ def fork(
     A preview is shown first. Reused steps are not called again, and the new saga undoes them if it fails. The other
     saga must have ended or wait for an operator; in the second case it transfers the reused effects and undoes the
     rest. Repeating the same command continues the same fork.
+
+    A fork of a session reuses the calls before --from, and waits: run its agent again with the fork's id.
 
     Examples:
       saga fork trip-42 --plan mended.json --tools tools.py --dry-run
@@ -103,6 +109,8 @@ def _look(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json
 
 def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool) -> int:
     from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.hints import rerun_line
+    from saga_engine.cli.output import note
     from saga_engine.cli.render_fork import ForkProgress
     from saga_engine.errors import Interrupted, LeaseHeld
     from saga_engine.execution.result import SagaResult
@@ -133,7 +141,22 @@ def _run(wanted: Wanted, settings: Settings, registry: ToolRegistry, *, as_json:
         found = drive(settings, registry, work, progress)
     except Interrupted as error:
         raise stands(error, settings) from error
-    return finish(found, settings, as_json=as_json, full=full)
+    waits = progress.session and _waits_for_agent(found)
+    code = finish(found, settings, as_json=as_json, full=full, code=exit_codes.COMPLETED if waits else None)
+    if waits and not found.outcome.body["questions"]:
+        note(f"hint: it reuses nothing; {rerun_line(found.outcome.saga_id)}")
+    return code
+
+
+def _waits_for_agent(found: Driven) -> bool:
+    """Whether the fork of a session only waits for its agent: all that a command can do is done."""
+    body = found.outcome.body
+    open_ = body.get("session") == "open" and not (found.elsewhere or found.unread)
+    return (
+        open_
+        and body["status"] in ("PENDING", "RUNNING", "ESCALATED")
+        and all(question["kind"] == "session-kept" for question in body["questions"])
+    )
 
 
 async def _done(outcome: SagaResult) -> SagaResult:

@@ -20,6 +20,7 @@ from saga_engine.cli.logs import CHOSEN, reported
 from saga_engine.cli.output import note, shown
 from saga_engine.cli.owners import process_words
 from saga_engine.cli.render import known_by
+from saga_engine.core.session_records import FORKED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -391,6 +392,8 @@ def _session_words(kind: str, record: Any) -> str:
     if kind == "PartialCompensationRequested":
         return f"the agent returns to a savepoint: undoing {_named([{'step_id': step} for step in record.steps])}"
     if kind == "SessionKept":
+        if record.error and record.error.error_code == FORKED:
+            return "it waits for its agent"
         why = f" ({shown(record.error.message, _NOTE_CHARS)})" if record.error else ""
         return f"the agent failed{why}: the session stays open"
     return f"the agent closed the session{f' ({shown(record.reason, 40)})' if record.reason else ''}"

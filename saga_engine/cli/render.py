@@ -11,6 +11,7 @@ from saga_engine.cli import times
 from saga_engine.cli.hints import options_line, rerun_line
 from saga_engine.cli.output import fits, line_fits, paint, shown, table
 from saga_engine.cli.render_calls import call_lines, calls_of, waiting_lines
+from saga_engine.core.session_records import FORKED
 from saga_engine.hooks.messages import answer_line, asks, expiry_words
 
 if TYPE_CHECKING:
@@ -225,8 +226,10 @@ def question_lines(
     direction = "undo of step" if question["direction"] == "compensate" else "step"
     subject = f"{direction} {step} ({shown(question['tool'])})"
     kind = question["kind"]
-    lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {asks(kind)}"]
-    if question["error"]:
+    code = question["error"]["error_code"] if question["error"] else ""
+    lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {asks(kind, code)}"]
+    forked = code == FORKED
+    if question["error"] and not forked:
         lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
     if kind == "approval":
         lines += _asked(question)
@@ -234,7 +237,8 @@ def question_lines(
         lines += _proposed(question)
     if kind in ("session-failed", "session-kept"):
         if kind == "session-kept":
-            lines.append(f"  mend the cause and {rerun_line(saga_id)}; calls that happened are not made again")
+            mend = "" if forked else "mend the cause and "
+            lines.append(f"  {mend}{rerun_line(saga_id)}; calls that happened are not made again")
         lines += _expiry(question)
     else:
         lines.append(f"  idempotency key of the call: {shown(question['idempotency_key'])}")

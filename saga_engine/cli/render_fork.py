@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_engine.analysis.session_fork import SessionForkPlan
 from saga_engine.cli import times
 from saga_engine.cli.output import shown, table
 from saga_engine.cli.progress import Progress
@@ -24,7 +25,8 @@ _FATE: Final = {
 
 def fork_lines(fork: Fork) -> list[str]:
     """The reused steps with their origin, the steps that run, and those that remain with the other saga."""
-    about = f"saga {shown(fork.saga_id)}: a fork of saga {shown(fork.of)}"
+    noun = "session" if fork.session else "saga"
+    about = f"{noun} {shown(fork.saga_id)}: a fork of {noun} {shown(fork.of)}"
     lines = [f"{about}, already started: it continues" if fork.begun else about]
     names = {step.key: step.name for step in fork.compiled.steps}
     tools = {step.key: step.tool for step in fork.compiled.steps}
@@ -40,11 +42,16 @@ def fork_lines(fork: Fork) -> list[str]:
         for each in fork.plan.taken[:_MAX_LISTED]
     ]
     rows += [[key, names[key], tools[key], "runs", "", ""] for key in fork.plan.runs[:_MAX_LISTED]]
-    lines.append(table(["STEP", "NAME", "TOOL", "WHAT", "FROM", "FINGERPRINT"], rows, limit_chars=100))
+    if rows:
+        lines.append(table(["STEP", "NAME", "TOOL", "WHAT", "FROM", "FINGERPRINT"], rows, limit_chars=100))
+    else:
+        lines.append("nothing is reused")
     lines += list(_more(fork))
     if fork.plan.left:
         fate = _FATE[fork.transfer]
         lines.append(f"not reused from saga {shown(fork.of)}: {_listed('step', fork.plan.left)} ({fate})")
+    if isinstance(fork.plan, SessionForkPlan) and fork.plan.remain and fork.transfer != "none":
+        lines.append(f"not undone, because there is no undo: {_listed('step', fork.plan.remain)}")
     return lines
 
 
@@ -74,14 +81,15 @@ class ForkProgress(Progress):
         """Show the preview; nothing has run yet."""
         self.fork_id = fork.saga_id
         steps = [{"step_id": step.key, "name": step.name, "status": "PENDING"} for step in fork.compiled.steps]
-        self.start_from({"steps": steps})
+        self.start_from({"steps": steps, **({"session": "open"} if fork.session else {})})
         for line in fork_lines(fork):
             self.say(line)
 
     def observe(self, saga_id: str, record: Record) -> None:
         """Process a record of either saga."""
         if saga_id == self.fork_id:
-            super().observe(saga_id, record)
+            if not self.session or type(record).__name__ in ("EffectReused", "SessionKept"):
+                super().observe(saga_id, record)  # of a session, the other records are copies: its agent is not here
         else:
             self._other(saga_id, record)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from saga_engine.core.session_records import FORKED
 from saga_engine.plan.values import printable
 from saga_engine.ports import Question
 
@@ -38,8 +39,10 @@ _STEP_CHARS: Final = 500
 _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
 
-def asks(kind: str) -> str:
-    """What a question of this kind asks, in words."""
+def asks(kind: str, error_code: str = "") -> str:
+    """What a question of this kind asks, in words; ``error_code`` is that of the error that it is about."""
+    if error_code == FORKED:
+        return "this session is a fork, and is kept until its agent runs again"
     return ASKS.get(kind, f"{printable(kind, 60)}: how should the saga continue?")
 
 

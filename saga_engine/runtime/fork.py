@@ -33,7 +33,7 @@ from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
-from saga_engine.runtime.journal import read_records
+from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.session_history import recorded_calls
 
 Transfer = Literal["none", "due", "done"]
@@ -194,7 +194,9 @@ class Forking:
         records = await read_records(self._store, submission.saga_id)
         if submission.session:
             opening = list(opening_of(records))
-            again = SessionForkPlan([each for each in opening if isinstance(each, EffectReused)], opening=opening)
+            plan_ = state_of([records[0], *opening], self._catalog).plan
+            taken = [each for each in opening if isinstance(each, EffectReused)]
+            again = SessionForkPlan(taken, opening=opening, plan=plan_)
             return Fork(submission.saga_id, self._old.saga_id, again, submission, "none", begun=True)
         taken = [record for record in records if isinstance(record, EffectReused)]
         keys = {record.step for record in taken}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.cli.conftest import TOOLS
@@ -112,3 +115,74 @@ def test_a_plan_comes_from_stdin_and_its_problems_are_told(cli, resting):
     assert (ran.code, ran.json["error"]["problems"][0]["code"]) == (7, "tool-unknown")
     text = (cli.folder / resting).read_text()
     assert cli("fork", "trip", "--plan", "-", *WITH, stdin=text).code == 0
+
+
+AGENT = """
+import asyncio, sys
+from saga_engine import CallFailed, Coordinator
+sys.path.insert(0, {folder!r})
+from outside_world import book, fail, unbook
+
+async def main(name, *items):
+    async with Coordinator.open("embedded://.saga", [book, fail, unbook], on_escalation=()) as engine:
+        async with engine.session(name, on_failure="keep") as session:
+            for item in items:
+                await session.call(fail if item == "no" else book, **({{}} if item == "no" else {{"item": item}}))
+
+try:
+    asyncio.run(main(*sys.argv[1:]))
+except CallFailed:
+    pass
+"""
+
+
+@pytest.fixture
+def agent(cli):
+    """An agent in a process of its own, which books items one after the other; it fails at ``no``."""
+
+    def run(*args: str) -> None:
+        code = AGENT.format(folder=str(TOOLS.parent))
+        ran = subprocess.run(
+            [sys.executable, "-c", code, *args],
+            cwd=cli.folder, env=cli.env, check=False, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+
+    return run
+
+
+def test_a_session_is_forked_from_a_call_and_waits_for_its_agent(cli, agent):
+    """Nobody has to answer, so the code is 0; the old session undoes the rest, and the agent goes on with the new id."""
+    agent("trip", "a", "b", "c", "no")
+    look = cli("fork", "trip", "--from", "3", "--dry-run", *WITH)
+    assert (look.code, cli.world) == (0, ["book:a", "book:b", "book:c"])
+    assert "not reused from saga trip: step 3 (that saga undoes them)" in look.out
+
+    ran = cli("fork", "trip", "--from", "3", "--id", "again", *WITH)
+
+    assert (ran.code, cli.world[3:]) == (0, ["unbook:c"])
+    assert "run its agent again with the id again" in ran.out
+    assert "failed" not in ran.out + ran.err
+    assert "the agent calls" not in ran.err
+    twice = cli("fork", "trip", "--from", "3", "--id", "again", *WITH, "--json")
+    assert (twice.code, twice.json["saga_id"], twice.json["session"]) == (0, "again", "open")
+    assert "already started" in twice.err
+    assert "is a fork" in cli.look("inbox").out
+    agent("again", "a", "b", "C")
+    assert cli.world[4:] == ["book:C"]
+    assert cli.look("show", "again", "--json").json["status"] == "COMPLETED"
+
+
+def test_what_of_a_session_cannot_be_forked_is_refused(cli, agent):
+    """A call that there is none of, and a plan, are conflicts (6); a fork that reuses nothing says so."""
+    agent("trip", "a", "no")
+    plan = cli.plan("mended.json", {"tool": "book", "params": {"item": "a"}})
+    for args, what in [(("--from", "9"), "calls: 1, 2"), (("--plan", plan), "leave the plan out")]:
+        ran = cli("fork", "trip", *args, *WITH, "--json")
+        assert (ran.code, ran.json["error"]["code"]) == (6, "fork-refused")
+        assert what in ran.json["error"]["hint"]
+    ran = cli("fork", "trip", "--from", "1", "--id", "new", *WITH)
+    assert (ran.code, cli.world) == (0, ["book:a", "unbook:a"])
+    assert "run its agent again with the id new" in ran.err
+    agent("new", "b")
+    assert cli.world[2:] == ["book:b"]
