@@ -6,14 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from saga_engine import Coordinator, SagaError, SagaResult
+from saga_engine import CallFailed, Coordinator, NeedsPerson, SagaError, SagaResult
 from saga_engine.api import coordinator as coordinating
-from saga_engine.errors import SagaNotFound
+from saga_engine.errors import SagaNotFound, SessionEnded
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
 from tests.kill.child import _answer, _line_up
+from tests.kill.session_child import _answer as answer_session
 from tests.kill.world import TOOLS, World
 
 Told = dict[str, Any]
@@ -54,10 +55,33 @@ async def _submit(coordinator: Coordinator, case: dict[str, Any]) -> Told:
 async def _fork(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     chosen: list[Fork] = []
     outcome = await coordinator.fork(
-        case["saga_id"], plan=case["mended"], new_id=case["fork_id"], on_chosen=chosen.append
+        case["saga_id"],
+        plan=case["mended"],
+        run_from=case.get("run_from"),
+        new_id=case["fork_id"],
+        on_chosen=chosen.append,
     )
     assert isinstance(outcome, SagaResult), "only a dry run returns a fork"
     return {"final": outcome.to_dict(), "chosen": chosen[0].to_dict()}
+
+
+async def _agent(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    """Lives of an agent, until its session has ended or is kept; what only a person can know is answered as it is."""
+    saga_id, ends = case["session_id"], case["on_failure"] == "undo"
+    while True:
+        try:
+            async with coordinator.session(saga_id, on_failure=case["on_failure"]) as s:
+                for item in case["items"]:
+                    await s.call("fail" if item == "no" else "book", item=item)
+        except NeedsPerson:
+            await answer_session(coordinator, saga_id)
+            continue
+        except (CallFailed, SessionEnded):
+            pass
+        final = await coordinator.show(saga_id)
+        if not (ends and final.status == "ESCALATED"):
+            return {"final": final.to_dict()}
+        await answer_session(coordinator, saga_id)
 
 
 async def _resume_all(coordinator: Coordinator, _case: dict[str, Any]) -> Told:
@@ -80,7 +104,7 @@ async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     return told
 
 
-PARTS = {"submit": _submit, "fork": _fork, "resume-all": _resume_all, "settle": _settle}
+PARTS = {"submit": _submit, "agent": _agent, "fork": _fork, "resume-all": _resume_all, "settle": _settle}
 
 
 # --- engines that are broken in one way ------------------------------------------------------------------------------

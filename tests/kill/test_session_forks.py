@@ -1,0 +1,123 @@
+"""The kill matrix over forks of sessions: whoever dies at whatever place, each effect is owned, and undone, by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.kill.conftest import Place
+from tests.kill.matrix import faults_of
+from tests.kill.processes import Ended, Processes
+from tests.kill.scenarios import NewPlace, Way, clean
+from tests.kill.test_forks import SHORT, _together
+from tests.kill.test_forks import Stage as PlanStage
+from tests.servers import EmbeddedFolder
+
+#: The old agent fails at its fourth call, and its third was wrong.
+OLD = ["a", "b", "c", "no"]
+MENDED = {"completes": ["a", "b", "C", "d"], "fails": ["a", "b", "C", "no"]}
+REACHED = ["guard_claim:2:after", "guard_tally_set:2:before", "post:1:before", "post:1:after", "acquire:1:after"]
+AGENT: list[Way] = [(point, when) for point in ("acquire", "append", "call") for when in ("before", "after")]
+CASES = [
+    pytest.param(plan, variant, marks=() if (plan, variant) in SHORT else pytest.mark.slow)
+    for plan in MENDED
+    for variant in ("keyed", "bare", "probed")
+]
+
+
+class Stage(PlanStage):
+    """One mended agent with one variant of the tools; its laws are those of forks of plans."""
+
+    def place(self) -> Place:
+        """Where a session is kept."""
+        place = self._new_place(self._url)
+        ended = self.run("agent", place, session_id=place.saga_id, items=OLD, on_failure="keep")
+        assert ended.told["final"]["status"] == "ESCALATED"
+        return place
+
+    def run(self, part: str, place: Place, **more: Any) -> Ended:
+        return super().run(part, place, **{"mended": None, "run_from": "3", **more})
+
+    def lives(self, place: Place, fault: str = "") -> Ended:
+        """The mended agent, with the fork's id."""
+        more = {"session_id": f"{place.saga_id}-f", "items": MENDED[self.plan], "on_failure": "undo"}
+        return self.run("agent", place, fault=fault, **more)
+
+    def judged(self, place: Place) -> list[str]:
+        """The same command once more, then the agent, then whatever people have to answer."""
+        told: dict[str, Any] = {}
+        for work in (lambda: self.run("fork", place), lambda: self.lives(place), lambda: self.run("settle", place)):
+            told = work().told
+            if "error" in told:
+                return [f"it could not go on: {told['error']}"]
+        return list(self.breaches(place, told))
+
+    def deaths(self, way: Way, nth: int = 1) -> Iterator[tuple[str, Place]]:
+        """Every way that the fork's agent can die, each in a place of its own."""
+        for fault in islice(faults_of(way), 0, None, nth):
+            place = self.place()
+            assert "error" not in self.run("fork", place).told
+            ended = self.lives(place, fault)
+            if not ended.killed:
+                assert "error" not in ended.told, ended.told
+                return
+            yield fault, place
+
+
+@pytest.mark.parametrize(("plan", "variant"), CASES)
+def test_killed_anywhere(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str, variant: str
+) -> None:
+    """Wherever `fork` dies, the same command goes on, and then the agent: nothing is undone by both, twice or by nobody."""
+    stage = Stage(processes, new_place, embedded.url, plan, variant)
+    found = _together(lambda way: {fault: stage.judged(place) for fault, place in stage.kills(way)})
+    clean(found, [*REACHED, "append:3:before", "append:3:after", "call:1:before", "call:1:after"])
+
+
+@pytest.mark.parametrize(("plan", "variant"), CASES)
+def test_its_agent_is_killed_anywhere(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str, variant: str
+) -> None:
+    """Wherever the fork's agent dies, it goes on with the same id; what was reused is neither made again nor forgotten."""
+    stage = Stage(processes, new_place, embedded.url, plan, variant)
+    found = _together(lambda way: {fault: stage.judged(place) for fault, place in stage.deaths(way)}, AGENT)
+    clean(found, ["acquire:1:after", "append:1:before", "append:2:after", "call:1:before", "call:1:after"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", list(MENDED))
+def test_somebody_resumes_all_before_the_fork_is_repeated(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, plan: str
+) -> None:
+    """A session whose fork died in the middle is resumed by others: what was handed over waits for the fork."""
+    stage = Stage(processes, new_place, embedded.url, plan, "keyed")
+
+    def work(way: Way) -> dict[str, list[str]]:
+        found = {}
+        for fault, place in stage.kills(way):
+            assert "error" not in stage.run("resume-all", place).told
+            found[fault] = stage.judged(place)
+        return found
+
+    clean(_together(work), REACHED)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "fault"),
+    [
+        ("begin without handing over", "append:1:after"),
+        ("forget to whom it was handed over", "append:1:after"),
+        ("hear only the last message", "post:1:after"),
+    ],
+)
+def test_the_matrix_catches(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, mutant: str, fault: str
+) -> None:
+    """A fork that begins before its effects are its own, or that cannot go on where it died, does not get through."""
+    stage = Stage(processes, new_place, embedded.url, "fails", "keyed", mutant)
+    place = stage.place()
+    assert stage.run("fork", place, fault=fault).killed
+    assert stage.judged(place), f"nothing noticed the mutant '{mutant}'"
