@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from saga_engine import CallFailed, Coordinator, RetryPolicy, SagaResult, Session, ToolError, tool
+from saga_engine.analysis.replay import Replay
+from saga_engine.analysis.trace_file import read
 from saga_engine.errors import ForkRefused, SagaExists, SessionDiverged, SessionEnded, ToolMissing
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.messages import transfer
@@ -437,3 +439,26 @@ async def test_what_was_rolled_back_after_the_choice_is_not_transferred() -> Non
         assert (await engine.show("s")).body["questions"][0]["kind"] == "session-kept"
         assert reused(await forked(engine)) == []
         assert LOG == ["/a", "/b", "-/b", "-/a"]
+
+
+async def test_its_trace_is_replayed_with_what_it_copied() -> None:
+    """Copied calls and failures are given, as the agent's own are, and today's engine decides the rest the same."""
+
+    async def agent(s: Session) -> None:
+        with pytest.raises(CallFailed):
+            await s.call(write, path="/wrong")
+        await writes(s, "/a")
+        raise LookupError
+
+    async with open_memory() as engine:
+        for name, options in (("s", {"on_failure": "keep"}), ("f", {})):
+            with pytest.raises(LookupError):
+                async with engine.session(name, **options) as s:
+                    await agent(s)
+            if name == "s":
+                assert reused(await forked(engine)) == ["s/2"]
+        for name in ("s", "f"):
+            (trace,) = read(line.encode() + b"\n" for line in await engine.trace(name, full=True))
+            replay = Replay(trace, engine.tools, together_ms=0)
+            assert len(list(replay.run())) == len(trace.entries) - 1
+            assert replay.divergence is None
