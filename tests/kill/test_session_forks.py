@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.kill.conftest import Place
+from tests.kill.forks import SHORT, together
+from tests.kill.forks import Stage as PlanStage
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
 from tests.kill.scenarios import NewPlace, Way, clean
-from tests.kill.test_forks import SHORT, _together
-from tests.kill.test_forks import Stage as PlanStage
 from tests.servers import EmbeddedFolder
 
 #: The old agent fails at its fourth call, and its third was wrong.
@@ -73,7 +73,7 @@ def test_killed_anywhere(
 ) -> None:
     """Wherever `fork` dies, the same command goes on, and then the agent: nothing is undone by both, twice or by nobody."""
     stage = Stage(processes, new_place, embedded.url, plan, variant)
-    found = _together(lambda way: {fault: stage.judged(place) for fault, place in stage.kills(way)})
+    found = together(lambda way: {fault: stage.judged(place) for fault, place in stage.kills(way)})
     clean(found, [*REACHED, "append:3:before", "append:3:after", "call:1:before", "call:1:after"])
 
 
@@ -83,7 +83,7 @@ def test_its_agent_is_killed_anywhere(
 ) -> None:
     """Wherever the fork's agent dies, it goes on with the same id; what was reused is neither made again nor forgotten."""
     stage = Stage(processes, new_place, embedded.url, plan, variant)
-    found = _together(lambda way: {fault: stage.judged(place) for fault, place in stage.deaths(way)}, AGENT)
+    found = together(lambda way: {fault: stage.judged(place) for fault, place in stage.deaths(way)}, AGENT)
     clean(found, ["acquire:1:after", "append:1:before", "append:2:after", "call:1:before", "call:1:after"])
 
 
@@ -102,7 +102,7 @@ def test_somebody_resumes_all_before_the_fork_is_repeated(
             found[fault] = stage.judged(place)
         return found
 
-    clean(_together(work), REACHED)
+    clean(together(work), REACHED)
 
 
 @pytest.mark.parametrize(

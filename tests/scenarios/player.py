@@ -261,10 +261,10 @@ class Player:
         await (self._shown(process, outcome) if wait else outcome)
 
     async def _do_fork(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
-        """``fork OLD NEW``, with the mended steps in its body."""
+        """``fork OLD NEW``, with the mended steps in its body; of a session ``from=CALL``."""
         old, new = given
-        plan = {**self._plans[old], "steps": notation.steps(body)}
-        outcome = await process.coordinator.fork(old, plan=plan, new_id=new)
+        plan = {**self._plans[old], "steps": notation.steps(body)} if body else None
+        outcome = await process.coordinator.fork(old, plan=plan, run_from=read.pairs.get("from"), new_id=new)
         assert isinstance(outcome, SagaResult)
         await self._show(process, outcome)
 
