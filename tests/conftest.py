@@ -73,6 +73,7 @@ LONGEST = (
     "ground/test_wheel.py",
     "test_chaos.py",
     "kill/test_forks.py",
+    "kill/test_session_forks.py",
     "kill/test_outages.py",
     "kill/test_workers.py",
     "temporal/test_kills.py",

@@ -242,6 +242,40 @@ OF_SUPERVISORS = [
         "saga_engine/runtime/fork.py",
         (('if claim.code not in ("new", "ours"):', "if False:"),),
     ),
+    # 43
+    Mutation(
+        "tests/core/test_session_fork.py::test_every_effect_has_one_owner",
+        "a fork of a session forgets in which order its effects were made",
+        "saga_engine/analysis/session_fork.py",
+        (("    made.opening.sort(key=lambda record: _nth(calls, record))", "    pass"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/core/test_session_fork.py::test_what_has_changed_since_the_choice_is_not_handed_over",
+        "an effect that was rolled back is transferred",
+        "saga_engine/core/messages.py",
+        (("if step is None or step.status != t.SUCCEEDED or not state.owns(index):", "if step is None:"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/kill/test_session_forks.py::test_killed_anywhere",
+        "a fork whose process died is refused when it is repeated",
+        "saga_engine/runtime/fork.py",
+        (("        if self._handed_to != name:\n            check_fork(self._old)", "        check_fork(self._old)"),),
+        only="completes and keyed",
+    ),
+    Mutation(
+        "tests/kill/test_session_forks.py::test_its_agent_is_killed_anywhere",
+        "each life makes its calls anew",
+        _SESSION,
+        (
+            (
+                "        if not self._live:\n            if before.rollbacks",
+                "        if False:\n            if before.rollbacks",
+            ),
+        ),
+        only="completes and keyed",
+    ),
     # 34
     Mutation(
         "tests/core/test_trace.py::test_tampering_is_found",
