@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import CallFailed, Coordinator, RetryPolicy, SagaResult, Session, ToolError, tool
+from saga_engine import CallFailed, Coordinator, NeedsPerson, RetryPolicy, SagaResult, Session, ToolError, tool
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace_file import read
 from saga_engine.errors import ForkRefused, SagaExists, SessionDiverged, SessionEnded, ToolMissing
@@ -462,3 +462,68 @@ async def test_its_trace_is_replayed_with_what_it_copied() -> None:
             replay = Replay(trace, engine.tools, together_ms=0)
             assert len(list(replay.run())) == len(trace.entries) - 1
             assert replay.divergence is None
+
+
+async def test_a_session_about_which_an_operator_was_asked_is_forked() -> None:
+    """``on_failure="ask"``: the fork is an answer, too, and nobody is asked about the old session any more."""
+    async with open_memory() as engine:
+        with pytest.raises(LookupError):
+            async with engine.session("s", on_failure="ask") as s:
+                await writes(s, "/a", "/b")
+                raise LookupError
+        assert reused(await forked(engine, 2)) == ["s/1"]
+        old = await engine.show("s")
+        assert (old.status, old.body["questions"]) == ("COMPENSATED", [])
+    assert LOG == ["/a", "/b", "-/b"]
+
+
+async def test_a_call_in_doubt_stays_with_the_old_session() -> None:
+    """The fork's agent makes its own call; whether the old one happened is still an operator's to say."""
+
+    @tool(undo="remove", retry=ONCE)
+    async def lose(path: str) -> dict:
+        LOG.append(path)
+        raise ConnectionResetError("the line went dead")
+
+    async with open_memory(tools=[*TOOLS, lose]) as engine:
+        with pytest.raises(NeedsPerson):
+            async with engine.session("s", on_failure="keep") as s:
+                await writes(s, "/a")
+                await s.call(lose, path="/b")
+        fork = await forked(engine)
+        assert reused(fork) == ["s/1"]
+        old = await engine.show("s")
+        assert [question["kind"] for question in old.body["questions"]] == ["in-doubt"]
+        async with engine.session("f") as s:
+            await writes(s, "/a", "/c")
+        assert (await engine.resolve("s", 2, "happened", output={"path": "/b"})).status == "COMPENSATED"
+    assert LOG == ["/a", "/b", "/c", "-/b"]
+
+
+async def test_the_agent_rolls_back_what_the_fork_owns() -> None:
+    """A savepoint before the first call: reused effects are undone like those that the agent made itself."""
+    async with open_memory() as engine:
+        await kept(engine, "/a", "/b")
+        await forked(engine)
+        LOG.clear()
+        async with engine.session("f") as s:
+            point = s.savepoint()
+            await writes(s, "/a", "/b", "/c")
+            await s.rollback(point)
+            await writes(s, "/d")
+        assert (await engine.show("f")).completed
+    assert LOG == ["/c", "-/c", "-/b", "-/a", "/d"]
+
+
+async def test_large_params_and_results_are_copied_whole() -> None:
+    """What lies beside the old journal lies beside the fork's, so the agent gets it and undos bind to it."""
+    large = "/" + "x" * 100_000
+    async with open_memory() as engine:
+        await kept(engine, large)
+        await forked(engine)
+        LOG.clear()
+        with pytest.raises(CallFailed):
+            async with engine.session("f") as s:
+                assert await s.call(write, path=large) == {"path": large}
+                await writes(s, "/wrong")
+    assert [f"-{large}"] == LOG
