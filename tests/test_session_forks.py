@@ -527,3 +527,18 @@ async def test_large_params_and_results_are_copied_whole() -> None:
                 assert await s.call(write, path=large) == {"path": large}
                 await writes(s, "/wrong")
     assert [f"-{large}"] == LOG
+
+
+async def test_an_agent_that_took_the_id_of_an_unfinished_fork_is_told() -> None:
+    """The command died between the transfer and the fork's start, and was not repeated: a person learns what is left."""
+    async with open_memory() as engine:
+        await kept(engine, "/a")
+        forking = await Forking.of(engine.store, engine.tools, "s", 0, engine.limits)
+        fork = await forking.claim(await forking.look(None, "f", None), None)
+        await transfer(engine.store, engine.supervisor, forking, fork)
+        async with engine.session("f") as s:
+            await writes(s, "/a")
+        with pytest.raises(SagaExists, match="nobody undoes") as refused:
+            await forked(engine)
+        assert "saga show s" in refused.value.hint
+        assert (await engine.show("s")).body["steps"][0]["handed_to"] == "f"

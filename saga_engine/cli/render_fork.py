@@ -47,11 +47,13 @@ def fork_lines(fork: Fork) -> list[str]:
     else:
         lines.append("nothing is reused")
     lines += list(_more(fork))
-    if fork.plan.left:
-        fate = _FATE[fork.transfer]
-        lines.append(f"not reused from saga {shown(fork.of)}: {_listed('step', fork.plan.left)} ({fate})")
-    if isinstance(fork.plan, SessionForkPlan) and fork.plan.remain and fork.transfer != "none":
-        lines.append(f"not undone, because there is no undo: {_listed('step', fork.plan.remain)}")
+    remain = fork.plan.remain if isinstance(fork.plan, SessionForkPlan) and fork.transfer != "none" else []
+    for keys, fate in (
+        ([key for key in fork.plan.left if key not in remain], _FATE[fork.transfer]),
+        (remain, "no undo: their effects remain"),
+    ):
+        if keys:
+            lines.append(f"not reused from saga {shown(fork.of)}: {_listed('step', keys)} ({fate})")
     return lines
 
 

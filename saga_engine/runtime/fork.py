@@ -187,16 +187,16 @@ class Forking:
         except SagaNotFound:
             return False
         if head.digest != identity:
-            raise _other_fork(name)
+            raise _other_fork(name, self._old.saga_id if self._handed_to == name else "")
         return True
 
     async def _as_begun(self, submission: Submission) -> Fork:
         records = await read_records(self._store, submission.saga_id)
         if submission.session:
             opening = list(opening_of(records))
-            plan_ = state_of([records[0], *opening], self._catalog).plan
-            taken = [each for each in opening if isinstance(each, EffectReused)]
-            again = SessionForkPlan(taken, opening=opening, plan=plan_)
+            reused = [each for each in opening if isinstance(each, EffectReused)]
+            grown = state_of([records[0], *opening], self._catalog).plan
+            again = SessionForkPlan(reused, opening=opening, plan=grown)
             return Fork(submission.saga_id, self._old.saga_id, again, submission, "none", begun=True)
         taken = [record for record in records if isinstance(record, EffectReused)]
         keys = {record.step for record in taken}
@@ -291,7 +291,15 @@ class Forking:
         return {**written, "depends_on": [self._old.plan.steps[index].step_id for index in step.deps]}
 
 
-def _other_fork(saga_id: str) -> SagaExists:
+def _other_fork(saga_id: str, transferred_by: str = "") -> SagaExists:
+    """``transferred_by``: the saga whose effects were to be those of a fork with this id, and are nobody's now."""
+    if transferred_by:
+        return SagaExists(
+            f"saga {saga_id} is another saga, which was started before the fork of saga {transferred_by}: "
+            f"nobody undoes the effects that were transferred to it",
+            hint=f"undo them by hand where they are not wanted: `saga show {transferred_by}` lists them (handed_to)",
+            saga_id=saga_id,
+        )
     return SagaExists(
         f"saga {saga_id} is another saga, or another fork",
         hint="choose another id, or leave the id out: the same fork gets the same one",

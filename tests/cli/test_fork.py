@@ -119,15 +119,24 @@ def test_a_plan_comes_from_stdin_and_its_problems_are_told(cli, resting):
 
 AGENT = """
 import asyncio, sys
-from saga_engine import CallFailed, Coordinator
+from saga_engine import CallFailed, Coordinator, tool
 sys.path.insert(0, {folder!r})
 from outside_world import book, fail, unbook
 
+@tool
+async def send(text: str) -> str:
+    return text
+
 async def main(name, *items):
-    async with Coordinator.open("embedded://.saga", [book, fail, unbook], on_escalation=()) as engine:
+    async with Coordinator.open("embedded://.saga", [book, fail, send, unbook], on_escalation=()) as engine:
         async with engine.session(name, on_failure="keep") as session:
             for item in items:
-                await session.call(fail if item == "no" else book, **({{}} if item == "no" else {{"item": item}}))
+                if item == "no":
+                    await session.call(fail)
+                elif item.startswith("!"):
+                    await session.call(send, text=item, irreversible=True)
+                else:
+                    await session.call(book, item=item)
 
 try:
     asyncio.run(main(*sys.argv[1:]))
@@ -138,7 +147,7 @@ except CallFailed:
 
 @pytest.fixture
 def agent(cli):
-    """An agent in a process of its own, which books items one after the other; it fails at ``no``."""
+    """An agent in a process of its own, which books items one after the other; it fails at ``no``, and sends what begins with ``!``."""
 
     def run(*args: str) -> None:
         code = AGENT.format(folder=str(TOOLS.parent))
@@ -186,3 +195,11 @@ def test_what_of_a_session_cannot_be_forked_is_refused(cli, agent):
     assert "run its agent again with the id new" in ran.err
     agent("new", "b")
     assert cli.world[2:] == ["book:b"]
+
+
+def test_the_preview_tells_what_of_a_session_cannot_be_undone(cli, agent):
+    """An irreversible call is not among those that the old session undoes."""
+    agent("trip", "a", "b", "!c", "no")
+    look = cli("fork", "trip", "--from", "2", "--dry-run", *WITH)
+    assert "not reused from saga trip: step 2 (that saga undoes them)" in look.out
+    assert "not reused from saga trip: step 3 (no undo: their effects remain)" in look.out
