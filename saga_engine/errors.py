@@ -232,7 +232,7 @@ class AmendRefused(SagaError):
 
 
 class ForkRefused(SagaError):
-    """A saga cannot be forked: it is running, past its pivot, a session, or another fork owns its effects."""
+    """A saga cannot be forked: it is running, past its pivot, or its effects have changed or are another fork's."""
 
     code = "fork-refused"
     verdict = "conflict"

@@ -542,3 +542,15 @@ async def test_an_agent_that_took_the_id_of_an_unfinished_fork_is_told() -> None
             await forked(engine)
         assert "saga show s" in refused.value.hint
         assert (await engine.show("s")).body["steps"][0]["handed_to"] == "f"
+
+
+async def test_forks_at_the_same_time_share_no_effect() -> None:
+    """Claims follow the agent's order: one of the forks owns what both want, and the other makes its own."""
+    for name in ("both-first", "both-second"):
+        async with open_memory(name) as engine:
+            async with engine.session("s") as s:
+                await writes(s, "/a", "/b", "/c")
+            wanted = [engine.fork("s", run_from=3, new_id="x"), engine.fork("s", new_id="y")]
+            found = await asyncio.gather(*(wanted if name == "both-first" else reversed(wanted)))
+            taken = [source for each in found if isinstance(each, SagaResult) for source in reused(each)]
+            assert taken in (["s/1", "s/2"], ["s/1", "s/2", "s/3"])

@@ -93,10 +93,10 @@ def choose_calls(
     state = begin(started, plan, Growth(started, catalog))
     for record in made.opening:
         evolve(state, record)
-    why = ErrorInfo(FORKED, f"nothing failed: a fork of session {old.saga_id} waits for its agent")
+    why = ErrorInfo("forked", f"nothing failed: a fork of session {old.saga_id} waits for its agent")
     kept = keep(state, "", why, 0, ask=False)
     if kept is not None:
-        made.opening.append(msgspec.structs.replace(kept, question="session:fork"))
+        made.opening.append(msgspec.structs.replace(kept, question=FORKED))
     reused = {record.source.partition("/")[2] for record in made.taken}
     for compiled in old.plan.steps:
         step = old.steps[compiled.index]

@@ -112,7 +112,7 @@ async def _of_saga(coordinator: Coordinator, head: Head, settings: Settings) -> 
             "session": "session" in body,
             **question,
             "step_name": names.get(question["step_id"], ""),
-            "asks": asks(question["kind"], (question["error"] or {}).get("error_code", "")),
+            "asks": asks(question["kind"], question["question_id"]),
             "probe": probes.get((str(question["step_id"]), question["direction"])),
             "planner": advice.get(str(question["step_id"])) if question["direction"] == "compensate" else None,
             "standing": standing,

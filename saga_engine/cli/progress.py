@@ -392,7 +392,7 @@ def _session_words(kind: str, record: Any) -> str:
     if kind == "PartialCompensationRequested":
         return f"the agent returns to a savepoint: undoing {_named([{'step_id': step} for step in record.steps])}"
     if kind == "SessionKept":
-        if record.error and record.error.error_code == FORKED:
+        if record.question == FORKED:
             return "it waits for its agent"
         why = f" ({shown(record.error.message, _NOTE_CHARS)})" if record.error else ""
         return f"the agent failed{why}: the session stays open"

@@ -226,9 +226,9 @@ def question_lines(
     direction = "undo of step" if question["direction"] == "compensate" else "step"
     subject = f"{direction} {step} ({shown(question['tool'])})"
     kind = question["kind"]
-    code = question["error"]["error_code"] if question["error"] else ""
-    lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {asks(kind, code)}"]
-    forked = code == FORKED
+    about = asks(kind, question.get("question_id", ""))
+    lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {about}"]
+    forked = question.get("question_id", "") == FORKED
     if question["error"] and not forked:
         lines.append(f"  {shown(question['error']['error_code'])}: {shown(question['error']['message'], 500)}")
     if kind == "approval":

@@ -20,8 +20,8 @@ from saga_engine.core.state import State
 #: How many calls a call names as those that it came after: waves of calls must not make the journal grow with their
 #: square.
 MAX_AFTER = 16
-#: The error code with which a fork says that nothing failed: it is kept for its agent from the start.
-FORKED = "forked"
+#: The id of the question of a fork, which is kept for its agent from the start: nothing failed.
+FORKED = "session:fork"
 #: The maximum length of an agent's error in a record, in characters.
 _MAX_NOTE = 1000
 

@@ -39,9 +39,9 @@ _STEP_CHARS: Final = 500
 _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
 
-def asks(kind: str, error_code: str = "") -> str:
-    """What a question of this kind asks, in words; ``error_code`` is that of the error that it is about."""
-    if error_code == FORKED:
+def asks(kind: str, question_id: str = "") -> str:
+    """What a question of this kind asks, in words; ``question_id`` says whether it is that of a fork."""
+    if question_id == FORKED:
         return "this session is a fork, and is kept until its agent runs again"
     return ASKS.get(kind, f"{printable(kind, 60)}: how should the saga continue?")
 
