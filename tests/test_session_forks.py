@@ -529,19 +529,40 @@ async def test_large_params_and_results_are_copied_whole() -> None:
     assert [f"-{large}"] == LOG
 
 
-async def test_an_agent_that_took_the_id_of_an_unfinished_fork_is_told() -> None:
-    """The command died between the transfer and the fork's start, and was not repeated: a person learns what is left."""
+async def test_nobody_takes_the_id_of_an_unfinished_fork() -> None:
+    """Between the transfer and the fork's start nothing else starts with its id, and the same command continues."""
     async with open_memory() as engine:
         await kept(engine, "/a")
         forking = await Forking.of(engine.store, engine.tools, "s", 0, engine.limits)
         fork = await forking.claim(await forking.look(None, "f", None), None)
         await transfer(engine.store, engine.supervisor, forking, fork)
+        step = {"step_id": 1, "tool": "write", "params": {"path": "/x"}}
+        with pytest.raises(SagaExists, match="reserved for a fork of saga s") as refused:
+            async with engine.session("f") as s:
+                await writes(s, "/a")
+        assert "repeat the `saga fork s` command" in refused.value.hint
+        for detach in (True, False):
+            with pytest.raises(SagaExists, match="reserved for a fork of saga s"):
+                await engine.submit({"steps": [step]}, saga_id="f", detach=detach)
+        assert LOG == ["/a"]
+        assert reused(await forked(engine)) == ["s/1"]
         async with engine.session("f") as s:
-            await writes(s, "/a")
-        with pytest.raises(SagaExists, match="nobody undoes") as refused:
-            await forked(engine)
-        assert "saga show s" in refused.value.hint
-        assert (await engine.show("s")).body["steps"][0]["handed_to"] == "f"
+            await writes(s, "/a", "/b")
+        assert LOG == ["/a", "/b"]
+
+
+async def test_a_fork_does_not_take_the_id_of_a_saga_that_came_first() -> None:
+    """A saga that somebody started after the choice keeps its id: the fork is refused, and nothing changes hands."""
+    async with open_memory() as engine:
+        await kept(engine, "/a")
+        forking = await Forking.of(engine.store, engine.tools, "s", 0, engine.limits)
+        fork = await forking.look(None, "f", None)
+        async with engine.session("f") as s:
+            await writes(s, "/b")
+        with pytest.raises(SagaExists, match="saga f is another saga"):
+            await forking.claim(fork, None)
+        assert "handed_to" not in (await engine.show("s")).body["steps"][0]
+        assert reused(await forked(engine, new_id="g")) == ["s/1"]
 
 
 async def test_forks_at_the_same_time_share_no_effect() -> None:

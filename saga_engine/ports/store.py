@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     due_ms: int = 0
 
 
-AckCode = Literal["ok", "fenced", "conflict", "exists", "missing", "full", "late"]
+AckCode = Literal["ok", "fenced", "conflict", "exists", "missing", "full", "reserved", "late"]
 
 
 class Ack(NamedTuple):
@@ -59,8 +59,9 @@ class Ack(NamedTuple):
 
     ``ok``: durable now, or already there from an earlier try with the same records. ``fenced``: the epoch is not the
     head's, or the owner's lease has ended. ``conflict``: the journal does not continue at ``seq``. ``exists``: the id
-    to create is taken (``digest`` identifies its plan). ``missing``: no such saga. ``full``: too many sagas wait for a
-    worker already. ``late``: see ``AppendReply``. An entry that is neither ``ok`` nor ``late`` changed nothing.
+    to create is taken (``digest`` identifies its plan). ``reserved``: it is reserved for another saga, which will own
+    effects of the saga ``digest``. ``missing``: no such saga. ``full``: too many sagas wait for a worker already.
+    ``late``: see ``AppendReply``. An entry that is neither ``ok`` nor ``late`` changed nothing.
     ``messages`` is the number of messages waiting. ``released``: no process owns the saga now; a saga with messages is
     released only if it has ended.
     """
@@ -211,6 +212,14 @@ class Store(Protocol):
 
         Idempotent.
         """
+
+    async def reserve(self, saga_id: str, digest: str, of: str, ttl_ms: int) -> str:
+        """Reserve an id for the saga with this ``digest``, which will own effects of the saga ``of``.
+
+        For ``ttl_ms``, or until that saga is created, no other saga can be created with the id. Returns the digest for
+        which the id is taken now: another one if a saga exists or the id was reserved before. Idempotent.
+        """
+        ...
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit: every entry succeeds or fails by itself, in one round trip and one fsync."""

@@ -1,7 +1,8 @@
 """Forks: which effects of a saga a new one reuses, and how they are transferred.
 
-An effect has one owner, whatever dies in between. The fork claims it first; then a saga that might still undo it
-transfers it, by a record of its own; only then does the fork start. Repeating the request continues the same fork.
+An effect has one owner, whatever dies in between. The fork reserves its id and claims the effect first; then a saga
+that might still undo it transfers it, by a record of its own; only then does the fork start. Repeating the request
+continues the same fork; no other saga can start with its id meanwhile.
 """
 
 from __future__ import annotations
@@ -147,8 +148,12 @@ class Forking:
     async def claim(self, fork: Fork, run_from: str | None) -> Fork:
         """Make the fork the owner of what it reuses; it runs itself what another fork claimed first.
 
-        Raises ``SagaExists`` if another fork has the same id.
+        Its id is reserved before anything is its own: a saga that somebody starts with it meanwhile is refused. Raises
+        ``SagaExists`` if the id is another saga's or another fork's.
         """
+        identity = fork.submission.digest
+        if await self._store.reserve(fork.saga_id, identity, fork.of, _CLAIM_MS) != identity:
+            raise _other_fork(fork.saga_id)
         while True:
             lost = await self._claimed_elsewhere(fork)
             if lost is None:
@@ -187,7 +192,7 @@ class Forking:
         except SagaNotFound:
             return False
         if head.digest != identity:
-            raise _other_fork(name, self._old.saga_id if self._handed_to == name else "")
+            raise _other_fork(name)
         return True
 
     async def _as_begun(self, submission: Submission) -> Fork:
@@ -291,15 +296,7 @@ class Forking:
         return {**written, "depends_on": [self._old.plan.steps[index].step_id for index in step.deps]}
 
 
-def _other_fork(saga_id: str, transferred_by: str = "") -> SagaExists:
-    """``transferred_by``: the saga whose effects were to be those of a fork with this id, and are nobody's now."""
-    if transferred_by:
-        return SagaExists(
-            f"saga {saga_id} is another saga, which was started before the fork of saga {transferred_by}: "
-            f"nobody undoes the effects that were transferred to it",
-            hint=f"undo them by hand where they are not wanted: `saga show {transferred_by}` lists them (handed_to)",
-            saga_id=saga_id,
-        )
+def _other_fork(saga_id: str) -> SagaExists:
     return SagaExists(
         f"saga {saga_id} is another saga, or another fork",
         hint="choose another id, or leave the id out: the same fork gets the same one",

@@ -317,6 +317,8 @@ class Supervisor:
             try:
                 await driver.run(first)
             except SagaExists as error:
+                if "reserved_for" in error.context:
+                    raise
                 if error.context.get("digest") != saga.digest:
                     raise other_plan(saga_id) from error
                 saga.handle.set_journalled()

@@ -42,7 +42,7 @@ from saga_engine.runtime.owner import parse, provably_dead
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
-from saga_engine.runtime.stop_reasons import lost
+from saga_engine.runtime.stop_reasons import lost, reserved
 from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.writer import JournalWriter
 
@@ -170,6 +170,8 @@ class TakeOver:
                 hint="submit it again later, start more workers (`saga worker`), or raise queue_limit",
                 saga_id=started.saga_id,
             )
+        if ack.code == "reserved":
+            raise reserved(started.saga_id, ack.digest)
         if ack.code == "exists":
             if ack.digest != started.digest:
                 raise other_plan(started.saga_id)

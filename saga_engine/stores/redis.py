@@ -9,6 +9,7 @@ saga carry the hash tag of its partition, so everything that a script changes to
     saga:{p07}:values:<id>      hash    large values by digest
     saga:{p07}:messages:<id>    list    messages waiting
     saga:{p07}:tally:<id>       hash    counts of the policy (see ``guards``)
+    saga:{p07}:reserved:<id>    hash    with a TTL: digest and of, before the saga of a reserved id is created
     saga:{p07}:index:<STATUS>   zset    id by changed_ms
     saga:{p07}:expiry           zset    id of a finished saga by the time it expires
     saga:{p07}:lease:<owner>    string  with a TTL: the lease of a process, which covers all its sagas
@@ -235,6 +236,10 @@ class RedisStore:
         await self._run("release", [self._key("head", saga_id)], [epoch, due_ms])
 
     # --- the journal ---
+
+    async def reserve(self, saga_id: str, digest: str, of: str, ttl_ms: int) -> str:
+        """Reserve the id for the saga with this digest; returns the digest for which it is taken now."""
+        return str(await self._run("reserve", [self._key("head", saga_id)], [digest, of, ttl_ms]), "utf-8")
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit. Raises ``ValueError`` for an entry that contradicts itself."""
@@ -560,7 +565,8 @@ def _ack(code: int | bytes | list[bytes]) -> Ack:
     if isinstance(code, list):
         return Ack("late")
     if isinstance(code, bytes):
-        return Ack("exists", 0, str(code, "utf-8"))
+        text = str(code, "utf-8")
+        return Ack("reserved", 0, text[1:]) if text.startswith("!") else Ack("exists", 0, text)
     kind = code % 8
     if kind == _RELEASED:
         return Ack("ok", code // 8, released=True)

@@ -222,6 +222,11 @@ class FaultyStore:
         with self.faults.at("release"):
             await self.inner.release(saga_id, epoch, due_ms)
 
+    async def reserve(self, saga_id: str, digest: str, of: str, ttl_ms: int) -> str:
+        """As the inner store."""
+        with self.faults.at("reserve"):
+            return await self.inner.reserve(saga_id, digest, of, ttl_ms)
+
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """As the inner store."""
         with self.faults.at("append"):

@@ -104,7 +104,11 @@ async def _settle(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     return told
 
 
-PARTS = {"submit": _submit, "agent": _agent, "fork": _fork, "resume-all": _resume_all, "settle": _settle}
+async def _show(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    return {"final": (await coordinator.show(case["saga_id"])).to_dict()}
+
+
+PARTS = {"submit": _submit, "show": _show, "agent": _agent, "fork": _fork, "resume-all": _resume_all, "settle": _settle}
 
 
 # --- engines that are broken in one way ------------------------------------------------------------------------------

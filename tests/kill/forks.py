@@ -17,7 +17,7 @@ from tests.kill.world import step
 NewPlace = Callable[[str], Place]
 Told = dict[str, Any]
 
-POINTS = ("guard_tally", "guard_claim", "guard_tally_set", "post", "acquire", "append", "call")
+POINTS = ("guard_tally", "reserve", "guard_claim", "guard_tally_set", "post", "acquire", "append", "call")
 WAYS = [(point, when) for point in POINTS for when in ("before", "after")]
 
 

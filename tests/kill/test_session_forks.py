@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kill.conftest import Place
-from tests.kill.forks import SHORT, together
+from tests.kill.forks import SHORT, WAYS, together
 from tests.kill.forks import Stage as PlanStage
 from tests.kill.matrix import faults_of
 from tests.kill.processes import Ended, Processes
@@ -55,6 +55,15 @@ class Stage(PlanStage):
                 return [f"it could not go on: {told['error']}"]
         return list(self.breaches(place, told))
 
+    def stayed(self, place: Place) -> Iterator[str]:
+        """What is wrong if the fork's id is another session's: the fork is refused, and nothing changes hands."""
+        error = self.run("fork", place).told.get("error", {"code": "nothing"})
+        if error["code"] != "saga-exists":
+            yield f"the fork with a taken id: {error}"
+        old = self.run("show", place).told["final"]
+        if handed := [body["step_id"] for body in old["steps"] if "handed_to" in body]:
+            yield f"{handed} were transferred to a session that is no fork"
+
     def deaths(self, way: Way, nth: int = 1) -> Iterator[tuple[str, Place]]:
         """Every way that the fork's agent can die, each in a place of its own."""
         for fault in islice(faults_of(way), 0, None, nth):
@@ -85,6 +94,37 @@ def test_its_agent_is_killed_anywhere(
     stage = Stage(processes, new_place, embedded.url, plan, variant)
     found = together(lambda way: {fault: stage.judged(place) for fault, place in stage.deaths(way)}, AGENT)
     clean(found, ["acquire:1:after", "append:1:before", "append:2:after", "call:1:before", "call:1:after"])
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [[("reserve", "before"), ("reserve", "after"), ("post", "after")], pytest.param(WAYS, marks=pytest.mark.slow)],
+)
+def test_its_agent_comes_before_the_command_is_repeated(
+    processes: Processes, new_place: NewPlace, embedded: EmbeddedFolder, ways: list[Way]
+) -> None:
+    """Wherever `fork` dies, an agent that starts at once with its id neither owns nor loses what was transferred.
+
+    It is refused once the id is reserved; before that it makes a session of its own, and the fork is refused.
+    """
+    stage = Stage(processes, new_place, embedded.url, "completes", "keyed")
+    refused: set[str] = set()
+
+    def work(way: Way) -> dict[str, list[str]]:
+        found = {}
+        for fault, place in stage.kills(way):
+            told = stage.lives(place).told
+            if "error" in told:
+                refused.add(fault)
+                assert "reserved" in told["error"]["message"], told
+            took = "error" in told or any(body.get("via") == "fork" for body in told["final"]["steps"])
+            found[fault] = stage.judged(place) if took else list(stage.stayed(place))
+        return found
+
+    found = together(work, ways)
+    clean(found, ["reserve:1:before", "reserve:1:after", "post:1:after"])
+    assert {"reserve:1:after", "post:1:after"} <= refused, refused
+    assert "reserve:1:before" not in refused
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@
 --       s status                m summary                        r release
 --       i consumed messages     k keep_ms                        d due_ms
 -- Reply the time in ms (negative: a key of the partition has a wrong type and needs mending, see `mend`), then one item
---       for each entry: code + 8 * waiting messages, or the digest of the saga that exists
+--       for each entry: code + 8 * waiting messages, or the digest of the saga that exists, or '!' and the saga whose
+--       effects the id is reserved for (see `reserve`)
 --       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more   5 full
 --       {text}: the keys of this saga are damaged, so that it can be neither read nor written
 --
@@ -228,9 +229,15 @@ local function create(journal, head, n, first, last, chosen)
   if chosen.room and (shared('ZCOUNT', tag .. 'due', '-inf', now) or 0) >= chosen.room then
     return FULL
   end
-  if call('EXISTS', journal, tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id) > 0 then
+  local values, messages, tally = tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id
+  local reserved = tag .. 'reserved:' .. id
+  if call('EXISTS', journal, values, messages, tally, reserved) > 0 then
+    local for_whom = call('HMGET', reserved, 'digest', 'of')
+    if for_whom[1] and for_whom[1] ~= chosen.digest then
+      return '!' .. (for_whom[2] or '')
+    end
     -- Otherwise leftovers of an earlier saga with this name would become part of this one.
-    call('DEL', journal, tag .. 'values:' .. id, tag .. 'messages:' .. id, tag .. 'tally:' .. id)
+    call('DEL', journal, values, messages, tally, reserved)
   end
   local status = chosen.status or 'PENDING'
   -- A saga may have ended by its first write: even its first step could not be called.
