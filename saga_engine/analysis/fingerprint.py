@@ -4,7 +4,8 @@ The fingerprint of a step's forward call is the SHA-256, in hex, of the canonica
 
     ["saga-fingerprint/1", TOOL, VERSION, PARAMS, [UPSTREAM, …]]
 
-``TOOL`` is the name of the tool that is called: the fallback's, if one was taken. ``VERSION`` is the digest of its
+``TOOL`` is the name of the tool that is called: the fallback's, if one was taken. A built-in step has ``=`` and its
+word. ``VERSION`` is the digest of its
 declaration as it was journalled on the day (``SagaStarted.tools`` and its likes; it covers the schemas, the effect and
 the declared version), or an empty text if none was. ``PARAMS`` are the params of the call as the journal has them:
 bindings filled in, secrets as their markers. ``UPSTREAM`` are the fingerprints of the steps in ``CompiledStep.deps``,
@@ -26,6 +27,7 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.fold import fold
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State, StateScope
+from saga_engine.core.steps import ask
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.values import canonical
 
@@ -54,6 +56,12 @@ class Fingerprints:
         """Read a record; ``state`` is the one before it, or after it. Records that are no calls change nothing."""
         if isinstance(record, r.EffectReused):
             self._found[state.plan.by_key[record.step]] = record.fingerprint
+        elif isinstance(record, r.StepEscalated) and record.kind == "ask":
+            index = state.plan.by_key[record.step]
+            self._found.pop(index, None)
+            made = self.of_call(state, index, ask.as_params(record))
+            if made is not None:
+                self._found[index] = made
         elif isinstance(record, r.StepIntended) and record.direction == FORWARD:
             index = state.plan.by_key[record.step]
             made = None if "params" in refs_of(record) else self.of_call(state, index, intended_params(state, record))
@@ -67,7 +75,8 @@ class Fingerprints:
         upstream = [self._found.get(other) for other in state.plan.steps[index].deps]
         if None in upstream:
             return None
-        tool = state.acting(index).tool
+        builtin = state.plan.steps[index].builtin
+        tool = f"={builtin}" if builtin else state.acting(index).tool  # no tool's name begins so
         return fingerprint(tool, state.tools.get(tool, ""), params, [each for each in upstream if each is not None])
 
     def get(self, index: int) -> str | None:

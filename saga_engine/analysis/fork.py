@@ -18,9 +18,10 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import Made, Reused, State, StateScope
+from saga_engine.core.steps import ask
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import graph
-from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
+from saga_engine.plan.compiled import CompiledFallback, CompiledPlan, Serving
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
     turned = old.turns and old.status not in t.SAGA_FINAL
     for compiled, step in zip(old.plan.steps, old.steps, strict=True):
         effect = step.effect
+        if isinstance(effect, Made) and effect.via == "expired":
+            continue  # nobody answered: the fork asks again
         if not isinstance(effect, Made | Reused) or (isinstance(effect, Made) and effect.via == "cache"):
             continue  # there is none, or it is not this saga's own
         if turned and effect.to != to:
@@ -110,12 +113,12 @@ def _match(
     state: State, prints: Fingerprints, index: int, standing: Mapping[str, list[str]], old: State, *, own_only: bool
 ) -> r.EffectReused | None:
     step = state.plan.steps[index]
-    for using, serving in enumerate(step.servings()):
+    for using, serving in enumerate([step] if step.builtin else step.servings()):
         if isinstance(serving, CompiledFallback) and serving.way != "tool":
             continue
         state.steps[index].using = using
         try:
-            print_ = prints.of_call(state, index, serving.params.resolve(StateScope(state)))
+            print_ = prints.of_call(state, index, _params(state, index, serving))
         except BindingUnresolved:
             print_ = None
         state.steps[index].using = 0
@@ -135,6 +138,16 @@ def _match(
             fallback=using,
         )
     return None
+
+
+def _params(state: State, index: int, serving: Serving) -> Any:
+    """The params of a call, or what an ``ask`` step asks. Raises ``BindingUnresolved``."""
+    if state.plan.steps[index].builtin != ask.KIND:
+        return serving.params.resolve(StateScope(state))
+    record = ask.begin(state, index, state.started_at)
+    if not isinstance(record, r.StepEscalated):
+        raise BindingUnresolved("it cannot ask")
+    return ask.as_params(record)
 
 
 def _writes(old: State, key: str) -> bool:

@@ -1,8 +1,9 @@
 """Simulates a plan with one fault at a time: the pure engine, over every single failure point.
 
 Nothing is called. Each scenario is one run with simulated tools (``simulator``) that stops where the saga ends or an
-operator is needed; no question is answered and no model helps. The result is for people, before an agent spends money.
-It states in words what fails, how the saga ends, which effects then remain, and which questions an operator would get.
+operator is needed; no question of the engine is answered and no model helps. The result is for people, before an agent
+spends money. It states in words what fails, how the saga ends, which effects then remain, and which questions an
+operator would get.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "crash-not-happened": "the process dies before the call happens",
     "cancel": "the saga is cancelled right after it",
     "deadline": "the deadline passes right after it",
+    "unanswered": "nobody answers what it asks",
 }
 _UNDO_WORDS: Final[dict[FaultKind, str]] = {
     "refused": "the undo of step {} fails permanently",
@@ -253,7 +255,9 @@ class _Stage:
             return
         kinds: list[FaultKind] = ["refused", "refused-all"] if step.fallbacks else ["refused"]
         kinds += ["unavailable", "blocked", "lost-not-happened", "crash-not-happened"]
-        if step.kind != "read":  # whether a read happened makes no difference
+        if step.builtin:
+            kinds = ["unanswered"] if step.builtin == "ask" else []
+        elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
         kinds.append("cancel")
         if self.plan.deadline_s is not None and index != self.well.order[-1]:

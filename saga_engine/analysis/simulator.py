@@ -30,7 +30,8 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin, fold
 from saga_engine.core.interpret import interpret
 from saga_engine.core.messages import Message, answer
-from saga_engine.core.state import State
+from saga_engine.core.state import OpenQuestion, State
+from saga_engine.core.steps import ask
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
 from saga_engine.plan.sample_outputs import Outputs
 from saga_engine.plan.tool_spec import ToolSpec
@@ -47,6 +48,7 @@ FaultKind = Literal[
     "crash-not-happened",
     "cancel",
     "deadline",
+    "unanswered",
 ]
 #: How long it takes until another process takes over from one that died: a lease, by default.
 DOWNTIME_MS: Final = 15_000
@@ -66,7 +68,8 @@ class Fault(NamedTuple):
     ``refused``: its own tool refuses permanently; ``refused-all``: its fallbacks, too. ``unavailable``: not done,
     retryable, until the attempts are used up. ``blocked``: the policy refuses. ``lost-…``: it happened or not, and the
     response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
-    dies before the outcome is journalled. ``cancel``, ``deadline``: right after the step happened.
+    dies before the outcome is journalled. ``cancel``, ``deadline``: right after the step happened. ``unanswered``:
+    nobody answers what the step asks.
     """
 
     kind: FaultKind
@@ -94,7 +97,8 @@ class Played(NamedTuple):
 def play(plan: CompiledPlan, outputs: Outputs, faults: tuple[Fault, ...]) -> Played:
     """Run a plan (as ``plan.sample_outputs`` made it) until it ends or an operator is needed.
 
-    Questions are not answered.
+    Questions of the engine are not answered; those of the plan are, unless a fault says otherwise: with the first
+    option, or with a sample value.
     """
     return _Run(plan, outputs, faults).to_rest()
 
@@ -158,6 +162,8 @@ class _Run:
         rested = False
         while self._calls < most:
             self._decide()
+            if self._answer():
+                continue
             if self._state.status in t.SAGA_FINAL or self._state.status == t.ESCALATED:
                 rested = True
                 break
@@ -177,6 +183,34 @@ class _Run:
             undone=frozenset(self._undone),
             calls=self._calls,
             rested=rested,
+        )
+
+    def _answer(self) -> bool:
+        """Answer what the plan asks, once nothing else moves; whether anything changed."""
+        if self._queue or self._state.status in t.SAGA_FINAL:
+            return False
+        for asked in self._state.questions.values():
+            if asked.kind != ask.KIND:
+                continue
+            if (asked.step, FORWARD) not in self._faults:
+                self._settle(self._answer_to(asked))
+                self._order[asked.step] = None
+                self._afterwards(asked.step)
+                return True
+            if asked.expires is not None and asked.expires > self._now:
+                self._now = asked.expires
+                return True
+        return False
+
+    def _answer_to(self, asked: OpenQuestion) -> r.QuestionResolved:
+        sample = self._outputs[asked.step, 0]["answer"]
+        free = asked.schema is not None
+        return r.QuestionResolved(
+            at=self._now,
+            question=asked.id,
+            step=self._plan.steps[asked.step].key,
+            decision=asked.options[0],
+            output=sample if free else None,
         )
 
     def _settle(self, record: r.AnyRecord) -> None:

@@ -27,6 +27,7 @@ _LISTS = (
 _MAX_LISTED = 40
 _OUTPUT_CHARS = 160
 _REASON_CHARS = 500
+_QUESTION_CHARS = 2500
 
 
 def whole_lines(body: Mapping[str, Any], settings: Settings, *, full: bool = False) -> list[str]:
@@ -164,6 +165,8 @@ def known_by(via: str, source: str, age_ms: int | None) -> str:
         return f"the last good result{age}"
     if via == "decision":
         return "happened, according to an operator"
+    if via == "expired":
+        return "nobody answered in time: what the plan says for that"
     return f"happened, according to its {shown(via, 20)}"
 
 
@@ -224,8 +227,8 @@ def question_lines(
     """An open question with the known facts and the command lines that answer it; ``more`` comes before those."""
     step = shown(question["step_id"])
     direction = "undo of step" if question["direction"] == "compensate" else "step"
-    subject = f"{direction} {step} ({shown(question['tool'])})"
     kind = question["kind"]
+    subject = f"{direction} {step} ({shown(question['tool'] or kind)})"
     about = asks(kind, question.get("question_id", ""))
     lines = [f"{paint('ESCALATED', 'question')} about {subject}: {shown(kind)}: {about}"]
     forked = question.get("question_id", "") == FORKED
@@ -235,7 +238,9 @@ def question_lines(
         lines += _asked(question)
     if kind == "compensation":
         lines += _proposed(question)
-    if kind in ("session-failed", "session-kept"):
+    if kind == "ask":
+        lines += _wanted(question)
+    elif kind in ("session-failed", "session-kept"):
         if kind == "session-kept":
             mend = "" if forked else "mend the cause and "
             lines.append(f"  {mend}{rerun_line(saga_id)}; calls that happened are not made again")
@@ -247,6 +252,15 @@ def question_lines(
         *lines,
         *(f"    {answer_of(saga_id, question, option, settings, session=session)}" for option in question["options"]),
     ]
+
+
+def _wanted(question: Mapping[str, Any]) -> list[str]:
+    """What a step asks, and what its answer must fit."""
+    lines = [f"  {shown(question['text'], _QUESTION_CHARS)}"]
+    if question["schema"] is not None:
+        wanted = json.dumps(question["schema"], ensure_ascii=False)
+        lines.append(f"  the answer is a JSON value that fits {shown(wanted, 1000)}")
+    return [*lines, *_expiry(question)]
 
 
 def _asked(question: Mapping[str, Any]) -> list[str]:

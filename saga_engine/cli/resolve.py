@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,38 +22,27 @@ if TYPE_CHECKING:
     from saga_engine.execution.result import SagaResult
 
 
-class Decision(StrEnum):
-    """All decisions; ``saga show`` lists those that a question allows."""
-
-    HAPPENED = "happened"
-    NOT_HAPPENED = "not-happened"
-    RETRY = "retry"
-    UNDONE = "undone"
-    ACCEPT = "accept"
-    APPROVE = "approve"
-    DENY = "deny"
-    UNDO = "undo"
-    KEEP = "keep"
-    CLOSE = "close"
-    ASK_AGAIN = "ask-again"
-
-
 def resolve(
     saga_id: SagaArgument,
     step: Annotated[str, typer.Argument(metavar="STEP", help="The id of the step that the question is about.")],
     decision: Annotated[
-        Decision,
+        str,
         typer.Argument(
             metavar="DECISION",
             help="happened | not-happened | retry | undone (I undid it by hand) | accept (it stays as it is) | "
             "approve | deny | undo | keep | close (a session whose agent failed) | "
-            "ask-again (a model, how to compensate)",
-            case_sensitive=False,
+            "ask-again (a model, how to compensate) | an option of the plan's own question | "
+            "answer (a value, to a question without options)",
         ),
     ],
     *,
     output: Annotated[
-        str | None, typer.Option("--output", metavar="JSON", help="With 'happened': what the call returned.")
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="JSON",
+            help="With 'happened': what the call returned. With 'answer': the answer.",
+        ),
     ] = None,
     by: ByOption = None,
     note: NoteOption = "",
@@ -74,6 +62,8 @@ def resolve(
       saga resolve trip-42 1 happened --output '{"order_id": "A-7"}' --tools tools.py
       saga resolve trip-42 2 undone --by ada --note "refunded in the bank's portal" --tools tools.py
       saga resolve trip-42 3 approve --by ada --tools tools.py
+      saga resolve trip-42 4 "Hotel Blue" --by ada --tools tools.py
+      saga resolve trip-42 5 answer --output '{"seats": 3}' --tools tools.py
     """
     from saga_engine.cli.inputs import output_value
     from saga_engine.cli.options import person
@@ -84,7 +74,7 @@ def resolve(
 
     async def post(coordinator: Engine) -> SagaResult:
         who, wait = person(by), settings.names_tools or not coordinator.drives
-        return await coordinator.resolve(saga_id, step, decision.value, output=value, by=who, note=note, wait=wait)
+        return await coordinator.resolve(saga_id, step, decision, output=value, by=who, note=note, wait=wait)
 
     settings = settings_there(runtime, task_queue, store, tools)
     return answer(saga_id, post, settings, what="the decision", as_json=as_json)

@@ -84,6 +84,7 @@ from saga_engine.core.state import (
     StateScope,
     Turning,
 )
+from saga_engine.core.steps import ask, begin
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.known_faults import known_faults
 from saga_engine.plan.tool_spec import RetryPolicy, Semantic, ToolSpec
@@ -212,7 +213,9 @@ def _stuck(  # noqa: PLR0917
 
 def _expired(state: State, now: int) -> Records:
     return [
-        r.ApprovalExpired(at=now, question=name, step=state.plan.steps[asked.step].key, direction=asked.direction)
+        ask.expired(state, asked, now)
+        if asked.kind == ask.KIND
+        else r.ApprovalExpired(at=now, question=name, step=state.plan.steps[asked.step].key, direction=asked.direction)
         for name, asked in state.questions.items()
         if asked.expires is not None and asked.expires <= now
     ]
@@ -409,6 +412,8 @@ def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, Ret
 
 def _intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRecord:
     step, at = state.plan.steps[index], state.steps[index]
+    if step.builtin:
+        return begin(state, index, now)
     serving = state.serving(index, direction)
     template, spec = serving.params, serving.spec
     assert spec is not None, _AT_HAND

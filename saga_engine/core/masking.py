@@ -19,6 +19,7 @@ from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import state_at_start
 from saga_engine.core.plan_growth import plan_of
+from saga_engine.core.questions import OPTIONS
 from saga_engine.core.redaction import REDACTED, without_values
 from saga_engine.core.scrubbing import Scrubber
 from saga_engine.core.state import Proposal, State, StateScope
@@ -33,12 +34,14 @@ LEAST_CHARS: Final = 4
 #: The fields of records that hold what plans, tools and people said; all others are the engine's own.
 _SAID: Final = (
     *("params", "undo_params", "plan", "steps", "input", "output"),
-    *("error", "note", "reason", "reasons", "why", "by"),
+    *("error", "note", "reason", "reasons", "why", "by", "text", "schema"),
 )
 #: The fields of a plan that hold no user values.
 _FORM: Final = frozenset(
     {"step_id", "tool", "depends_on", "kind", "retry", "timeout_s", "deadline_s", "max_tool_calls", "on_failure"}
 )
+#: The engine's own answers; any other is an option of the plan's.
+_WORDS: Final = frozenset(option for options in OPTIONS.values() for option in options) | {"answer", "ask-again"}
 #: Hashes of values of which all but a few digits may be known: those can be guessed.
 _DIGESTS: Final = ("digest", "call", "fingerprint")
 
@@ -117,8 +120,10 @@ class Mask:
         for name, value in body.items():
             if name in _DIGESTS and value:
                 made[name] = REDACTED
-            elif name in _SAID:
+            elif name in _SAID or (name == "options" and body.get("kind") == "ask"):
                 made[name] = self._field(name, value, tools)
+            elif name == "decision" and value not in _WORDS:
+                made[name] = self.value(value)
             elif name == "refs":
                 made[name] = {of: self._ref(of, ref, tools) for of, ref in value.items()}
         return made
@@ -355,8 +360,10 @@ def masked_view(state: State, body: dict[str, Any]) -> dict[str, Any]:
             made["params"] = mask.params(made["params"], *tools_of_step(state.plan.steps[index]))
         if "steps" in made:
             made["steps"] = mask.planned(made["steps"])
-        if "why" in made:
-            made["why"] = mask.value(made["why"])
+        for name in {"why", "text", "schema"} & made.keys():
+            made[name] = mask.value(made[name])
+        if made["kind"] == "ask":
+            made["options"] = mask.value(made["options"])
         if "call" in made:
             made["call"] = REDACTED
         questions.append(made)

@@ -19,6 +19,7 @@ from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.state import OpenQuestion, State
+from saga_engine.core.steps import ask
 from saga_engine.errors import (
     AmendRefused,
     CancelRefused,
@@ -28,7 +29,7 @@ from saga_engine.errors import (
     PlanInvalid,
 )
 from saga_engine.plan.amendments import Addition
-from saga_engine.plan.values import plain
+from saga_engine.plan.values import plain, printable
 
 DECISIONS: Final = (
     "happened",
@@ -42,6 +43,7 @@ DECISIONS: Final = (
     "keep",
     "close",
     "ask-again",
+    "answer",
 )
 
 
@@ -137,7 +139,7 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
                 note=message.note,
                 message=message.id,
             )
-        question = check_decision(state, message, now_ms)
+        message, question = _fitting(state, message, now_ms)
     except (CancelRefused, DecisionRefused, AmendRefused, ForkRefused, PlanInvalid) as error:
         return r.MessageRefused(at=now_ms, message=message.id, code=error.code, reason=error.message)
     return r.QuestionResolved(
@@ -171,7 +173,7 @@ def to_post(
         if message.kind == "cancel":
             check_cancel(state)
             return message
-        return msgspec.structs.replace(message, question=check_decision(state, message, now_ms).id)
+        return _fitting(state, message, now_ms)[0]
     except (CancelRefused, DecisionRefused) as error:
         if repeats(said, message):
             return None
@@ -282,6 +284,13 @@ def check_transfer(state: State, steps: Sequence[str], to: str) -> None:
             )
 
 
+def _fitting(state: State, message: Message, now_ms: int) -> tuple[Message, OpenQuestion]:
+    """The answer with its question's id and as its option is written, and the question. Raises ``DecisionRefused``."""
+    question = check_decision(state, message, now_ms)
+    decision = ask.chosen(question, message.decision)
+    return msgspec.structs.replace(message, question=question.id, decision=decision), question
+
+
 def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
     """The open question that the answer fits at ``now_ms`` (Unix ms); raises ``DecisionRefused``."""
     open_steps = sorted({state.plan.steps[question.step].key for question in state.questions.values()})
@@ -295,23 +304,32 @@ def check_decision(state: State, message: Message, now_ms: int) -> OpenQuestion:
     if not found:
         raise DecisionRefused(f"nothing is asked about step {message.step}", hint=hint)
     question = found[0]
-    if message.decision not in question.options:
+    if ask.chosen(question, message.decision) not in question.options:
         raise DecisionRefused(
-            f"'{message.decision}' is no answer to '{question.kind}' about step {message.step}",
+            f"'{printable(message.decision, 120)}' is no answer to '{question.kind}' about step {message.step}",
             hint=f"legal answers: {', '.join(question.options)}",
         )
     if question.expires is not None and question.expires <= now_ms:
         raise DecisionRefused(
-            f"the question about step {message.step} has expired"
-            + (", so the session is undone" if question.of_session else ", which denies the call"),
+            f"the question about step {message.step} has expired" + _expiry(question),
             hint="`saga resume` goes on with the saga",
         )
+    if question.kind == ask.KIND:
+        ask.check(state, question, message.output)
+        return question
     happened = message.decision == "happened" and question.direction == FORWARD
     if message.output is not None and not happened:
         raise DecisionRefused("an output belongs only to 'happened' of a forward step", hint="leave --output out")
     if happened:
         _check_output(state, index, message.output)
     return question
+
+
+def _expiry(question: OpenQuestion) -> str:
+    """What follows from the end of a question's time."""
+    if question.kind == ask.KIND:
+        return ""
+    return ", so the session is undone" if question.of_session else ", which denies the call"
 
 
 def _check_output(state: State, index: int, output: Any) -> None:

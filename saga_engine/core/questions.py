@@ -3,8 +3,9 @@
 A question is the last way to settle something. The engine asks when no call can find out what happened (``in-doubt``,
 ``undo-in-doubt``), when a call is not retried and the saga cannot continue without it (``step-failed``,
 ``undo-failed``, ``undo-blocked``, ``undo-missing``, ``tool-changed``), and when a rule or a setting reserves the choice
-for a person (``approval``, ``compensation``). Two kinds concern a session as a whole, whose agent failed
-(``session-failed``, ``session-kept``): ``session_records.keep`` asks them, and no call waits for the answer.
+for a person (``approval``, ``compensation``). A step of the plan may itself ask (``ask``: ``core.steps.ask``). Two
+kinds concern a session as a whole, whose agent failed (``session-failed``, ``session-kept``): ``session_records.keep``
+asks them, and no call waits for the answer.
 
 Four guards decide which answers a question permits. Each keeps an operator from an answer that the engine could not
 carry out, or that would contradict the journal:
@@ -40,6 +41,7 @@ OPTIONS: Final = {
     "compensation": ("approve", "deny", "undone", "accept"),
     "session-failed": ("undo", "keep", "close"),
     "session-kept": ("undo", "close"),
+    "ask": (),  # the plan's own; or "answer", with a value
 }
 #: What a model may be asked to compensate for: the kinds of questions that offer to ask it again.
 MADE_UP_FOR: Final = frozenset({"undo-failed", "undo-missing"})

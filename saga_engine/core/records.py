@@ -232,11 +232,12 @@ class ProbeFailed(Record, frozen=True, tag=True):
 
 
 class StepEscalated(Record, frozen=True, tag=True):
-    """An operator is asked about the step.
+    """An operator is asked about the step, or by it.
 
     ``kind``: one of ``questions.OPTIONS``. An approval is of the exact call, a semantic compensation of the exact
     steps, with the digest ``call``; ``expires_ms`` (Unix ms on the store's clock) ends both the question and the
-    approval.
+    approval. ``ask``: the step itself asks, ``text``, and the ``options`` are the plan's; or the answer is free, and
+    fits ``schema``.
     """
 
     step: str
@@ -248,6 +249,8 @@ class StepEscalated(Record, frozen=True, tag=True):
     call: str = ""
     expires_ms: int | None = None
     rule: str = ""
+    text: str = ""
+    schema: dict[str, Any] | None = None
 
 
 class QuestionResolved(Record, frozen=True, tag=True):
@@ -265,11 +268,17 @@ class QuestionResolved(Record, frozen=True, tag=True):
 
 
 class ApprovalExpired(Record, frozen=True, tag=True):
-    """No operator approved the call in time, which denies it."""
+    """No operator answered in time, which denies a call.
+
+    For a question that the step itself asks, ``then`` is what follows: ``fail``, or ``value``, and ``output`` is the
+    step's.
+    """
 
     question: str
     step: str
     direction: Direction = FORWARD
+    then: str = ""
+    output: Any = None
 
 
 class CallAdded(Record, frozen=True, tag=True):

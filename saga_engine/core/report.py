@@ -278,7 +278,7 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
         "kind": question.kind,
         "options": list(question.options),
         "error": error_dict(question.error),
-        "idempotency_key": state.key(question.step, question.direction),
+        "idempotency_key": None if question.kind == "ask" else state.key(question.step, question.direction),
         "asked_ms": question.at,
     }
     if question.kind == "approval":
@@ -290,6 +290,8 @@ def _question(state: State, question: OpenQuestion) -> dict[str, Any]:
         }
     if question.of_session:
         body["expires_ms"] = question.expires
+    if question.kind == "ask":
+        body |= {"text": question.text, "schema": question.schema, "expires_ms": question.expires}
     if question.kind == "compensation":
         steps = proposed_steps(state, question.step)
         body |= {"steps": steps, "call": question.call, "expires_ms": question.expires}
@@ -375,7 +377,11 @@ def summary(state: State) -> dict[str, Any]:
         body["due_ms"] = due
     if state.questions:
         body["questions"] = [
-            {"step_id": state.plan.steps[q.step].step_id, "kind": q.kind, "options": list(q.options)}
+            {
+                "step_id": state.plan.steps[q.step].step_id,
+                "kind": q.kind,
+                "options": [] if q.kind == "ask" else list(q.options),  # a plan's own may be long, or sensitive
+            }
             for q in list(state.questions.values())[:20]
         ]
     if state.status in t.SAGA_FINAL and state.backward:

@@ -245,7 +245,8 @@ class StepState(msgspec.Struct, eq=False):
 class OpenQuestion:
     """An operator is asked about a step; ``options`` are the legal answers. ``at`` and ``expires`` are Unix ms.
 
-    ``call``: for an approval, the digest of the exact call; ``rule`` is the policy's that asks.
+    ``call``: for an approval, the digest of the exact call; ``rule`` is the policy's that asks. ``text``: what the step
+    itself asks; without options of its own the answer is a value that fits ``schema``.
     """
 
     id: str
@@ -258,6 +259,8 @@ class OpenQuestion:
     call: str = ""
     expires: int | None = None
     rule: str = ""
+    text: str = ""
+    schema: Mapping[str, Any] | None = None
 
     @property
     def of_session(self) -> bool:

@@ -43,12 +43,17 @@ def question_of(state: State, effect: Alert) -> Question | None:
         round=effect.round,
         asked_ms=asked.at if asked else None,
         steps=proposed_steps(state, told.step) if told.kind == "compensation" else None,
+        text=asked.text if asked else "",
+        schema=asked.schema if asked else None,
     )
     if mask is None:
         return question
     return replace(
         question,
         error=mask.said(question.error),
+        text=mask.value(question.text),
+        schema=mask.value(question.schema),
+        options=tuple(mask.value(list(question.options))) if question.kind == "ask" else question.options,
         goal=mask.value(question.goal),
         params=None if question.params is None else mask.params(question.params, *tools_of_step(compiled)),
         steps=None if question.steps is None else mask.planned(list(question.steps)),

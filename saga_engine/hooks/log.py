@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from saga_engine.hooks.messages import answer_line, title
+from saga_engine.hooks.messages import answer_line, quoted, title
 from saga_engine.ports import Question
 
 LOGGER: Final = logging.getLogger("saga_engine.escalation")
@@ -37,7 +37,7 @@ class LogHook:
         answers = ""
         if question.options:
             line = answer_line(question.saga_id, str(question.step_id), question.direction, "ANSWER")
-            answers = f" Answer with: {line} (ANSWER: {', '.join(question.options)})"
+            answers = f" Answer with: {line} (ANSWER: {', '.join(quoted(option, 100) for option in question.options)})"
         LOGGER.log(
             self.level,
             "%s%s [question %s]",

@@ -30,11 +30,14 @@ ASKS: Final[Mapping[str, str]] = {
     "compensation": "a model proposes steps that compensate for it: may they run?",
     "session-failed": "the agent of this session failed: is everything undone, or is the session kept?",
     "session-kept": "the agent of this session failed, and the session is kept until its agent runs again",
+    "ask": "the plan asks",
     "deferred": "it waits until its tool is available again; no answer is needed",
 }
 _TEXT_CHARS: Final = 500
+_TITLE_CHARS: Final = 200
 _PARAMS_CHARS: Final = 2000
 _STEP_CHARS: Final = 500
+_QUESTION_CHARS: Final = 2200
 #: What chats take for a mention: ``@name``, ``<!channel>``, ``<@U1>``, ``<#C1>``.
 _CALLS: Final = re.compile(r"@|<(?=[!@#&])")
 
@@ -52,6 +55,8 @@ def expiry_words(kind: str) -> str:
         return "Everything is undone unless answered before"
     if kind == "session-kept":
         return "Everything is undone unless the agent runs again before"
+    if kind == "ask":
+        return "The saga goes on without an answer at"
     return "Denied unless answered before"
 
 
@@ -59,10 +64,10 @@ def answer_line(saga_id: str, step_id: str, direction: str, option: str, options
     """The command line that gives this answer, safe to paste into a shell. ``options`` are added as they are."""
     words = ["saga", "resolve", _word(saga_id)]
     extra = list(options)
-    if option == "happened" and direction == "forward":
-        extra = ["--output", "'{…}'", *extra]
-    if step_id.startswith("-"):
-        # A step may be called --help: everything after a bare -- is no option.
+    if option in ("happened", "answer") and direction == "forward":
+        extra = ["--output", "'{…}'" if option == "happened" else "'…'", *extra]
+    if step_id.startswith("-") or option.startswith("-"):
+        # A step, or an option of a plan's question, may be called --help: after a bare -- nothing is an option.
         return " ".join([*words, *extra, "--", _word(step_id), _word(option)])
     return " ".join([*words, _word(step_id), _word(option), *extra])
 
@@ -74,13 +79,14 @@ def _word(text: str) -> str:
 def subject(question: Question) -> str:
     """The subject of the question: ``step 2 (book_hotel)``."""
     about = "the undo of step" if question.direction == "compensate" else "step"
-    return f"{about} {quoted(str(question.step_id), 64)} ({quoted(question.tool, 64)})"
+    return f"{about} {quoted(str(question.step_id), 64)} ({quoted(question.tool or question.step_name, 64)})"
 
 
 def title(question: Question) -> str:
     """One line: which saga, about what, and what is asked."""
     again = f"Reminder {question.round}: " if question.round else ""
-    return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}"
+    text = f": {quoted(question.text, _TITLE_CHARS)}" if question.text else ""
+    return f"{again}saga {quoted(question.saga_id, 128)}, {subject(question)}: {asks(question.kind)}{text}"
 
 
 def body(question: Question) -> str:
@@ -90,6 +96,10 @@ def body(question: Question) -> str:
 
 def _lines(question: Question) -> Iterator[str]:
     yield f"{_sentence(subject(question))} of saga {quoted(question.saga_id, 128)}: {asks(question.kind)}"
+    if question.text:
+        yield f"Question: {quoted(question.text, _QUESTION_CHARS)}"
+    if question.schema is not None:
+        yield f"The answer is a JSON value that fits {quoted(json.dumps(question.schema, ensure_ascii=False), 1000)}"
     if question.goal:
         yield f"Goal: {quoted(question.goal)}"
     if question.asked_ms:

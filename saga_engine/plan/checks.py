@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template
+from saga_engine.plan.builtin_steps import check_builtin
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, printable
@@ -25,7 +26,9 @@ def examine(made: Draft) -> None:
     for step in made.steps:
         checked = step.index >= made.check_from
         path: Path = ("steps", step.index)
-        if checked:
+        if checked and step.builtin:
+            _check_builtin(made, step, path)
+        elif checked:
             _check_call(made, step, path, (*path, "params"))
         written = made.plan.steps[step.index].fallback or ()
         for number, fallback in enumerate(step.fallbacks):
@@ -42,6 +45,15 @@ def examine(made: Draft) -> None:
 
 
 # --- tools and params ----------------------------------------------------------------------------------------------
+
+
+def _check_builtin(made: Draft, step: CompiledStep, path: Path) -> None:
+    """Check the body of a built-in step, and that what it binds may exist."""
+    assert isinstance(step.params, Template)
+    check_builtin(made.problems, step.builtin, step.params, path)
+    for place in step.params.places:
+        if place.source == "output":
+            _output_types(made, place, (*path, *place.path))
 
 
 def _check_call(made: Draft, call: Serving, path: Path, params_path: Path) -> None:

@@ -105,7 +105,7 @@ class CompiledStep:
     ``key`` is the step's id as text, unique in the plan. ``deps`` are all steps that must have succeeded before it;
     ``data_deps`` the ones that the step itself names, by a binding or in ``depends_on`` (the others follow from list
     order). ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
-    ``CompiledPlan.steps``.
+    ``CompiledPlan.steps``. ``builtin`` is the word of a built-in step (``builtin_steps``), which calls no tool.
     """
 
     index: int
@@ -125,10 +125,12 @@ class CompiledStep:
     resource: Params | None = None
     fallbacks: tuple[CompiledFallback, ...] = ()
     compensates: int | None = None
+    builtin: str = ""
 
     def servings(self) -> Iterator[Serving]:
         """The forward calls that may serve it: its own, then its fallbacks."""
-        yield self
+        if not self.builtin:
+            yield self
         yield from self.fallbacks
 
     def calls(self) -> Iterator[CompiledCall]:

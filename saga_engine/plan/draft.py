@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.bindings import Binder, Template, UndoParams
+from saga_engine.plan.builtin_steps import builtin_spec
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
@@ -130,6 +131,8 @@ class _Drafter:
 
     def step(self, index: int, written: Step) -> CompiledStep:
         path: Path = ("steps", index)
+        if written.builtin:
+            return self._builtin(index, written, path)
         spec = self._spec(written.tool)
         declared = spec or DEFAULT
         stuck = self._compensates.get(index)
@@ -156,6 +159,28 @@ class _Drafter:
             self._fallback(step, number, each) for number, each in enumerate(written.fallback or (), 1)
         )
         return step
+
+    def _builtin(self, index: int, written: Step, path: Path) -> CompiledStep:
+        """A step without a tool: its body is its params, under its word."""
+        word = written.builtin
+        body = plain(getattr(written, word).model_dump(exclude_unset=True))
+        params = self._template({word: body}, index, written.key, None, path)
+        return CompiledStep(
+            index=index,
+            step_id=written.step_id,
+            key=written.key,
+            name=written.title,
+            kind="read",
+            tool="",
+            spec=builtin_spec(word, body),
+            params=params,
+            rollback=None,
+            retry=DEFAULT.retry,
+            timeout_s=DEFAULT.timeout_s,
+            deps=(),
+            data_deps=frozenset(),
+            builtin=word,
+        )
 
     def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:
         if index in self._compensates:

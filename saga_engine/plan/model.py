@@ -7,7 +7,7 @@ Nothing is coerced (``"1"`` is not a number, ``true`` is not 1) and nothing is i
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from saga_engine.errors import ValueNotJson
 from saga_engine.plan import limits
+from saga_engine.plan.ask import MAX_QUESTION_CHARS
 from saga_engine.plan.parser import read_source
 from saga_engine.plan.problems import Path as ProblemPath
 from saga_engine.plan.problems import Problems
@@ -63,7 +64,7 @@ _Wait = Annotated[float, Field(ge=0, le=limits.MAX_SECONDS, allow_inf_nan=False)
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, serialize_by_alias=True)
 
 
 _M = TypeVar("_M", bound=_Model)
@@ -121,8 +122,48 @@ class Fallback(_Model):
     )
 
 
+class OtherAnswer(_Model):
+    """What counts as the answer if nobody gives one."""
+
+    value: Any = Field(description="One of the options, or a value that fits the schema.")
+
+
+class Ask(_Model):
+    """A question to a person. Its answer is the step's output: `answer`, `by` and `note`."""
+
+    question: Annotated[str, Field(max_length=MAX_QUESTION_CHARS)] = Field(
+        description="The question, which may bind: 'Is {$output.step_1.price} too much?'."
+    )
+    options: Annotated[tuple[str, ...] | str, BeforeValidator(_listed)] | None = Field(
+        None, description="The answers to choose from, or a binding to a list of texts. Default: a free answer."
+    )
+    answer_schema: _Values | None = Field(
+        None, alias="schema", description="The JSON Schema of a free answer. Default: that of a text."
+    )
+    expires_s: _Seconds | None = Field(
+        None, description="The longest wait for an answer, in seconds. Default: as long as the saga's deadline permits."
+    )
+    on_timeout: Literal["fail"] | OtherAnswer = Field(
+        "fail",
+        description="What an expired question causes. fail: the step fails. An object with 'value': it is the answer.",
+    )
+
+
+#: The words of built-in steps: each is a field of a step, in place of ``tool``.
+BUILTINS: Final = ("ask",)
+#: Fields that belong to a call of a tool alone.
+_OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback")
+
+
+def _without_tool(schema: dict[str, Any]) -> None:
+    schema["properties"]["tool"].pop("default", None)
+    schema["oneOf"] = [{"required": [word]} for word in ("tool", *BUILTINS)]
+
+
 class Step(_Model):
-    """One call of a tool."""
+    """One call of a tool, or a built-in step."""
+
+    model_config = ConfigDict(json_schema_extra=_without_tool)
 
     step_id: StepId = Field(
         description="A whole number from 0, or a text of letters, digits, '_' and '-'; unique in the plan."
@@ -130,7 +171,8 @@ class Step(_Model):
     name: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
         None, description="The name of the step for people. Default: the tool's name."
     )
-    tool: _Tool = Field(description="The name of the tool to call.")
+    tool: _Tool = Field("", description="The name of the tool to call.")
+    ask: Ask | None = Field(None, description="In place of a tool: ask a person. The answer is the step's output.")
     params: _Values = Field(
         default_factory=dict,
         description=(
@@ -182,8 +224,13 @@ class Step(_Model):
 
     @property
     def title(self) -> str:
-        """The step's name for people: its own name, or its tool's."""
-        return self.name or self.tool
+        """The step's name for people: its own name, or its tool's, or the word of the built-in step."""
+        return self.name or self.tool or self.builtin
+
+    @property
+    def builtin(self) -> str:
+        """The word of a built-in step; empty for a call of a tool."""
+        return next((word for word in BUILTINS if getattr(self, word) is not None), "")
 
 
 class Plan(_Model):
@@ -228,7 +275,7 @@ class Plan(_Model):
         return digest(self.model_dump(exclude_unset=True))
 
 
-_NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry, "fallback": Fallback}
+_NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry, "fallback": Fallback, "ask": Ask}
 #: Replacements for pydantic's messages: by field, then by pydantic's type of error.
 _EXPECTED = {
     "step_id": "a step id is a whole number from 0, or 1 to 64 letters, digits, '_' and '-'",
@@ -266,12 +313,29 @@ def load_plan(source: Plan | Source, *, session: bool = False) -> Plan:
         problems.add("limit-steps", ("steps",), message, "split it into several sagas")
         steps = (_ANY_STEP,)
     elif isinstance(given, list) and given:
-        made = [_validated(Step, step, ("steps", index), problems) for index, step in enumerate(given)]
+        made = [_step(step, ("steps", index), problems) for index, step in enumerate(given)]
         steps = tuple(step for step in made if step is not None) or (_ANY_STEP,)
     plan = _validated(Plan, data if steps is None else {**data, "steps": steps}, (), problems)
     if plan is None or problems:
         problems.refuse()
     return plan
+
+
+def _step(data: Any, path: ProblemPath, problems: Problems) -> Step | None:
+    """A step calls a tool, or is one built-in step; the fields of calls belong to calls."""
+    if isinstance(data, dict) and len(data) <= limits.MAX_FIELDS:
+        words = [word for word in ("tool", *BUILTINS) if data.get(word) is not None]
+        if not words and "tool" not in data:
+            hint = f"{Step.model_fields['tool'].description} A step without a tool has one of: {', '.join(BUILTINS)}"
+            problems.add("field-missing", (*path, "tool"), "'tool' is missing", hint)
+        elif len(words) > 1:
+            message = f"a step has exactly one of {', '.join(words)}"
+            problems.add("builtin-invalid", (*path, words[1]), message, "make several steps of it")
+        elif words != ["tool"]:
+            for field in [field for field in _OF_CALLS if words and field in data]:
+                message = f"'{field}' belongs to a call of a tool, and a step with '{words[0]}' makes none"
+                problems.add("builtin-invalid", (*path, field), message, "remove it")
+    return _validated(Step, data, path, problems)
 
 
 def _validated(kind: type[_M], data: Any, path: ProblemPath, problems: Problems) -> _M | None:

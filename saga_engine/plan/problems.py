@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 #: Every code with which a plan can be refused. ``docs/plan-format.md`` explains each; a test compares the two.
 CODES = frozenset(
     {
+        "ask-invalid",
         "binding-filter",
         "binding-input-missing",
         "binding-malformed",
@@ -21,6 +22,7 @@ CODES = frozenset(
         "binding-path-absent",
         "binding-type",
         "binding-unknown-step",
+        "builtin-invalid",
         "depends-on-unknown",
         "fallback-invalid",
         "field-invalid",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from saga_engine.plan import jsonpath, schema_types
+from saga_engine.plan.ask import sample_ask
 from saga_engine.plan.bindings import Template, UndoParams
 from saga_engine.plan.compiled import (
     CompiledPlan,
@@ -45,8 +46,9 @@ def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
         for number, fallback in enumerate(step.fallbacks, 1):
             makers[step.index, number] = _output(step.key, fallback)
     demands: dict[str, dict[str, jsonpath.Tail]] = {}
-    for call in plan.calls():
-        for key, tail in _bound_to(call.params):
+    builtin = [step.params for step in plan.steps if step.builtin]
+    for params in [*(call.params for call in plan.calls()), *builtin]:
+        for key, tail in _bound_to(params):
             demands.setdefault(key, {})[tail.text] = tail
     unmade: set[tuple[str, str]] = set()
     for key, wanted in demands.items():
@@ -185,18 +187,20 @@ class _Unread:
 
     __slots__ = ("bound", "outputs", "raw", "secret_params", "secrets")
 
-    def __init__(self, params: Params) -> None:
+    def __init__(self, params: Params, raw: dict[str, Any] | None = None) -> None:
         self.bound = False
         self.secrets = params.secrets
         self.secret_params = params.secret_params
         self.outputs = params.outputs
-        self.raw = params.raw
+        self.raw = params.raw if raw is None else raw
 
     def resolve(self, scope: Scope) -> dict[str, Any]:  # noqa: ARG002
         return self.raw
 
 
 def _step(step: CompiledStep, unmade: set[tuple[str, str]]) -> CompiledStep:
+    if step.builtin == "ask":
+        return replace(step, params=_Unread(step.params, {"ask": sample_ask(step.params.raw["ask"])}))
     return replace(
         step,
         spec=_lenient(step.spec),

@@ -198,6 +198,7 @@ def answer_schema(*, dropping: bool = False, may_use: Sequence[str] = ()) -> dic
     schema = plan_schema()
     defs = {name: _chosen(schema["$defs"][name], kept) for name, kept in _KEPT.items()}
     defs["Step"] = _step_schema(schema["$defs"]["Step"], may_use)
+    defs["Step"]["required"] = ["step_id", "tool"]
     defs["Fallback"] |= {"required": ["tool"], "description": "Another call that stands in for the step's."}
     return {
         "type": "object",

@@ -17,7 +17,8 @@ class Question:
     ``kind`` ``deferred`` asks nothing (no options): it reports that a step waits until its tool is available again. For
     ``approval``, ``params`` are those of the exact call, secrets as markers, and an answer counts until ``expires_ms``.
     It was asked at ``asked_ms`` (Unix ms on the store's clock, like all times). ``round`` counts the reminders: 0 is
-    the first notification. For ``compensation``, ``steps`` are what a model proposes.
+    the first notification. For ``compensation``, ``steps`` are what a model proposes. For ``ask``, ``text`` is what the
+    step asks; if its answer is free, ``schema`` is what the value must fit.
     """
 
     saga_id: str
@@ -35,6 +36,8 @@ class Question:
     round: int = 0
     asked_ms: int | None = None
     steps: Sequence[Mapping[str, Any]] | None = None
+    text: str = ""
+    schema: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The question as one JSON object, without the fields that are empty."""

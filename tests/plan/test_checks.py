@@ -25,6 +25,7 @@ def undo(text: Any) -> dict[str, Any]:
     return {"rollback": {"tool": "undo_any", "params": {"a": text}}}
 
 
+ASK = {"question": "?", "options": ["a", "b"], "expires_s": 60}
 #: code, steps, path; every code that a check can give stands here at least once.
 CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("tool-unknown", [{"tool": "airline_apy", "rollback": {"tool": "undo_any"}}], "$.steps[0].tool"),
@@ -89,6 +90,17 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ),
     ("kind-contradiction", [{**PIVOT, **undo(1)}], "$.steps[0].kind"),
     ("kind-contradiction", [PIVOT, {**ANY, "kind": "retriable", **undo(1)}], "$.steps[1].kind"),
+    ("ask-invalid", [{"ask": {"question": " "}}], "$.steps[0].ask.question"),
+    ("ask-invalid", [{"ask": {"question": "?", "options": []}}], "$.steps[0].ask.options"),
+    ("ask-invalid", [{"ask": {"question": "?", "options": ["a", "A"]}}], "$.steps[0].ask.options"),
+    ("ask-invalid", [{"ask": {"question": "?", "options": ["red\x1b[31m"]}}], "$.steps[0].ask.options"),
+    ("ask-invalid", [{"ask": {"question": "?", "options": ["a"], "schema": {}}}], "$.steps[0].ask.schema"),
+    ("ask-invalid", [{"ask": {"question": "?", "schema": {"type": "texts"}}}], "$.steps[0].ask.schema"),
+    ("ask-invalid", [{"ask": {"question": "{$secret.K}?"}}], "$.steps[0].ask.question"),
+    ("ask-invalid", [{"ask": {"question": "?", "on_timeout": "fail"}}], "$.steps[0].ask.on_timeout"),
+    ("ask-invalid", [{"ask": {**ASK, "on_timeout": {"value": "c"}}}], "$.steps[0].ask.on_timeout.value"),
+    ("ask-invalid", [{"ask": {**ASK, "on_timeout": {"value": "$saga.id"}}}], "$.steps[0].ask.on_timeout"),
+    ("binding-path-absent", [{"ask": ASK}, {**ANY, "params": {"x": "$output.step_1.say"}}], "$.steps[1].params.x"),
     ("fallback-invalid", [{**ANY, "fallback": {}}], "$.steps[0].fallback[0]"),
     ("fallback-invalid", [{**ANY, "fallback": {"tool": "any", "cached_s": 1}}], "$.steps[0].fallback[0]"),
     ("fallback-invalid", [{**ANY, "fallback": {"queue_s": 1}}], "$.steps[0].fallback[0]"),
@@ -146,6 +158,7 @@ def test_each_fault_is_found_where_it_is(code: str, steps: list[dict[str, Any]],
 def test_no_code_is_without_a_test() -> None:
     """The codes of the program are those of the cases here and of the tests of loading and of bindings."""
     loading = {
+        "builtin-invalid",
         "field-invalid",
         "field-missing",
         "field-unknown",

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from saga_engine.plan.compiler import check_plan
-from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step, load_plan
+from saga_engine.plan.model import Ask, Fallback, OtherAnswer, Plan, Retry, Rollback, Step, load_plan
 from saga_engine.plan.problems import CODES
 from saga_engine.plan.schema import plan_schema
 from tests.plan.catalog import TRAVEL
@@ -31,8 +31,9 @@ def test_the_table_of_codes_is_the_programs() -> None:
 
 def test_every_field_is_explained() -> None:
     """The page names every field of every object of the format."""
-    fields = {name for model in (Plan, Step, Rollback, Retry, Fallback) for name in model.model_fields}
-    assert {name for name in fields if f"`{name}`" not in PAGE} == set()
+    models = (Plan, Step, Rollback, Retry, Fallback, Ask, OtherAnswer)
+    fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    assert {name for name in fields if f"`{name}`" not in PAGE and f'{{"{name}":' not in PAGE} == set()
 
 
 @pytest.mark.parametrize("text", PLANS)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from saga_engine.plan.model import BUILTINS
+
 #: What an output line begins with.
 MARKS: Final = "|=?~+*<!"
 _DECODER: Final = json.JSONDecoder()
@@ -90,9 +92,11 @@ def step_id(text: str) -> int | str:
 
 
 def step(line: str) -> dict[str, Any]:
-    """``ID TOOL param=value … / field=value …``."""
+    """``ID TOOL param=value … / field=value …``; in place of the tool, the word of a built-in step."""
     read = words(line)
     name, tool = read.plain
+    if tool in BUILTINS:
+        return {"step_id": step_id(name), tool: read.pairs, **read.fields}
     return {"step_id": step_id(name), "tool": tool, "params": read.pairs, **read.fields}
 
 

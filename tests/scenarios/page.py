@@ -18,6 +18,7 @@ SECTIONS: Final = {
     "Calls in doubt": ("doubt",),
     "Undos that fail or are in doubt": ("undo",),
     "Fallbacks": ("fallback",),
+    "Questions of the plan": ("question",),
     "Policy and approvals": ("policy", "approval"),
     "Deadline and cancel": ("deadline", "cancel"),
     "Amendments and replanning": ("amend", "replan"),

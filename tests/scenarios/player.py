@@ -23,7 +23,21 @@ _LIMIT_S: Final = 120.0
 #: The fields of records that a scenario shows; times, ids and digests differ from run to run.
 _SHOWN: Final = (
     *("reason", "code", "kind", "rule", "decision", "attempt", "fallback", "tool", "undo", "irreversible", "via"),
-    *("error", "output", "params", "steps", "dropped", "reasons", "to", "purpose", "auto", "by", "note"),
+    *(
+        "error",
+        "output",
+        "params",
+        "steps",
+        "dropped",
+        "reasons",
+        "to",
+        "purpose",
+        "auto",
+        "by",
+        "note",
+        "text",
+        "then",
+    ),
 )
 
 

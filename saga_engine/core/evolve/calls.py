@@ -188,6 +188,15 @@ def failed(state: State, record: r.StepFailed) -> None:
     not_done(state, index, ask=state.plan.on_failure == "pause")
 
 
+def not_answered(state: State, index: int, error: ErrorInfo) -> None:
+    """The question that a step asks has no answer, and gets none: the step failed."""
+    step = state.steps[index]
+    step.forward.error = error
+    step.forward.ended_at = state.at
+    move(step, "fail")
+    not_done(state, index, ask=state.plan.on_failure == "pause")
+
+
 def blocked(state: State, record: r.StepBlocked) -> None:
     """A call was refused."""
     index = index_of(state, record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
@@ -10,6 +11,7 @@ from saga_engine.core.evolve import amendments, calls, compensation
 from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
 from saga_engine.core.questions import OPTIONS
 from saga_engine.core.state import Alerting, Approval, Made, OpenQuestion, Reminder, Reused, State
+from saga_engine.core.steps import ask
 
 
 def escalated(state: State, record: r.StepEscalated) -> None:
@@ -24,6 +26,8 @@ def escalated(state: State, record: r.StepEscalated) -> None:
     move(step, "escalate")
     call = step.call(record.direction)
     call.asked += 1
+    if record.kind == "ask":
+        call.first_at = call.first_at or record.at
     asks_first = record.kind == "approval"
     if asks_first:  # nothing was called
         call.tries -= 1
@@ -41,6 +45,8 @@ def escalated(state: State, record: r.StepEscalated) -> None:
         call=record.call,
         expires=record.expires_ms,
         rule=record.rule,
+        text=record.text,
+        schema=record.schema,
     )
     state.alerts[record.question] = Alerting(attempt=0, due=record.at, in_flight=False)
 
@@ -94,6 +100,9 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         return
     step = state.steps[question.step]
     call = step.call(question.direction)
+    if question.kind == "ask":  # whatever the answer says: it is only a value
+        _answered(state, question, ask.output_of(question, record), "decision")
+        return
     if question.kind == "compensation":
         if record.decision in ("approve", "deny"):
             amendments.compensation_reviewed(state, question.step, approved=record.decision == "approve")
@@ -153,6 +162,14 @@ def decided(state: State, record: r.QuestionResolved) -> None:
         stop(state, "accepted")
 
 
+def _answered(state: State, question: OpenQuestion, output: Any, via: str) -> None:
+    """The question that a step asked has its answer, which is the step's output."""
+    step = state.steps[question.step]
+    step.forward.ended_at = state.at
+    move(step, "succeed")
+    calls.happened(state, question.step, step, output, Made(via))
+
+
 def _has_another_way(state: State, question: OpenQuestion) -> bool:
     """Whether a call in doubt that did not happen leaves the step a fallback."""
     if question.kind != "in-doubt" or state.turns:
@@ -178,6 +195,12 @@ def approval_expired(state: State, record: r.ApprovalExpired) -> None:
         return
     if question.kind == "compensation":
         amendments.compensation_reviewed(state, question.step, approved=False)
+        return
+    if question.kind == "ask":
+        if record.then == "value":
+            _answered(state, question, record.output, "expired")
+        else:
+            calls.not_answered(state, question.step, ask.EXPIRED)
         return
     error = ErrorInfo("approval_expired", "nobody approved the call in time")
     calls.refused(state, question.step, question.direction, error)

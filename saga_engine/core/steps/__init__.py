@@ -1,0 +1,17 @@
+"""Built-in steps: what they do, a module for each word. Nothing is called for them; their records settle them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from saga_engine.core import records as r
+from saga_engine.core.state import State
+from saga_engine.core.steps import ask
+
+_BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {ask.KIND: ask.begin}
+
+
+def begin(state: State, index: int, now: int) -> r.AnyRecord:
+    """The record with which a built-in step whose turn has come begins; often it also settles the step."""
+    return _BEGIN[state.plan.steps[index].builtin](state, index, now)

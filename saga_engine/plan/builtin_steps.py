@@ -1,0 +1,36 @@
+"""Built-in steps: what the checks know of each word. Its form is in ``plan.model``, its meaning in ``core.steps``.
+
+A built-in step has no tool. Its body, with its bindings, is the step's params under its word, and its ``spec`` declares
+a read that nobody calls: it says which outputs other steps may bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.plan.ask import ask_output, check_ask
+from saga_engine.plan.tool_spec import ToolSpec
+
+if TYPE_CHECKING:
+    from saga_engine.plan.bindings import Template
+    from saga_engine.plan.problems import Path, Problems
+
+_Check = Callable[["Problems", Mapping[str, Any], "Template", "Path"], None]
+
+#: What is wrong with the body of a step, by its word.
+_CHECKS: Final[Mapping[str, _Check]] = {"ask": check_ask}
+#: The schema of its output, if its body determines one.
+_OUTPUTS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {"ask": ask_output}
+
+
+def builtin_spec(word: str, body: Mapping[str, Any]) -> ToolSpec:
+    """The declaration of a built-in step."""
+    schema = _OUTPUTS[word](body) if word in _OUTPUTS else None
+    return ToolSpec(name=word, effect="read", output_schema=schema)
+
+
+def check_builtin(problems: Problems, word: str, params: Template, path: Path) -> None:
+    """Add the problems of the built-in step at ``path`` that its bindings leave visible."""
+    if word in _CHECKS:
+        _CHECKS[word](problems, params.raw[word], params, (*path, word))
