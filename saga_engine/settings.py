@@ -62,11 +62,12 @@ class Settings:
     task_queue: str = "saga"
     base: Path = Path()
     #: The tables of ``saga.toml`` that other rooms read: ``[policy]``, ``[tools.NAME]``, ``[http.NAME]``,
-    #: ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``; its folder, from which paths in them
-    #: count; and its name, for messages.
+    #: ``[mcp.NAME]``, ``[planner]``, ``[escalation]``, ``[trace]``, ``[secrets]``, ``[limits]``; its folder, from which
+    #: paths in them count; and its name, for messages.
     policy: Mapping[str, Any] = field(default_factory=dict)
     tool_options: Mapping[str, Any] = field(default_factory=dict)
     http_tools: Mapping[str, Any] = field(default_factory=dict)
+    mcp_servers: Mapping[str, Any] = field(default_factory=dict)
     planner: Mapping[str, Any] = field(default_factory=dict)
     escalation: Mapping[str, Any] = field(default_factory=dict)
     trace: Mapping[str, Any] = field(default_factory=dict)
@@ -91,8 +92,8 @@ class Settings:
 
     @property
     def names_tools(self) -> bool:
-        """Whether there is any tool to load: modules and files, or HTTP endpoints."""
-        return bool(self.tools or self.http_tools)
+        """Whether there is any tool to load: modules and files, HTTP endpoints, or MCP servers."""
+        return bool(self.tools or self.http_tools or self.mcp_servers)
 
     def __post_init__(self) -> None:
         replicas_of(self.durability)
@@ -213,6 +214,7 @@ _TABLES: Final = {
     "policy": "policy",
     "tools": "tool_options",
     "http": "http_tools",
+    "mcp": "mcp_servers",
     "planner": "planner",
     "escalation": "escalation",
     "trace": "trace",

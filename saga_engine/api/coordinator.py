@@ -13,7 +13,7 @@ import msgspec
 from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.plans import Registration, as_configured, rules_from
+from saga_engine.api.plans import Registration, as_configured, close_sources, declared_tools, rules_from
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -36,7 +36,8 @@ from saga_engine.plan.tool_spec import Semantic
 from saga_engine.plan.values import plain
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
-from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Store
+from saga_engine.policy.unlisted import with_unlisted
+from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
 from saga_engine.runtime.messages import deliver, resume_all, say, send, settled, transfer
@@ -46,7 +47,7 @@ from saga_engine.runtime.session import Diverging, OnFailure, Session
 from saga_engine.runtime.session_block import opened
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.supervisor import Supervisor
-from saga_engine.runtime.worker import Report, Worker
+from saga_engine.runtime.worker import Report, Worker, served
 from saga_engine.stores import open_store
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
 from saga_engine.tools.registry import ToolRegistry
@@ -122,6 +123,7 @@ class Coordinator:
         store: str | Store = "embedded://.saga",
         tools: Iterable[Any] | ToolRegistry = (),
         *,
+        sources: Iterable[Source] = (),
         durability: str = "fsync",
         lease_s: float = 15.0,
         patience_s: float = 10.0,
@@ -141,25 +143,24 @@ class Coordinator:
     ) -> AsyncIterator[Coordinator]:
         """A coordinator, closed at the end of the block: it then waits for the calls in flight and journals them.
 
-        ``docs/python-api.md`` has a table of the arguments. ``store``: a URL or an open store. ``tools``: functions or
-        a registry. Times, sizes and ``durability`` are those of ``Settings``. ``on_escalation``: hooks for each open
-        question (default: a warning in the log). ``observers`` get every durable record, in a thread.
-        ``on_wait(saga_id, owner, seconds)``: called when a resume waits for another owner's lease. ``policy``
-        authorizes each call. ``tool_options``: the operator's options by tool. ``secrets``: the names that plans may
-        pass, by tool (None: all). ``planner``: the model that writes plans, and steps when a saga is stuck.
-        ``advisor``: asked instead. ``semantic``: the role of tools that do not declare one. ``limits``: no plan or
-        session can exceed them.
+        ``docs/python-api.md`` has a table of the arguments; times, sizes and ``durability`` are those of ``Settings``.
+        ``tools``: functions or a registry; ``sources``: MCP servers. ``on_escalation``: hooks for each open question
+        (default: a warning in the log). ``observers`` get every durable record, in a thread. ``on_wait(saga_id, owner,
+        seconds)``: called when a resume waits for another owner's lease. ``policy`` authorizes each call. ``secrets``:
+        the names that plans may pass, by tool (None: all). ``planner``: the model that writes plans, and steps when a
+        saga is stuck; ``advisor``: asked instead. ``semantic``: the role of tools that do not declare one.
 
         Raises ``StoreUrlInvalid``, ``StoreUnavailable``, ``DurabilityInsufficient``, ``ToolInvalid``,
         ``SettingInvalid``, or ``PlannerUnavailable`` for an unknown model name.
         """
         rules, limits, planning = rules_from(policy, limits, planner)
         backend = open_store(store, durability=durability, patience_s=patience_s) if isinstance(store, str) else store
-        declared = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        declared = await declared_tools(tools, sources)
         registry = as_configured(declared, tool_options, secrets, max_output_bytes)
         try:
             await backend.open()
         except BaseException:
+            await close_sources(registry)
             await backend.close()  # an embedded server that was started for this must stop
             raise
         coordinator = cls(
@@ -171,7 +172,7 @@ class Coordinator:
             escalation=escalation_of(on_escalation),
             observers=observers,
             on_wait=on_wait,
-            policy=rules,
+            policy=with_unlisted(rules, registry),
             advisor=planning.advisor if advisor is None and planning is not None else advisor,
             semantic=semantic or ("approve" if planning is None else planning.settings.semantic),
             planning=planning,
@@ -196,6 +197,7 @@ class Coordinator:
             await worker.stop()
         await self.supervisor.close()
         await self._guards.close()
+        await close_sources(self.tools)
 
     # --- planning ------------------------------------------------------------------------------------------------
 
@@ -433,16 +435,7 @@ class Coordinator:
         awaits and journals the calls in flight, and returns its sagas to the queue. Returns its report. Raises
         ``SettingInvalid``.
         """
-        count = self.store.work().count
-        chosen = sorted(set(range(count) if partitions is None else partitions))
-        if concurrency < 1:
-            raise SettingInvalid("a worker needs a concurrency of 1 or more", concurrency=concurrency)
-        if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
-            raise SettingInvalid(
-                f"the store has the partitions 0 to {count - 1}, and a worker serves at least one of them",
-                hint="omit the partitions to serve all",
-                partitions=chosen,
-            )
+        chosen = served(self.store.work().count, concurrency, partitions)
         worker = Worker(self.store.work(), self.supervisor, concurrency=concurrency, partitions=chosen)
         self._workers.add(worker)
         try:

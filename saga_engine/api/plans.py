@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saga_engine.errors import ToolInvalid
 from saga_engine.plan.operator_limits import Limits, limits_from
 from saga_engine.policy.plan_time import withheld
 from saga_engine.policy.rules import Policy
@@ -19,7 +20,7 @@ from saga_engine.tools.secrets import allowed_secrets
 if TYPE_CHECKING:
     from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
-    from saga_engine.ports import Planner
+    from saga_engine.ports import Planner, Source
 
 _log = logging.getLogger("saga_engine")
 
@@ -40,6 +41,31 @@ def as_configured(
     if secrets is not None:
         registry.allow_secrets(allowed_secrets(secrets, "secrets"))
     return registry
+
+
+async def declared_tools(tools: Iterable[Any] | ToolRegistry, sources: Iterable[Source]) -> ToolRegistry:
+    """The tools of a program together with those of its sources. Raises ``ToolInvalid`` and ``SettingInvalid``."""
+    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    opened: list[Source] = []
+    try:
+        for each in sources:
+            opened.append(each)
+            await each.open()
+        return ToolRegistry(registry, [tool for each in opened for tool in each.tools()]) if opened else registry
+    except BaseException:
+        for each in opened:
+            await each.close()
+        raise
+
+
+async def close_sources(registry: ToolRegistry) -> None:
+    """End the connections of the tools' sources; a source's failure is logged."""
+    found = {id(it): it for tool in registry if (it := getattr(tool.function, "source", None)) is not None}
+    for source in found.values():
+        try:
+            await source.close()
+        except Exception:  # noqa: BLE001 - what matters is done: the calls in flight were awaited
+            _log.warning("the tools' source %r could not be closed", source, exc_info=True)
 
 
 class Registration:
@@ -81,6 +107,13 @@ class Registration:
 
     def register(self, tools: tuple[Any, ...]) -> None:
         """Add tools, with the operator's options. Raises ``ToolInvalid``, ``SettingInvalid``; nothing changes then."""
+        for tool in collect(tools):
+            if getattr(tool.function, "needs_approval", ""):
+                raise ToolInvalid(
+                    f"the tool {tool.name!r} is described by no manifest",
+                    hint="describe it, or give its server to Coordinator.open(sources=…), which asks about each call",
+                    tool=tool.name,
+                )
         if self._options:
             declared = ToolRegistry(self._declared, *tools)
             self._tools.become(apply_overrides(declared, self._options, "tool_options"))

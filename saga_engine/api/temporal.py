@@ -27,7 +27,7 @@ from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.analysis.trace import declared
 from saga_engine.api.engine import Ownership, PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
-from saga_engine.api.plans import planning_of
+from saga_engine.api.plans import close_sources, declared_tools, planning_of
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
@@ -58,7 +58,8 @@ from saga_engine.plan.operator_limits import NO_LIMITS, Limits, limits_from
 from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
-from saga_engine.ports import Advisor, Head, Observer, Planner, Store
+from saga_engine.policy.unlisted import with_unlisted
+from saga_engine.ports import Advisor, Head, Observer, Planner, Source, Store
 from saga_engine.settings import check_output_limit
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activities import Activities, declarations_of
@@ -502,6 +503,7 @@ async def serve(
     runtime: str,
     tools: Iterable[Any] | ToolRegistry,
     *,
+    sources: Iterable[Source] = (),
     task_queue: str = DEFAULT_TASK_QUEUE,
     store: str | Store | None = None,
     durability: str = "fsync",
@@ -530,7 +532,7 @@ async def serve(
     """
     rules = Policy.parse(policy, base=Path.cwd(), source="policy") if isinstance(policy, Mapping) else policy
     check_output_limit(max_output_bytes)
-    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    registry = await declared_tools(tools, sources)
     registry.limit_outputs(max_output_bytes)
     async with AsyncExitStack() as stack:
         shared = SharedStore.of(store, durability, patience_s)
@@ -539,8 +541,10 @@ async def serve(
         guards = await shared.guards()
         sagas = SagasOfBoth(guards, TemporalSagas(client, task_queue))
         clock = StoreClock()
+        rules = with_unlisted(rules, registry)
         gate = None if rules is None else Gate(rules, guards)
         chain = GuardedTools(registry, guards, gate=gate, clock=clock, sagas=sagas, lease_s=lease_s)
+        stack.push_async_callback(close_sources, registry)
         stack.push_async_callback(chain.close)
         people = escalation_of(on_escalation)
         asked, may = _advisor(planner, advisor, semantic, rules)

@@ -103,9 +103,10 @@ def tell_problems(
 
 def policy_warnings(settings: Settings, compiled: CompiledPlan) -> list[Problem]:
     """The calls of a plan that the configured policy would deny, or ask about. Raises ``SettingInvalid``."""
-    if not settings.holding("policy"):
+    from saga_engine.cli.options import has_policy, policy_of
+
+    if not has_policy(settings):
         return []
-    from saga_engine.cli.options import policy_of
     from saga_engine.policy.plan_time import planned_verdicts
 
     return [verdict.warning(compiled) for verdict in planned_verdicts(policy_of(settings), compiled)]

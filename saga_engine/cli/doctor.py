@@ -331,6 +331,9 @@ def _tools(settings: Settings, findings: list[Finding]) -> list[dict[str, Any]]:
     if settings.http_tools:
         declared = _many(len(settings.http_tools), "HTTP endpoint")
         findings.append(Finding("ok", "tools", f"{declared} of them in {settings.origin('http')[1]}; none was called"))
+    if settings.mcp_servers:
+        declared = _many(len(settings.mcp_servers), "MCP server")
+        findings.append(Finding("ok", "tools", f"{declared} in {settings.origin('mcp')[1]}; none was started"))
     specs = [spec for name in names if (spec := registry.spec(name)) is not None]
     listed = {name for spec in specs for name in spec.secrets or () if name != "*"}
     missing = sorted(name for name in listed if name not in os.environ)
@@ -350,10 +353,10 @@ def _many(count: int, thing: str) -> str:
 
 def _policy(settings: Settings, tools: list[str], findings: list[Finding]) -> dict[str, Any] | None:
     """The rules that apply before each call; without any, every call is made."""
-    from saga_engine.cli.options import policy_of
+    from saga_engine.cli.options import has_policy, policy_of
     from saga_engine.errors import SagaError
 
-    if not settings.holding("policy"):
+    if not has_policy(settings):
         return None
     try:
         policy = policy_of(settings)

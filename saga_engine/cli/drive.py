@@ -117,10 +117,10 @@ def _run_lasting(job: Coroutine[Any, Any, _T]) -> _T:
 
 def configured(settings: Settings) -> dict[str, Any]:
     """The coordinator's configuration from the tables of ``saga.toml``; a missing table configures nothing."""
-    found: dict[str, Any] = {}
-    if settings.holding("policy"):
-        from saga_engine.cli.options import policy_of
+    from saga_engine.cli.options import has_policy, policy_of
 
+    found: dict[str, Any] = {}
+    if has_policy(settings):
         found["policy"] = policy_of(settings)
     if settings.escalation:
         from saga_engine.hooks.config import hooks_from

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from saga_engine.policy.rules import Policy
     from saga_engine.settings import Settings
+    from saga_engine.sources.mcp import McpServer
     from saga_engine.tools.registry import ToolRegistry
 
 
@@ -63,7 +64,7 @@ def registry_for(settings: Settings) -> ToolRegistry:
 
     Output of their modules goes to stderr. Raises ``ToolInvalid`` and ``SettingInvalid``.
     """
-    from saga_engine.cli.output import stdout_kept_clean
+    from saga_engine.cli.output import note, stdout_kept_clean
     from saga_engine.tools.loader import load_tools
     from saga_engine.tools.registry import ToolRegistry
 
@@ -78,8 +79,12 @@ def registry_for(settings: Settings) -> ToolRegistry:
                 settings.http_tools,
                 base=settings.origin("http")[0],
                 source=settings.origin("http")[1],
-                allow_private=policy_of(settings).allow_private,
+                allow_private=_written_policy(settings).allow_private,
             )
+        for server in servers_of(settings):
+            if server.pins() is None:
+                note(f"warning: MCP server {server.name} has no accepted tools; saga tools accept {server.name}")
+            found += server.tools()
         registry = ToolRegistry(found)
     from saga_engine.tools.overrides import apply_overrides
 
@@ -95,8 +100,31 @@ def registry_for(settings: Settings) -> ToolRegistry:
     return registry
 
 
+def servers_of(settings: Settings) -> list[McpServer]:
+    """The MCP servers of the settings; nothing is started. Raises ``SettingInvalid`` and ``ToolInvalid``."""
+    if not settings.mcp_servers:
+        return []
+    from saga_engine.sources.mcp import mcp_servers
+
+    base, source = settings.origin("mcp")
+    return mcp_servers(settings.mcp_servers, base=base, source=source)
+
+
 def policy_of(settings: Settings) -> Policy:
-    """The policy of the files: a call must pass the operator's and the project's. Raises ``SettingInvalid``."""
+    """The policy of the files: a call must pass the operator's and the project's.
+
+    It also asks about the tools of MCP servers that no manifest names. Raises ``SettingInvalid`` and ``ToolInvalid``.
+    """
+    from saga_engine.policy.unlisted import with_unlisted
+
+    found = with_unlisted(
+        _written_policy(settings), [tool for server in servers_of(settings) for tool in server.tools()]
+    )
+    assert found is not None
+    return found
+
+
+def _written_policy(settings: Settings) -> Policy:
     from saga_engine.policy.rules import Policy
 
     found: Policy | None = None
@@ -104,6 +132,11 @@ def policy_of(settings: Settings) -> Policy:
         policy = Policy.parse(file.tables["policy"], base=file.base, source=file.name)
         found = policy if found is None else found.tightened(policy)
     return Policy() if found is None else found
+
+
+def has_policy(settings: Settings) -> bool:
+    """Whether ``policy_of`` may say anything but yes."""
+    return bool(settings.holding("policy") or settings.mcp_servers)
 
 
 def plan_source(plan: str) -> bytes | Path:

@@ -160,7 +160,7 @@ def _planned(  # noqa: PLR0917
     from dataclasses import replace
     from datetime import datetime
 
-    from saga_engine.cli.options import plan_source, policy_of, registry_for
+    from saga_engine.cli.options import has_policy, plan_source, policy_of, registry_for
     from saga_engine.cli.output import note, shown, stdout_kept_clean
     from saga_engine.errors import PlannerAsks, SettingInvalid
     from saga_engine.plan.model import load_plan
@@ -173,7 +173,7 @@ def _planned(  # noqa: PLR0917
         raise SettingInvalid("there are no tools to plan with", hint="give --tools, SAGA_TOOLS or tools in saga.toml")
     _check_secrets(chosen, registry)
     planning = Planning.of(chosen)
-    policy = policy_of(settings) if settings.holding("policy") else None
+    policy = policy_of(settings) if has_policy(settings) else None
     if policy is not None:
         planning = replace(planning, withheld=withheld(policy))
     planning.prepared(goal, intent)  # an intent without a plan is an error before a model is asked

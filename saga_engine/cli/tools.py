@@ -28,10 +28,17 @@ _ABOUT_CHARS: Final = 80
 
 
 def tools(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this tool, in full.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]", help="Only this tool, in full; or 'accept', with the names of MCP servers."),
+    ] = None,
     *,
     lint: Annotated[bool, typer.Option("--lint", help="Report descriptions that mislead a model.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Show calls and circuit breakers, from the store.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With accept: only show what changed.")] = False,
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="With accept: print tables for the tools that no manifest names.")
+    ] = False,
     tools: ToolsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -39,17 +46,29 @@ def tools(
 ) -> int:
     """List the tools with their effects, guards and undos; for one tool also the origin of each option.
 
-    The exit code is 1 if --lint finds an error.
+    'saga tools accept [SERVER…]' connects to MCP servers, shows how their tools differ from those that were accepted,
+    and accepts them: a tool that changed is not called before. The exit code is 1 if --lint finds an error, if
+    --dry-run finds a change, or if a server cannot be reached.
 
     Examples:
       saga tools --tools tools.py
       saga tools book_flight --json
       saga tools --lint
+      saga tools accept github --manifest
     """
     from saga_engine.cli.options import registry_for, settings_for
     from saga_engine.cli.output import document, note, stdout_kept_clean
 
     settings = settings_for(store, tools)
+    if words and words[0] == "accept":
+        from saga_engine.cli.accept import accept
+
+        return accept(settings, words[1:], dry_run=dry_run, manifest=manifest, as_json=as_json)
+    if dry_run or manifest:
+        raise typer.BadParameter("only 'saga tools accept' has it", param_hint="--dry-run" if dry_run else "--manifest")
+    if words and len(words) > 1:
+        raise typer.BadParameter("name one tool", param_hint="NAME")
+    name = words[0] if words else None
     registry = registry_for(settings)
     if name is not None and name not in registry:
         raise registry.missing(name)

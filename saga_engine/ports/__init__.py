@@ -40,7 +40,7 @@ from saga_engine.ports.store import (
     StorePromise,
     parts_of,
 )
-from saga_engine.ports.tools import Call, Clock, Tools
+from saga_engine.ports.tools import Call, Clock, Source, Tools
 from saga_engine.ports.values import ValueStore
 
 __all__ = [
@@ -80,6 +80,7 @@ __all__ = [
     "Repair",
     "ReplanRequest",
     "SagaLookup",
+    "Source",
     "StepsCheck",
     "Store",
     "StorePromise",

@@ -54,6 +54,22 @@ class Call(NamedTuple):
     waits: Callable[[Call, bool], Awaitable[None] | None] | None = None
 
 
+class Source(Protocol):
+    """Where tools come from that need a connection: it is made when it is first needed, and again after a loss."""
+
+    async def open(self) -> None:
+        """Prepare ``tools``."""
+        ...
+
+    def tools(self) -> Sequence[Any]:
+        """Its tools. Their functions have it as their attribute ``source``."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection of the running event loop; a later call makes another one."""
+        ...
+
+
 class Tools(ToolCatalog, Protocol):
     """The tools of a process: their declarations, and a way to call them."""
 

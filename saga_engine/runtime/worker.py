@@ -11,13 +11,13 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from saga_engine.errors import Interrupted, LeaseLost, SagaError, StoreRefused, StoreUnavailable
+from saga_engine.errors import Interrupted, LeaseLost, SagaError, SettingInvalid, StoreRefused, StoreUnavailable
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.ports import Taken, Taking, WorkStore
@@ -69,6 +69,20 @@ class Report(msgspec.Struct, frozen=True):
     returned: int
     refused: int
     ended: dict[str, int]
+
+
+def served(count: int, concurrency: int, partitions: Iterable[int] | None) -> list[int]:
+    """The partitions of the queue that a worker serves, of ``count``. Raises ``SettingInvalid``."""
+    chosen = sorted(set(range(count) if partitions is None else partitions))
+    if concurrency < 1:
+        raise SettingInvalid("a worker needs a concurrency of 1 or more", concurrency=concurrency)
+    if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
+        raise SettingInvalid(
+            f"the store has the partitions 0 to {count - 1}, and a worker serves at least one of them",
+            hint="omit the partitions to serve all",
+            partitions=chosen,
+        )
+    return chosen
 
 
 class Worker:

@@ -28,6 +28,13 @@ class Refused(ToolError):
         self.once = once
 
 
+class NeverSent(ToolError):
+    """A tool's answer to its time-out: it had sent nothing yet, so this attempt was not made."""
+
+    def __init__(self, message: str, *, error_code: str) -> None:
+        super().__init__(message, error_code=error_code, retryable=True, definite=False)
+
+
 Declared = Literal["not-done", "unknown"]
 #: An entry of ``not_done`` and ``unknown``: a class, its name with or without the module, or an HTTP status.
 Sign = type[BaseException] | str | int

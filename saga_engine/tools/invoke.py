@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from saga_engine.core.effects import ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.tools.context import ToolContext
-from saga_engine.tools.error_rules import rules_of
+from saga_engine.tools.error_rules import NeverSent, rules_of
 from saga_engine.tools.outcomes import (
     MAX_OUTPUT_BYTES,
     bounded,
@@ -185,7 +185,7 @@ class Caller:
                 if isinstance(error, asyncio.CancelledError):
                     raise
                 raise asyncio.CancelledError from error
-            if alarm.rang:
+            if alarm.rang and not isinstance(error, NeverSent):
                 return timed_out(timeout_s)
             if isinstance(error, asyncio.CancelledError):
                 return cancelled_by_itself()

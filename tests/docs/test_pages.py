@@ -119,6 +119,8 @@ _TAKERS = {
     "OutcomeUnknown": None,
     "ToolError": None,
     "_cannot_call": 4,
+    "_not_done": 1,
+    "_not_sent": 1,
     "_refusal": 0,
     "_this_time": 1,
     "_unknown": 1,

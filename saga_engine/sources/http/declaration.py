@@ -12,14 +12,13 @@ from urllib.parse import unquote, urlsplit
 
 from saga_engine.errors import SettingInvalid, ToolInvalid
 from saga_engine.plan.jsonpath import Tail, TailFault, parse
-from saga_engine.plan.tool_spec import BreakerPolicy, RetryPolicy
 from saga_engine.policy.hosts import Addresses, host_of
 from saga_engine.sources.http.answers import DONE, NOT_DONE, RETRYABLE, SETTLES, Statuses
 from saga_engine.sources.http.call import HttpCall
 from saga_engine.sources.http.endpoint import Endpoint, KeyPlace, Reads
 from saga_engine.sources.http.failures import failure_of
-from saga_engine.sources.http.table_reader import Fields
 from saga_engine.sources.http.templates import ABSENT, KEY, Text, parse_json, parse_text, texts_of
+from saga_engine.sources.tables import COMPOSED, Fields, shared_options
 from saga_engine.tools.decorator import AnyTool, Tool
 from saga_engine.tools.limits import template_fields
 
@@ -40,10 +39,6 @@ _RESERVED: Final = frozenset(
         *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
         *("expect", "accept-encoding", "proxy-connection"),
     }
-)
-#: A schema with one of these may name its params outside of its properties.
-_COMPOSED: Final = frozenset(
-    {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "unevaluatedProperties"}
 )
 
 
@@ -122,7 +117,7 @@ def _tool(it: Fields, base: Path, allow_private: tuple[str, ...]) -> AnyTool:
     if not verify and not _loopback(endpoint.host):
         it.refuse("verify", "can only be false for a loopback host", "name the authority's certificate: ca_file = …")
     ca_file = _ca_file(it, base)
-    options = _options(it, hidden)
+    options = shared_options(it, hidden)
     _check_places(it, endpoint, schema, options.get("resource"))
     _check_secrets(it, endpoint, private=private)
     call = HttpCall(endpoint, ca_file=ca_file, verify=verify, allow_private=_EVERYWHERE if private else allow_private)
@@ -306,7 +301,7 @@ def _input_schema(it: Fields) -> tuple[dict[str, Any], list[str]]:
         if short is not None:
             it.refuse("params", "stands beside input_schema", "one of them says it all")
         given = dict(schema)
-        if not _COMPOSED & given.keys():
+        if not COMPOSED & given.keys():
             given.setdefault("additionalProperties", False)
         _check_names(it, "input_schema", given.get("properties", {}))
         return given, []
@@ -420,54 +415,13 @@ def _ca_file(it: Fields, base: Path) -> Path | None:
     return path
 
 
-# --- options of every tool -----------------------------------------------------------------------------------------
-
-
-def _options(it: Fields, hidden: Sequence[str]) -> dict[str, Any]:
-    """The options that HTTP tools share with all others; the tool itself checks them."""
-    options: dict[str, Any] = {"description": it.text("description")}
-    for field in ("use_when", "not_when", "returns"):
-        options[field] = it.text(field)
-    tags = it.any("tags", [])
-    if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
-        it.refuse("tags", "must be a list of texts")
-    options["tags"] = tags
-    sensitive = it.any("sensitive", [])
-    if not isinstance(sensitive, list) or not all(isinstance(name, str) for name in sensitive):
-        it.refuse("sensitive", "must be a list of params", 'sensitive = ["card"]')
-    options["sensitive"] = [*dict.fromkeys([*sensitive, *hidden])]
-    for field in (
-        *("timeout_s", "resource", "max_concurrency", "rate", "dedupe_ttl_s", "last_good_s"),
-        *("compensates", "semantic", "version"),
-    ):
-        value = it.any(field)
-        if value is not None:
-            options[field] = value
-    retry = it.table("retry")
-    if retry is not None:
-        options["retry"] = _policy(it, "retry", RetryPolicy, retry)
-    breaker = it.any("breaker", default=False)
-    if isinstance(breaker, dict):
-        breaker = _policy(it, "breaker", BreakerPolicy, breaker)
-    elif not isinstance(breaker, bool):
-        it.refuse("breaker", "must be true, false or a table", "breaker = { failures = 3, open_s = 30 }")
-    return {**options, "breaker": breaker}
-
-
-def _policy(it: Fields, field: str, kind: Any, table: Mapping[str, Any]) -> Any:
-    for name in table:
-        if name not in kind.__dataclass_fields__:
-            it.refuse(field, f"has {name!r}, which means nothing", f"fields: {', '.join(kind.__dataclass_fields__)}")
-    return kind(**table)
-
-
 # --- the whole declaration -----------------------------------------------------------------------------------------
 
 
 def _check_places(it: Fields, endpoint: Endpoint, schema: Mapping[str, Any], resource: Any) -> None:
     """Check that every placeholder has a param, and every param a placeholder: an unused param would be lost."""
     properties = schema.get("properties", {})
-    open_schema = bool(_COMPOSED & schema.keys()) or schema.get("additionalProperties") is not False
+    open_schema = bool(COMPOSED & schema.keys()) or schema.get("additionalProperties") is not False
     always = {*schema.get("required", ()), *endpoint.defaults, KEY}
     used: set[str] = set()
     for text in endpoint.texts():

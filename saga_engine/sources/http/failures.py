@@ -10,7 +10,7 @@ from saga_engine.plan.values import printable
 from saga_engine.sources.http.answers import MAX_MESSAGE_CHARS
 
 if TYPE_CHECKING:
-    from saga_engine.sources.http.table_reader import Fields
+    from saga_engine.sources.tables import Fields
 
 _FIELDS = ("path", "is", "code", "message", "retryable")
 _HINT = 'failed = { path = "$.status", is = ["error"], message = "$.reason" }'

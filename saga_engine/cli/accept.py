@@ -1,0 +1,105 @@
+"""``saga tools accept``: accepts the tools that MCP servers list now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.cli import exit_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from saga_engine.settings import Settings
+    from saga_engine.sources.mcp import McpServer
+
+
+def accept(settings: Settings, names: Sequence[str], *, dry_run: bool, manifest: bool, as_json: bool) -> int:
+    """Connect to the servers, show the changes, and write them unless ``dry_run``.
+
+    Raises ``SettingInvalid`` for an unknown server. A server that cannot be reached is reported; the others are
+    accepted.
+    """
+    from saga_engine.cli.options import servers_of
+    from saga_engine.cli.output import data, document, note, shown, table
+    from saga_engine.sources.mcp.draft import draft as drafted
+
+    servers = _chosen(servers_of(settings), names)
+    found = asyncio.run(_all(servers))
+    told: list[dict[str, Any]] = []
+    failed, rows, drafts = False, [], []
+    for server, (pins, why) in zip(servers, found, strict=True):
+        if pins is None:
+            failed = True
+            note(f"error: {shown(why)}")
+            told.append({"server": server.name, "error": why})
+            continue
+        changed = _changed(server, pins, dry_run=dry_run)
+        failed = failed or (dry_run and bool(changed))
+        told.append({"server": server.name, "tools": len(pins), "changes": [each.to_dict() for each in changed]})
+        rows += [
+            [f"{server.name}.{each.tool}", each.change, ", ".join(each.fields), _described(server, each.tool)]
+            for each in changed
+        ]
+        drafts.append(drafted(server.name, pins, server.config.tools))
+    if as_json:
+        document({"servers": told, "dry_run": dry_run})
+    elif manifest:
+        data("\n".join(text for text in drafts if text).rstrip())
+    elif rows:
+        data(table(["TOOL", "CHANGE", "FIELDS", "MANIFEST"], rows))
+    if not as_json:
+        for one in told:
+            if "error" not in one:
+                note(_summary(one, dry_run=dry_run))
+    return exit_codes.ERROR if failed else exit_codes.COMPLETED
+
+
+def _summary(one: dict[str, Any], *, dry_run: bool) -> str:
+    count = len(one["changes"])
+    changes = f"{count} change{'' if count == 1 else 's'}" if count else "nothing changed"
+    end = "; not accepted (--dry-run)" if dry_run and count else "; accepted" if count else ""
+    return f"{one['server']}: {one['tools']} tools, {changes}{end}"
+
+
+def _chosen(servers: list[McpServer], names: Sequence[str]) -> list[McpServer]:
+    from saga_engine.errors import SettingInvalid
+
+    known = {server.name: server for server in servers}
+    for name in names:
+        if name not in known:
+            hint = f"servers: {', '.join(known)}" if known else "declare it in saga.toml: [mcp.NAME]"
+            raise SettingInvalid(f"there is no MCP server {name!r}", hint=hint, server=name)
+    if not known:
+        raise SettingInvalid("no MCP servers are configured", hint="declare them in saga.toml: [mcp.NAME]")
+    return [known[name] for name in names] or servers
+
+
+async def _all(servers: Sequence[McpServer]) -> list[tuple[Any, str]]:
+    """What each server lists, or why it cannot be listed."""
+    from saga_engine.errors import ToolInvalid
+
+    async def one(server: McpServer) -> tuple[Any, str]:
+        try:
+            return await server.listed(), ""
+        except ToolInvalid as error:
+            return None, error.message
+        finally:
+            await server.close()
+
+    return list(await asyncio.gather(*(one(server) for server in servers)))
+
+
+def _changed(server: McpServer, pins: Any, *, dry_run: bool) -> list[Any]:
+    from saga_engine.sources.mcp.pins import changes, write_pins
+
+    changed = changes(server.pins() or {}, pins)
+    if not dry_run and (changed or server.pins() is None):
+        assert server.config.lock is not None
+        write_pins(server.config.lock, server.name, pins)
+    return changed
+
+
+def _described(server: McpServer, tool: str) -> str:
+    named = server.config.tools.get(tool)
+    return "not named: each call is asked about" if named is None else named.effect

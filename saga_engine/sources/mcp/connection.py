@@ -1,0 +1,246 @@
+"""One server, kept connected: a session for all calls of an event loop, made at the first call and again after a loss.
+
+A server that does not start, or that ends again at once, is tried again after a growing pause, and a call in that
+pause is refused without being sent. The connection lives in a task of its own, because the SDK's context managers must
+be left in the task that entered them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine._version import __version__
+from saga_engine.core.scrubbing import scrubber
+from saga_engine.errors import SecretMissing
+from saga_engine.plan.values import printable
+from saga_engine.sources.mcp.manifest import ServerConfig, filled
+from saga_engine.sources.mcp.pins import PinnedTool, listed
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client.session import ClientSession
+
+_log = logging.getLogger("saga_engine.sources.mcp")
+
+#: The pauses before the next attempt to connect, in seconds; the last of them repeats.
+BACKOFF_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+#: A connection that lasted as long as this starts over with the first pause.
+_LASTED_S: Final = 10.0
+_MAX_PAGES: Final = 100
+_REASON_CHARS: Final = 500
+#: The modes of the SDK for the eras of the protocol.
+_MODES: Final = {"auto": "auto", "2025-11-25": "legacy", "2026-07-28": "2026-07-28"}
+
+
+class NotConnected(Exception):
+    """There is no connection, so nothing was sent. ``retry_after_s``: when the next attempt is made."""
+
+    def __init__(self, reason: str, *, retryable: bool, retry_after_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+class Live:
+    """A connection. ``tools``: what the server lists; ``secrets``: the values that it was given, by name."""
+
+    def __init__(self, client: Client, tools: Mapping[str, PinnedTool], secrets: Mapping[str, str]) -> None:
+        self.session: ClientSession = client.session
+        self.protocol = client.protocol_version
+        info = client.server_info
+        self.server = "" if info is None else printable(f"{info.name} {info.version}", 200)
+        self.tools = tools
+        self.secrets = secrets
+        self._listed_s = monotonic()
+        #: Set by the server's notification that its tools changed.
+        self.stale = False
+        self.lost = asyncio.Event()
+
+    async def current(self, max_age_s: float) -> Mapping[str, PinnedTool]:
+        """The server's tools, listed again if they may have changed. Raises what a request raises."""
+        if self.stale or monotonic() - self._listed_s > max_age_s:
+            self.stale = False
+            began_s = monotonic()
+            self.tools = await list_tools(self.session)
+            self._listed_s = began_s
+        return self.tools
+
+
+class Connection:
+    """The connection of one event loop to one server."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[Live] | None = None
+        self._live: Live | None = None
+        self._stop = asyncio.Event()
+        self._failures = 0
+        self._next_s = 0.0
+        self._why = ""
+        #: How many calls use it now.
+        self.in_use = 0
+
+    async def live(self) -> Live:
+        """The connection, made if there is none. Raises ``NotConnected``."""
+        if self._ready is None:
+            pause_s = self._next_s - monotonic()
+            if pause_s > 0:
+                raise NotConnected(
+                    f"{self._why}; the next attempt is in {pause_s:.1f} s", retryable=True, retry_after_s=pause_s
+                )
+            self._stop = asyncio.Event()
+            self._ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._run(self._ready, self._stop), name=f"mcp-{self._config.name}")
+        # A call whose time is over leaves the attempt to the calls after it.
+        return await asyncio.shield(self._ready)
+
+    def lose(self, live: Live) -> None:
+        """Make no more calls over this connection: the server has answered that it is no longer there."""
+        live.lost.set()
+        if self._live is live:
+            self._ready = self._live = None
+
+    async def close(self) -> None:
+        """End the connection, and the server if it is a child."""
+        task = self._task
+        if task is None:
+            return
+        self._stop.set()
+        if self._live is None:
+            task.cancel()  # it still waits for the server
+        await asyncio.wait([task])
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    async def _run(self, ready: asyncio.Future[Live], stop: asyncio.Event) -> None:
+        """One connection, from its beginning to its end."""
+        began_s = monotonic()
+        seen: dict[str, str] = {}
+        try:
+            async with self._connected(seen) as (live, ended):
+                self._live = live
+                ready.set_result(live)
+                await _first_of(stop, live.lost, *ended)
+                self.lose(live)
+                if stop.is_set() or monotonic() - began_s > _LASTED_S:
+                    self._failures = 0
+                else:
+                    self._failed("it ended", seen, retryable=True)
+        except SecretMissing as error:
+            self._not_ready(ready, error.message, seen, retryable=False)
+        except Exception as error:  # noqa: BLE001 - a server can fail in any way, and only its own calls may notice
+            self._not_ready(ready, _reason(error), seen, retryable=True)
+        finally:
+            if not ready.done():  # this task was cancelled: the loop ends
+                self._not_ready(ready, "it was closed", seen, retryable=True)
+
+    def _not_ready(self, ready: asyncio.Future[Live], why: str, seen: Mapping[str, str], *, retryable: bool) -> None:
+        if ready.done():
+            _log.debug("MCP server %s ended with an error: %s", self._config.name, scrubbed(why, seen))
+            return
+        if self._ready is ready:
+            self._ready = None
+        self._failed(why, seen, retryable=retryable)
+        ready.set_exception(NotConnected(self._why, retryable=retryable))
+        ready.exception()  # every caller may have gone
+
+    def _failed(self, why: str, seen: Mapping[str, str], *, retryable: bool) -> None:
+        """Begin the pause before the next attempt."""
+        self._why = f"MCP server {self._config.name!r} cannot be reached: {scrubbed(why, seen)}"
+        if retryable:
+            self._next_s = monotonic() + BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
+            self._failures += 1
+        _log.warning("%s", self._why)
+
+    @asynccontextmanager
+    async def _connected(self, seen: dict[str, str]) -> AsyncIterator[tuple[Live, list[asyncio.Event]]]:
+        from mcp import Client
+        from mcp_types import Implementation, ToolListChangedNotification
+
+        holder: list[Live] = []
+
+        async def on_message(message: Any) -> None:
+            if isinstance(message, ToolListChangedNotification) and holder:
+                holder[0].stale = True
+
+        async with AsyncExitStack() as stack:
+            transport, ended, words = await self._transport(stack, seen)
+            client = Client(
+                transport,
+                mode=_MODES[self._config.protocol],
+                cache=None,
+                client_info=Implementation(name="saga-engine", version=__version__),
+                message_handler=on_message,
+            )
+            try:
+                async with asyncio.timeout(self._config.start_timeout_s):
+                    await stack.enter_async_context(client)
+                    tools = await list_tools(client.session)
+            except TimeoutError as error:
+                raise TimeoutError(f"no answer within {self._config.start_timeout_s:g} s{words()}") from error
+            except Exception as error:
+                raise ConnectionError(f"{_reason(error)}{words()}") from error
+            live = Live(client, tools, seen)
+            holder.append(live)
+            yield live, ended
+
+    async def _transport(self, stack: AsyncExitStack, seen: dict[str, str]) -> tuple[Any, list[asyncio.Event], Any]:
+        it = self._config
+        if it.command:
+            from saga_engine.sources.mcp.stdio import StdioTransport
+
+            env = {name: filled(value, os.environ, seen) for name, value in it.env}
+            process = StdioTransport(it.name, it.command, env, it.cwd, it.max_result_bytes)
+            return process, [process.ended], lambda: f" ({process.last_words})" if process.last_words else ""
+        from saga_engine.sources.mcp.http import http_transport
+
+        headers = {name: filled(value, os.environ, seen) for name, value in it.headers}
+        client, transport = http_transport(it.url, headers, it.max_result_bytes)
+        await stack.enter_async_context(client)
+        return transport, [], lambda: ""
+
+
+async def list_tools(session: ClientSession) -> dict[str, PinnedTool]:
+    """All tools of a server. Raises ``ValueError`` for a list that cannot be used, and what a request raises."""
+    from mcp_types import PaginatedRequestParams
+
+    found: list[Mapping[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
+        cursor = page.next_cursor
+        if cursor is None:
+            return listed(found)
+    raise ValueError(f"it lists its tools on more than {_MAX_PAGES} pages")
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of them is set."""
+    waits = [asyncio.create_task(each.wait()) for each in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
+def scrubbed(text: str, secrets: Mapping[str, str]) -> str:
+    """A text with a marker for each secret in it."""
+    found = scrubber(secrets)
+    return found.text(text) if found else text
+
+
+def _reason(error: BaseException) -> str:
+    """Why it failed; of several errors at once the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return printable(str(error) or type(error).__name__, _REASON_CHARS)

@@ -1,0 +1,255 @@
+"""``[mcp.NAME]`` tables of ``saga.toml``: how to reach a server, and what its tools do."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+from urllib.parse import urlsplit
+
+from saga_engine.errors import SecretMissing
+from saga_engine.plan.tool_spec import Effect
+from saga_engine.sources.tables import Fields, shared_options
+
+IsError = Literal["not-done", "unknown"]
+Answer = Literal["auto", "json", "none"]
+KeyPlace = Literal["meta", "param"]
+
+#: The file with the accepted tools, beside the file with the tables.
+LOCK_FILE: Final = "saga.mcp.json"
+#: What a missing value of a field is, where null is a value.
+ABSENT: Final[Any] = object()
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
+_LOCAL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
+_ENV: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET: Final = re.compile(r"\$secret\.([A-Za-z_][A-Za-z0-9_]{0,127})")
+#: The protocol reserves prefixes whose second label is one of its names (MCP 2025-11-25, section *_meta*).
+_META: Final = re.compile(
+    r"(?!(?:[a-z0-9-]+\.)?(?:modelcontextprotocol|mcp)[./])[a-z0-9][a-z0-9.-]*/[A-Za-z0-9][\w.-]*"
+)
+#: Headers that belong to the protocol or to the connection.
+_RESERVED: Final = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "content-type", "accept", "accept-encoding"),
+        *("mcp-session-id", "mcp-protocol-version", "last-event-id"),
+    }
+)
+_PROTOCOLS: Final = ("auto", "2025-11-25", "2026-07-28")
+_MAX_BYTES: Final = 1 << 30
+_MAX_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolManifest:
+    """What the operator says of one tool of a server.
+
+    ``key``: where the idempotency key goes, a field of ``_meta`` or a param. ``is_error``: what an answer with
+    ``isError`` means. ``absent_error``: a part of such an answer's text that means 'there is nothing'.
+    ``absent_output``: the output that means the same. ``listed``: whether the operator names the tool at all.
+    """
+
+    name: str
+    effect: Effect = "write"
+    undo: str | None = None
+    probe: str | None = None
+    key: tuple[KeyPlace, str] | None = None
+    key_ttl_s: float | None = None
+    is_error: IsError = "unknown"
+    absent_error: str = ""
+    absent_output: Any = ABSENT
+    answer: Answer = "auto"
+    tolerates_absence: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    listed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One ``[mcp.NAME]`` table. ``tools``: the manifest by the server's own names of its tools."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: Path | None = None
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    protocol: str = "auto"
+    start_timeout_s: float = 30.0
+    recheck_s: float = 60.0
+    max_result_bytes: int = 10_000_000
+    lock: Path | None = None
+    tools: Mapping[str, ToolManifest] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def server_config(name: str, table: Any, *, base: Path, source: str, lock: Path | None) -> ServerConfig:
+    """One table, checked. ``base``: the folder of relative paths. Raises ``SettingInvalid``."""
+    it = Fields(name, table, source, "mcp", server=name)
+    if not _NAME.fullmatch(name):
+        it.refuse("the name", f"cannot be {name!r}", "a letter, then letters, digits, '_' and '-', at most 32")
+    command, url = _command(it), it.text("url")
+    if bool(command) == bool(url):
+        it.refuse("command", "and url: exactly one of them says where the server is", 'command = ["mcp-server-git"]')
+    env, headers, cwd = _texts(it, "env", _ENV), _texts(it, "headers", _HEADER), it.text("cwd")
+    for field_, given, other in (("env", env, url), ("cwd", cwd, url), ("headers", headers, command)):
+        if given and other:
+            it.refuse(field_, "has no meaning here", "env and cwd are for a command, headers for a url")
+    for header, _ in headers:
+        if header.lower() in _RESERVED:
+            it.refuse("headers", f"cannot set {header!r}")
+    if url:
+        _check_url(it, url, secrets=any(_SECRET.search(value) for _, value in headers))
+    timeout_s = it.number("timeout_s", 30.0, at_most=_MAX_S)
+    path = it.text("lock")
+    tools = it.table("tools") or {}
+    made = ServerConfig(
+        name=name,
+        command=command,
+        env=env,
+        cwd=base / cwd if cwd else base if command else None,
+        url=url,
+        headers=headers,
+        protocol=it.one_of("protocol", _PROTOCOLS, "auto"),
+        start_timeout_s=it.number("start_timeout_s", 30.0, at_most=_MAX_S),
+        recheck_s=it.number("recheck_s", 60.0, at_most=_MAX_S),
+        max_result_bytes=int(it.number("max_result_bytes", 10_000_000, at_most=_MAX_BYTES)),
+        lock=base / path if path else lock,
+        tools={tool: _tool(name, tool, fields, source, timeout_s) for tool, fields in tools.items()},
+    )
+    it.end()
+    _refuse_twins(it, made.tools)
+    return made
+
+
+def filled(text: str, environ: Mapping[str, str], seen: dict[str, str]) -> str:
+    """A text with its ``$secret.NAME`` from the environment; ``seen`` gets each. Raises ``SecretMissing``."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in environ:
+            raise SecretMissing(f"the environment has no {name}", hint=f"set {name} and try again", secret=name)
+        seen[name] = environ[name]
+        return environ[name]
+
+    return _SECRET.sub(value, text)
+
+
+def _command(it: Fields) -> tuple[str, ...]:
+    given = it.any("command", [])
+    hint = 'command = ["npx", "-y", "@modelcontextprotocol/server-memory"]'
+    if not isinstance(given, list | tuple) or not all(isinstance(part, str) and "\0" not in part for part in given):
+        it.refuse("command", "must be a list of texts: the program, then its arguments", hint)
+    if any(_SECRET.search(part) for part in given):
+        it.refuse("command", "holds a secret, which every user of the machine could read", "pass it in env")
+    return tuple(given)
+
+
+def _texts(it: Fields, field_: str, names: re.Pattern[str]) -> tuple[tuple[str, str], ...]:
+    table = it.table(field_) or {}
+    for name, value in table.items():
+        if not names.fullmatch(name) or not isinstance(value, str) or any(char in value for char in "\0\r\n"):
+            it.refuse(field_, f"has {name!r}, which must be a name with a text of one line")
+    return tuple(table.items())
+
+
+def _check_url(it: Fields, url: str, *, secrets: bool) -> None:
+    try:
+        split = urlsplit(url)
+        host = split.hostname or ""
+        _ = split.port
+    except ValueError as error:
+        it.refuse("url", f"is no URL: {error}")
+    if split.scheme not in ("http", "https") or not host or any(not "!" <= char <= "~" for char in url):
+        it.refuse("url", "is no URL of an MCP server", 'url = "https://mcp.example.com/mcp"')
+    if "@" in split.netloc or split.fragment or _SECRET.search(url):
+        it.refuse("url", "holds credentials or a fragment", 'headers = { Authorization = "Bearer $secret.NAME" }')
+    if secrets and split.scheme == "http" and not _is_loopback(host):
+        it.refuse("url", "is not encrypted, and a secret is sent there", "use https://")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# --- one tool ------------------------------------------------------------------------------------------------------
+
+
+def _tool(server: str, remote: str, table: Any, source: str, timeout_s: float) -> ToolManifest:
+    it = Fields(remote, table, source, f"mcp.{server}.tools", server=server, tool=remote)
+    effect = cast("Effect", it.one_of("effect", ("read", "write"), "write"))
+    key, key_ttl_s = _key(it)
+    absent_error, absent_output = it.text("absent_error"), it.any("absent_output", ABSENT)
+    tolerates_absence = it.flag("tolerates_absence")
+    if effect == "write" and absent_output is not ABSENT:
+        it.refuse("absent_output", "is for probes", 'effect = "read"')
+    if effect == "write" and absent_error and not tolerates_absence:
+        it.refuse("absent_error", "is for probes and for undos", 'effect = "read", or tolerates_absence = true')
+    if effect == "read" and key is not None:
+        it.refuse("key", "has no meaning for a tool that reads")
+    name = it.text("name", remote)
+    if not _LOCAL.fullmatch(name) or len(f"{server}.{name}") > 64:
+        it.refuse("name", f"cannot be {name!r}", "letters, digits, '_', '.' and '-'; with the server's at most 64")
+    made = ToolManifest(
+        name=name,
+        effect=effect,
+        undo=it.text("undo") or None,
+        probe=it.text("probe") or None,
+        key=key,
+        key_ttl_s=key_ttl_s,
+        is_error=cast("IsError", it.one_of("is_error", ("not-done", "unknown"), _is_error(effect))),
+        absent_error=absent_error,
+        absent_output=absent_output,
+        answer=cast("Answer", it.one_of("answer", ("auto", "json", "none"), "auto")),
+        tolerates_absence=tolerates_absence,
+        options={"timeout_s": timeout_s, **_given(shared_options(it))},
+    )
+    it.end()
+    return made
+
+
+def unlisted(name: str, timeout_s: float = 30.0) -> ToolManifest:
+    """What holds for a tool that the operator does not name: it writes, and every call needs an approval."""
+    return ToolManifest(name, options={"timeout_s": timeout_s}, listed=False)
+
+
+def _is_error(effect: Effect) -> IsError:
+    return "not-done" if effect == "read" else "unknown"
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Without the empty defaults: the server's description stands in for a missing one."""
+    return {name: value for name, value in options.items() if value not in ("", [], False)}
+
+
+def _key(it: Fields) -> tuple[tuple[KeyPlace, str] | None, float | None]:
+    """The place of the idempotency key, and for how long the server remembers it."""
+    table = it.table("key")
+    if table is None:
+        return None, None
+    rest = dict(table)
+    ttl_s = rest.pop("ttl_s", None)
+    hint = 'key = { meta = "example.com/idempotency-key", ttl_s = 86400 }'
+    if len(rest) != 1 or next(iter(rest)) not in ("meta", "param"):
+        it.refuse("key", "must say one of meta and param", hint)
+    place, name = next(iter(rest.items()))
+    if not isinstance(name, str) or not (_META.fullmatch(name) if place == "meta" else name):
+        it.refuse("key", f"cannot be sent as {name!r}", f"{hint}: a prefix of your own, '/', and a name")
+    return (cast("KeyPlace", place), name), ttl_s
+
+
+def _refuse_twins(it: Fields, tools: Mapping[str, ToolManifest]) -> None:
+    names: dict[str, str] = {}
+    for remote, tool in tools.items():
+        other = names.setdefault(tool.name, remote)
+        if other != remote:
+            it.refuse("tools", f"gives {other!r} and {remote!r} the same name {tool.name!r}")

@@ -1,0 +1,72 @@
+"""Reads the answer of a tool: structured content, texts, images and links as one JSON output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from saga_engine.errors import ValueNotJson
+from saga_engine.plan.values import canonical, plain, printable
+from saga_engine.sources.mcp.manifest import ABSENT, ToolManifest
+
+#: The field of an output with the images, sounds, links and resources of an answer.
+CONTENT: Final = "_content"
+MAX_ERROR_CHARS: Final = 1000
+
+
+class Unreadable(Exception):
+    """The answer cannot be used; the message says why."""
+
+
+def text_of(answer: Mapping[str, Any]) -> str:
+    """All texts of an answer."""
+    return "\n".join(block["text"] for block in _blocks(answer) if isinstance(block.get("text"), str))
+
+
+def error_text(answer: Mapping[str, Any]) -> str:
+    """What an answer with ``isError`` says."""
+    return printable(text_of(answer).strip(), MAX_ERROR_CHARS) or "the server reports an error without a text"
+
+
+def output_of(answer: Mapping[str, Any], it: ToolManifest) -> Any:
+    """The output of an answer without ``isError``; None if it means that there is nothing.
+
+    The structured content, if there is any, else ``{"text": …}``; with ``answer = "json"`` the value that the text
+    spells. Blocks that are no text are added under ``_content``. Raises ``Unreadable``.
+    """
+    if it.answer == "none":
+        return {}
+    rest = [block for block in _blocks(answer) if not isinstance(block.get("text"), str)]
+    structured = answer.get("structuredContent", ABSENT)
+    if structured is not ABSENT and it.answer == "auto":
+        output = structured
+    elif it.answer == "json":
+        output = _parsed(text_of(answer))
+    else:
+        output = {"text": text_of(answer)}
+    try:
+        output = plain(output)
+        if it.absent_output is not ABSENT and canonical(output) == canonical(it.absent_output):
+            return None
+        if rest:
+            output = (
+                {**output, CONTENT: plain(rest)}
+                if isinstance(output, dict)
+                else {"value": output, CONTENT: plain(rest)}
+            )
+    except ValueNotJson as error:
+        raise Unreadable(error.message) from error
+    return output
+
+
+def _blocks(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = answer.get("content")
+    return [block for block in found if isinstance(block, dict)] if isinstance(found, list) else []
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"its text is no JSON: {printable(str(error), 200)}") from error

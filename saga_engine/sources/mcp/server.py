@@ -1,0 +1,204 @@
+"""An MCP server as a source of tools: the accepted tools as tools of the engine, and their connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saga_engine.errors import SettingInvalid, ToolInvalid
+from saga_engine.plan.values import printable
+from saga_engine.sources.mcp.call import McpCall
+from saga_engine.sources.mcp.manifest import LOCK_FILE, ServerConfig, ToolManifest, server_config, unlisted
+from saga_engine.sources.mcp.pins import Pins, read_pins
+from saga_engine.sources.tables import COMPOSED
+from saga_engine.tools.declaration import NAME_PATTERN
+from saga_engine.tools.decorator import AnyTool, Tool
+
+if TYPE_CHECKING:
+    from saga_engine.sources.mcp.connection import Connection
+
+_log = logging.getLogger("saga_engine.sources.mcp")
+
+#: A longer description is for no model.
+_MAX_DESCRIPTION_CHARS = 8000
+
+
+class McpServer:
+    """A server whose tools plans and sessions may call, for ``Coordinator.open(sources=[…])``.
+
+    The fields are those of an ``[mcp.NAME]`` table (docs/mcp.md): ``McpServer("git", command=["mcp-server-git"],
+    tools={"git_commit": {"undo": "git_reset"}})``. ``lock``: the file with the accepted tools, written by
+    ``saga tools accept``; without one, what the server lists when the coordinator opens is accepted for its life.
+
+    Raises ``SettingInvalid`` and ``ToolInvalid``. It connects at the first call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        lock: str | Path | None = None,
+        base: Path | None = None,
+        source: str = "sources",
+        **table: Any,
+    ) -> None:
+        if find_spec("mcp") is None:
+            raise ToolInvalid("MCP servers need the package mcp", hint="pip install 'saga-engine[mcp]'", server=name)
+        base = Path.cwd() if base is None else base
+        self._config = server_config(name, table, base=base, source=source, lock=None if lock is None else base / lock)
+        self._source = source
+        self._pins: Pins | None = None
+        self._connections: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @property
+    def name(self) -> str:
+        """Its name: the beginning of the names of its tools."""
+        return self.config.name
+
+    @property
+    def config(self) -> ServerConfig:
+        """Its declaration."""
+        return self._config
+
+    # --- tools ---------------------------------------------------------------------------------------------------
+
+    def pins(self) -> Pins | None:
+        """The accepted tools; None if there are none yet. Raises ``SettingInvalid``."""
+        if self._pins is None and self.config.lock is not None:
+            self._pins = read_pins(self.config.lock).get(self.name)
+        return self._pins
+
+    async def open(self) -> None:
+        """Without a file of accepted tools, accept what the server lists now. Raises ``ToolInvalid``."""
+        if self.config.lock is None and self._pins is None:
+            self._pins = await self.listed()
+        elif self.pins() is None:
+            _log.warning("MCP server %s has no accepted tools: saga tools accept %s", self.name, self.name)
+
+    async def listed(self) -> Pins:
+        """The tools that the server lists now. Raises ``ToolInvalid`` if it cannot be reached."""
+        from saga_engine.sources.mcp.connection import NotConnected
+
+        try:
+            live = await self.connection().live()
+        except NotConnected as error:
+            raise ToolInvalid(error.reason, hint="start it by hand to see why", server=self.name) from error
+        return live.tools
+
+    def tools(self) -> list[AnyTool]:
+        """The accepted tools. Raises ``SettingInvalid`` and ``ToolInvalid``; none if nothing was accepted yet."""
+        pins = self.pins()
+        if pins is None:
+            return []
+        for remote in self.config.tools:
+            if remote not in pins:
+                near = get_close_matches(remote, pins, n=3)
+                raise SettingInvalid(
+                    f"[mcp.{self.name}.tools.{remote}] in {self._source}: the server has no such tool",
+                    hint=f"did you mean {', '.join(near)}?" if near else f"saga tools accept {self.name}",
+                    server=self.name,
+                    tool=remote,
+                )
+        named = {remote: self._manifest(remote) for remote in pins}
+        local = {it.name: f"{self.name}.{it.name}" for it in named.values() if it is not None}
+        taken: dict[str, str] = {}
+        found: list[AnyTool] = []
+        for remote, it in named.items():
+            if it is None:
+                shown = printable(remote, 100)
+                _log.warning("MCP server %s: %r is no usable name; give it one: name = …", self.name, shown)
+                continue
+            if it.name in taken:
+                raise SettingInvalid(
+                    f"two tools of MCP server {self.name!r} are called {it.name!r}: {taken[it.name]!r} and {remote!r}",
+                    hint="give one of them another name in the manifest",
+                    server=self.name,
+                )
+            taken[it.name] = remote
+            try:
+                tool = self._tool(remote, it, pins, local)
+                tool.spec()  # checks the schemas, which are not ours
+                found.append(tool)
+            except ToolInvalid:
+                if it.listed:
+                    raise
+                _log.warning("MCP server %s: the tool %r cannot be used", self.name, remote, exc_info=True)
+        return found
+
+    def _manifest(self, remote: str) -> ToolManifest | None:
+        given = self.config.tools.get(remote)
+        if given is not None:
+            return given
+        return unlisted(remote) if NAME_PATTERN.fullmatch(f"{self.name}.{remote}") else None
+
+    def _tool(self, remote: str, it: ToolManifest, pins: Pins, local: Mapping[str, str]) -> AnyTool:
+        pin = pins[remote]
+        schema = {"type": "object", **pin.input_schema}
+        if it.key is not None and it.key[0] == "param":
+            schema = _without(schema, it.key[1])
+        if not COMPOSED & schema.keys() and "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+        description = printable(pin.description.replace("\n", " "), _MAX_DESCRIPTION_CHARS)
+        return Tool(
+            McpCall(self, remote, pin.digest, it),
+            **{
+                "description": description,
+                **it.options,
+                "name": f"{self.name}.{it.name}",
+                "effect": it.effect,
+                "keyed": it.key is not None,
+                "key_ttl_s": it.key_ttl_s,
+                "undo": None if it.undo is None else local.get(it.undo, it.undo),
+                "probe": None if it.probe is None else local.get(it.probe, it.probe),
+                "tolerates_absence": it.tolerates_absence,
+                "input_schema": schema,
+                "output_schema": pin.output_schema if it.answer == "auto" else None,
+            },
+        )
+
+    # --- connections ---------------------------------------------------------------------------------------------
+
+    def connection(self) -> Connection:
+        """The connection of the running event loop."""
+        from saga_engine.sources.mcp.connection import Connection
+
+        loop = asyncio.get_running_loop()
+        found = self._connections.get(loop)
+        if found is None:
+            found = self._connections[loop] = Connection(self.config)
+        return found
+
+    async def close(self) -> None:
+        """End the connection of the running event loop, unless another coordinator has a call in flight there."""
+        found = self._connections.get(asyncio.get_running_loop())
+        if found is not None and not found.in_use:
+            await found.close()
+
+
+def mcp_servers(table: Mapping[str, Any], *, base: Path, source: str) -> list[McpServer]:
+    """The servers of the ``[mcp.NAME]`` tables of ``source``, a file in ``base``; their accepted tools lie beside it.
+
+    Nothing is started. Raises ``SettingInvalid``, and ``ToolInvalid`` if the package ``mcp`` is not installed.
+    """
+    made: list[McpServer] = []
+    for name, fields in table.items():
+        if not isinstance(fields, dict):
+            raise SettingInvalid(f"[mcp.{name}] in {source} must be a table")
+        given = dict(fields)
+        made.append(McpServer(name, lock=given.pop("lock", LOCK_FILE), base=base, source=source, **given))
+    return made
+
+
+def _without(schema: dict[str, Any], param: str) -> dict[str, Any]:
+    """A schema without the param that the engine fills."""
+    properties = {name: value for name, value in schema.get("properties", {}).items() if name != param}
+    required: Sequence[str] = schema.get("required", ())
+    return {**schema, "properties": properties, "required": [name for name in required if name != param]}
