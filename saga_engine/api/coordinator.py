@@ -23,6 +23,7 @@ from saga_engine.api.requests import (
     simulated,
     submission_of,
 )
+from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
 from saga_engine.errors import PlannerUnavailable, Problem, SagaError, SagaNotFound, SettingInvalid
 from saga_engine.execution.clock import StoreClock
@@ -37,7 +38,7 @@ from saga_engine.plan.values import plain
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
-from saga_engine.ports import Advisor, Escalation, Head, Load, Observer, Planner, Source, Store
+from saga_engine.ports import Advisor, Escalation, Load, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import look, read_records, shown_records, state_of
 from saga_engine.runtime.messages import deliver, resume_all, say, send, settled, transfer
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 
 @of_one_loop
-class Coordinator:
+class Coordinator(Searches):
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
     Implements ``Engine``. Use ``Coordinator.open``, which documents the arguments.
@@ -289,16 +290,17 @@ class Coordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+        tags: Sequence[str] = (),
         detach: bool = False,
     ) -> Handle:
         """Journal the plan and return; the saga runs in the background.
 
         With ``detach`` it is queued, and a worker drives it (``work``, ``saga worker``). The id is ``saga_id``, else
         the plan's ``task_id``, else a new sortable one. An id that exists with the same plan and input is that saga,
-        which is driven on if no process drives it. Raises ``PlanInvalid``, ``SagaExists``, ``SecretMissing``,
-        ``QueueFull`` or ``StoreUnavailable``.
+        which is driven on if no process drives it. ``search`` finds it by its ``tags`` and the plan's. Raises
+        ``PlanInvalid``, ``SagaExists``, ``SecretMissing``, ``SettingInvalid``, ``QueueFull`` or ``StoreUnavailable``.
         """
-        handle = await self._begin(plan, saga_id, input, detach=detach)
+        handle = await self._begin(plan, saga_id, input, tags, detach=detach)
         await handle.journalled()
         return handle
 
@@ -308,22 +310,24 @@ class Coordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+        tags: Sequence[str] = (),
     ) -> SagaResult:
         """``submit``, then wait until the saga ends or needs an operator.
 
         Cancelling the wait leaves the saga running.
         """
-        return await (await self._begin(plan, saga_id, input, detach=False)).wait()
+        return await (await self._begin(plan, saga_id, input, tags, detach=False)).wait()
 
     async def _begin(
         self,
         source: PlanSource,
         saga_id: str | None,
         given: Mapping[str, Any] | None,
+        tags: Sequence[str] = (),
         *,
         detach: bool,
     ) -> Handle:
-        submission = submission_of(source, saga_id, given, self.tools, limits=self.limits)
+        submission = submission_of(source, saga_id, given, self.tools, tags, limits=self.limits)
         name = submission.saga_id
         present = self.supervisor.find(name)
         if present is None or (present.detached and not detach):  # one that is being queued leaves the queue again
@@ -587,7 +591,3 @@ class Coordinator:
         export = export_of(redact, sign_key, into, full=full)
         lines = await trace_lines(self.store, saga_id, export, self.tools)
         return [*lines, export.end()] if into is None else lines
-
-    async def list(self, status: str | None = None, *, limit: int = 1000) -> list[Head]:
-        """Summaries of sagas, the most recently changed first; no journal is read."""
-        return list(await self.store.list(status, limit=limit))

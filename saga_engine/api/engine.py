@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from saga_engine.analysis.simulation import Rehearsal
 from saga_engine.errors import Problem, SagaError
 from saga_engine.execution.result import Handle, SagaResult
+from saga_engine.execution.search import SagaPage
 from saga_engine.plan.model import Plan
 from saga_engine.ports import Head
 
@@ -58,6 +59,7 @@ class Engine(Protocol):
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002
+        tags: Sequence[str] = (),
         detach: bool = False,
     ) -> Handle:
         """Journal the plan and return. With ``detach`` workers drive it, and the handle has its current state."""
@@ -69,6 +71,7 @@ class Engine(Protocol):
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002
+        tags: Sequence[str] = (),
     ) -> SagaResult:
         """``submit``, then wait until the saga ends or needs an operator. Cancelling the wait leaves it running."""
         ...
@@ -135,6 +138,21 @@ class Engine(Protocol):
         into: Export | None = None,
     ) -> list[str]:
         """The run of a saga as lines of JSON that need no store (docs/trace.md)."""
+        ...
+
+    async def search(
+        self,
+        *,
+        status: str | None = None,
+        name: str | None = None,
+        tags: Sequence[str] = (),
+        tool: str | None = None,
+        asks: bool = False,
+        since_ms: int = 0,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> SagaPage:
+        """A page of the sagas that fit all of this, the most recently created first."""
         ...
 
     # (the last of all, because it shadows the type)

@@ -13,6 +13,7 @@ from saga_engine.core.submission import Submission
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.plan_cache import compile_submitted
+from saga_engine.execution.search import check_tags
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.values import digest, plain
@@ -44,19 +45,22 @@ def checked(
     return plan, limits.applied(compiled), chosen
 
 
-def submission_of(
+def submission_of(  # noqa: PLR0917
     source: PlanSource,
     saga_id: str | None,
     given: Mapping[str, Any] | None,
     tools: ToolCatalog,
+    tags: Sequence[str] = (),
     compiling: Compile = compile_submitted,
     *,
     limits: Limits = NO_LIMITS,
 ) -> Submission:
     """A new saga, with its own seed for its keys. Its id is ``saga_id``, else the plan's, else a new one.
 
-    Its digest is its identity: one id has one plan and one input. Raises ``PlanInvalid`` and ``ValueNotJson``.
+    Its digest is its identity: one id has one plan and one input. Raises ``PlanInvalid``, ``ValueNotJson``, and
+    ``SettingInvalid`` for a tag.
     """
+    check_tags(tags)
     plan, compiled, chosen = checked(source, given, tools, compiling, limits=limits)
     return Submission(
         saga_id=check_saga_id(saga_id or plan.task_id or new_saga_id()),
@@ -66,6 +70,7 @@ def submission_of(
         digest=plan.digest if chosen is None else digest([plan.digest, chosen]),
         seed=secrets.token_hex(8),
         input=chosen,
+        tags=tuple(tags),
     )
 
 

@@ -37,6 +37,7 @@ from saga_engine.api.requests import (
     simulated,
     submission_of,
 )
+from saga_engine.api.search import SearchesNothing
 from saga_engine.api.shared_store import SharedStore
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
@@ -59,7 +60,7 @@ from saga_engine.plan.tool_spec import Semantic
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
-from saga_engine.ports import Advisor, Head, Observer, Planner, Source, Store
+from saga_engine.ports import Advisor, Observer, Planner, Source, Store
 from saga_engine.settings import check_output_limit
 from saga_engine.temporal import payloads
 from saga_engine.temporal.activities import Activities, declarations_of
@@ -123,7 +124,7 @@ def _ends_with_it(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P,
     return interruptible
 
 
-class TemporalCoordinator:
+class TemporalCoordinator(SearchesNothing):
     """Submits, shows and answers sagas that run in Temporal. Use ``TemporalCoordinator.open``.
 
     Implements ``Engine``, and calls no tools: workers do (``serve``, ``saga worker --runtime``).
@@ -238,6 +239,7 @@ class TemporalCoordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+        tags: Sequence[str] = (),
         detach: bool = False,
     ) -> Handle:
         """Start a saga and return; it is then durable in Temporal, and workers drive it.
@@ -246,7 +248,7 @@ class TemporalCoordinator:
         that exists with the same plan and input is that saga. With ``detach`` the handle has the saga's initial state,
         and no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``RuntimeUnavailable``.
         """
-        submission = await self._submitted(plan, saga_id, input)
+        submission = await self._submitted(plan, saga_id, input, tags)
         if detach:
             started = submission.started(0)  # only the workflow knows when
             return Handle.ended(SagaResult(begin(started, submission.compiled)))
@@ -277,8 +279,10 @@ class TemporalCoordinator:
         return await simulated(plan, input, self.tools, _compile, limits=self.limits)
 
     @_ends_with_it
-    async def _submitted(self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None) -> Submission:
-        submission = submission_of(plan, saga_id, given, self.tools, _compile, limits=self.limits)
+    async def _submitted(
+        self, plan: PlanSource, saga_id: str | None, given: Mapping[str, Any] | None, tags: Sequence[str] = ()
+    ) -> Submission:
+        submission = submission_of(plan, saga_id, given, self.tools, tags, _compile, limits=self.limits)
         name = submission.saga_id
         body = payloads.Begin(
             started=payloads.first_body(submission),
@@ -297,9 +301,10 @@ class TemporalCoordinator:
         *,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
+        tags: Sequence[str] = (),
     ) -> SagaResult:
         """``submit``, then ``wait``. Cancelling the wait leaves the saga running."""
-        return await self.wait((await self._submitted(plan, saga_id, input)).saga_id)
+        return await self.wait((await self._submitted(plan, saga_id, input, tags)).saga_id)
 
     async def resume(self, saga_id: str) -> SagaResult:
         """``wait``: workers continue every saga by themselves."""
@@ -486,14 +491,6 @@ class TemporalCoordinator:
 
     async def _records(self, saga_id: str, *, whole: bool = True) -> Records:
         return await self.until_closed(self.sagas.records(saga_id, whole=whole, patience_s=self._patience_s))
-
-    # (the last of all, because it shadows the type)
-    async def list(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Head]:  # noqa: ARG002
-        """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
-        raise RuntimeUnsupported(
-            "sagas in Temporal are not listed here",
-            hint="Temporal's own UI and `temporal workflow list` list workflows",
-        )
 
 
 # --- the worker ------------------------------------------------------------------------------------------------------

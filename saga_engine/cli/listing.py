@@ -1,10 +1,10 @@
-"""``saga list``: from the heads alone; it reads no journal and loads no state machine."""
+"""``saga list``: from the heads and the search index; it reads no journal and loads no state machine."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,13 +14,32 @@ from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
 from saga_engine.cli.times import age_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from saga_engine.ports import Head
+    from saga_engine.execution.search import SagaPage
+    from saga_engine.ports import Head, Query, Store
     from saga_engine.settings import Settings
 
+_T = TypeVar("_T")
 _MAX_LISTED = 1_000_000
 _MOVING = (SagaStatus.PENDING.value, SagaStatus.RUNNING.value, SagaStatus.COMPENSATING.value)
+
+_NameOption = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Search: only sagas of plans with this name.")
+]
+_TagsOption = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Search: only sagas with this tag. Repeatable.")
+]
+_ToolOption = Annotated[
+    str | None, typer.Option("--tool", metavar="TOOL", help="Search: only sagas with a step that calls TOOL.")
+]
+_AsksOption = Annotated[bool, typer.Option("--asks", help="Search: only sagas with an open question.")]
+_SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="AGE", help="Search: only sagas created within AGE.")
+]
+_CursorOption = Annotated[
+    str | None, typer.Option("--cursor", metavar="CURSOR", help="Search: continue after the page that printed it.")
+]
 
 
 def list_sagas(
@@ -39,51 +58,89 @@ def list_sagas(
     older: Annotated[
         str | None, typer.Option("--older", metavar="AGE", help="Only sagas that have not changed for AGE.")
     ] = None,
+    name: _NameOption = None,
+    tags: _TagsOption = None,
+    tool: _ToolOption = None,
+    asks: _AsksOption = False,
+    since: _SinceOption = None,
+    cursor: _CursorOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - read by the command
 ) -> int:
-    """List sagas, the one that changed last first.
+    """List sagas: the one that changed last first, or in a search the one that was created last.
 
     Examples:
       saga list
       saga list --status escalated --json
       saga list --status running --older 1h
+      saga list --tag customer:42 --tool pay_card --since 7d
     """
-    import asyncio
-
     from saga_engine.cli.options import settings_for
-    from saga_engine.cli.output import data, document, note, shown
-    from saga_engine.stores.remote import without_password
+    from saga_engine.cli.output import note
+    from saga_engine.errors import SettingInvalid
+    from saga_engine.execution.search import query_of
 
     settings = settings_for(store)
+    chosen = None if status is None else status.value
     if settings.runtime:
         note(f"hint: these are the sagas of {settings.store}; those of {settings.runtime} are in Temporal's own lists")
     now_ms = time.time() * 1000
+    if name is not None or tags or tool is not None or asks or since is not None or cursor is not None:
+        if newer is not None or older is not None:
+            raise SettingInvalid("--newer and --older are not for a search", hint="--since bounds the time of creation")
+        since_ms = 0 if since is None else round(now_ms - age_ms(since, "--since"))
+        query = query_of(
+            status=chosen, name=name, tags=tags or (), tool=tool, asks=asks, since_ms=since_ms, limit=limit
+        )
+        return _tell_page(settings, query, cursor, now_ms, as_json=as_json)
     least = 0.0 if newer is None else now_ms - age_ms(newer, "--newer")
     most = None if older is None else now_ms - age_ms(older, "--older")
     # One more than requested shows whether there are more; the most recently changed come first.
     wanted = limit + 1 if most is None else _MAX_LISTED
-    heads = asyncio.run(_heads(settings, None if status is None else status.value, wanted))
-    heads = [head for head in heads if least <= head.changed_ms and (most is None or head.changed_ms <= most)]
+    heads = [
+        head
+        for head in _heads(settings, chosen, wanted)
+        if least <= head.changed_ms and (most is None or head.changed_ms <= most)
+    ]
+    which = "" if status is None else f" with status {status.value}"
+    age = "" if newer is None and older is None else " of that age"
     more = len(heads) > limit
-    heads = heads[:limit]
-    if as_json:
-        document({"sagas": [_body(head) for head in heads], "has_more": more})
-    elif heads:
-        data(_table(heads, now_ms))
-        for line in _next(heads, settings):
-            note(f"hint: {line}")
-    else:
-        which = "" if status is None else f" with status {status.value}"
-        age = "" if newer is None and older is None else " of that age"
-        note(f"there are no sagas{which}{age} in {shown(without_password(settings.store))}")
+    _tell(heads[:limit], settings, now_ms, {"has_more": more}, f"{which}{age}", as_json=as_json)
     if more and not as_json:
         note(f"hint: there are more; --limit shows more than {limit}")
     return exit_codes.COMPLETED
 
 
-def _next(heads: list[Head], settings: Settings) -> Iterator[str]:
+def _tell_page(settings: Settings, query: Query, cursor: str | None, now_ms: float, *, as_json: bool) -> int:
+    """Print a page of a search."""
+    from saga_engine.cli.output import note
+
+    page = _searched(settings, query, cursor)
+    more = {"has_more": page.cursor is not None, "cursor": page.cursor}
+    _tell(page.sagas, settings, now_ms, more, " that match", as_json=as_json)
+    if page.cursor is not None and not as_json:
+        note(f"hint: there may be more; the same command with --cursor {page.cursor} continues")
+    return exit_codes.COMPLETED
+
+
+def _tell(
+    heads: Sequence[Head], settings: Settings, now_ms: float, more: dict[str, Any], which: str, *, as_json: bool
+) -> None:
+    from saga_engine.cli.output import data, document, note, shown
+    from saga_engine.stores.remote import without_password
+
+    if as_json:
+        document({"sagas": [_body(head) for head in heads], **more})
+    elif heads:
+        data(_table(heads, now_ms))
+        for line in _next(heads, settings):
+            note(f"hint: {line}")
+    else:
+        note(f"there are no sagas{which} in {shown(without_password(settings.store))}")
+
+
+def _next(heads: Sequence[Head], settings: Settings) -> Iterator[str]:
     """The commands for sagas that do not move by themselves."""
     from saga_engine.cli.hints import command_line
 
@@ -105,13 +162,27 @@ def _unowned(head: Head) -> bool:
     return head.status in _MOVING and not is_owned(head)
 
 
-async def _heads(settings: Settings, status: str | None, limit: int) -> list[Head]:
+def _heads(settings: Settings, status: str | None, limit: int) -> Sequence[Head]:
+    return _read(settings, lambda store: store.list(status, limit), ())
+
+
+def _searched(settings: Settings, query: Query, cursor: str | None) -> SagaPage:
+    from saga_engine.execution.search import SagaPage, searched
+
+    return _read(settings, lambda store: searched(store, query, cursor), SagaPage((), None))
+
+
+def _read(settings: Settings, reading: Callable[[Store], Awaitable[_T]], nothing: _T) -> _T:
+    """What is read from the store; ``nothing`` if there is no store yet."""
+    import asyncio
+
     from saga_engine.cli.read_only import no_store, reading_from
 
-    if no_store(settings) is not None:
-        return []
-    async with reading_from(settings) as store:
-        return list(await store.list(status, limit))
+    async def read() -> _T:
+        async with reading_from(settings) as store:
+            return await reading(store)
+
+    return nothing if no_store(settings) is not None else asyncio.run(read())
 
 
 def _summary(head: Head) -> dict[str, Any]:
@@ -135,7 +206,7 @@ def _body(head: Head) -> dict[str, Any]:
     }
 
 
-def _table(heads: list[Head], now_ms: float) -> str:
+def _table(heads: Sequence[Head], now_ms: float) -> str:
     from saga_engine.cli import times
     from saga_engine.cli.output import table
 
@@ -183,6 +254,9 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
     error = summary.get("error")
     if isinstance(error, dict) and not questions:
         parts.append(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)))
-    if summary.get("goal"):
-        parts.append(str(summary["goal"]))
+    if summary.get("goal") or summary.get("name"):
+        parts.append(str(summary.get("goal") or summary["name"]))
+    tags = summary.get("tags")
+    if isinstance(tags, list) and tags:
+        parts.append(", ".join(map(str, tags)))
     return " · ".join(parts)

@@ -31,6 +31,9 @@ def submit(
             "--input", metavar="K=V", help="A value for $input.K: JSON if it is JSON, else a text. Repeatable."
         ),
     ] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="A word by which the saga is found. Repeatable.")
+    ] = None,
     store: StoreOption = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Only journal and queue the plan; a worker runs it.")
@@ -55,9 +58,11 @@ def submit(
     from saga_engine.cli.inputs import input_values, require_used
     from saga_engine.cli.options import plan_source, registry_for
     from saga_engine.execution.ids import check_saga_id, new_saga_id
+    from saga_engine.execution.search import check_tags
     from saga_engine.plan.salvage import load_checked
     from saga_engine.plan.warnings import warnings_of
 
+    check_tags(tags or ())
     values = input_values(given or [])
     settings = settings_there(runtime, task_queue, store, tools)
     registry = registry_for(settings)
@@ -66,21 +71,23 @@ def submit(
     # Chosen here, so that the message of an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id(), "--id")
     tell_warnings(warnings_of(loaded, registry if settings.names_tools else None))
-    return _submitted(settings, registry, loaded, chosen, values, detach=detach, full=full, as_json=as_json)
+    given_all = {"saga_id": chosen, "input": values or None, "tags": tags or (), "detach": detach}
+    return _submitted(settings, registry, loaded, given_all, full=full, as_json=as_json)
 
 
 def _submitted(
     settings: Settings,
     registry: ToolRegistry,
     plan: Plan,
-    saga_id: str,
     given: dict[str, Any],
     *,
-    detach: bool,
     full: bool,
     as_json: bool,
 ) -> int:
-    """Journal the plan and wait for its end, unless it is left to the workers; returns the exit code."""
+    """Journal the plan and wait for its end, unless it is left to the workers; returns the exit code.
+
+    ``given`` are the arguments of ``Engine.submit``.
+    """
     from saga_engine.cli.drive import drive_any, driven, finish, stands
     from saga_engine.cli.hints import queued_line
     from saga_engine.cli.output import note
@@ -88,12 +95,13 @@ def _submitted(
     from saga_engine.errors import Interrupted, PlanInvalid
 
     async def submitted(coordinator: Engine) -> SagaResult:
-        handle = await coordinator.submit(plan, saga_id=saga_id, input=given or None, detach=detach)
+        handle = await coordinator.submit(plan, **given)
         return await handle.wait()
 
     async def work(coordinator: Engine) -> Driven:
         return await driven(coordinator, saga_id, submitted(coordinator), full=full)
 
+    saga_id, detach = given["saga_id"], given["detach"]
     progress = Progress.of_plan(saga_id, plan)
     try:
         found = drive_any(settings, registry, work, progress)

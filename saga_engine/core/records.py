@@ -42,7 +42,8 @@ class SagaStarted(Record, frozen=True, tag=True):
     are the tools' registrations where the plan states nothing; ``tools`` are the digests of their declarations,
     ``sensitive`` the params of each that no view shows (``masking``). A ``session`` has no plan in advance: its calls
     are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this one
-    reuses. ``limits`` are the operator's on that day; None: no other than the engine's.
+    reuses. ``limits`` are the operator's on that day; None: no other than the engine's. ``tags`` are the saga's own,
+    beside those of its plan.
     """
 
     saga_id: str
@@ -57,6 +58,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     engine: str = ""
     session: bool = False
     fork_of: str = ""
+    tags: list[str] = []
     refs: dict[str, ValueRef] = {}
     limits: Limits | None = None
 

@@ -369,6 +369,10 @@ def summary(state: State) -> dict[str, Any]:
         body["session"] = True
     if state.plan.goal:
         body["goal"] = state.plan.goal[:120]
+    if state.plan.name:
+        body["name"] = state.plan.name
+    if state.tags:
+        body["tags"] = list(state.tags)
     reason = failure(state)
     if reason is not None:
         body["error"] = _cut(reason)

@@ -331,6 +331,7 @@ class State:
         "started_at",
         "status",
         "steps",
+        "tags",
         "to_escalate",
         "tools",
         "undo_open",
@@ -350,6 +351,8 @@ class State:
         self.tools: Mapping[str, str] = started.tools
         #: Params that no view shows, by tool.
         self.sensitive: Mapping[str, list[str]] = started.sensitive
+        #: By these the saga is found.
+        self.tags = tuple(dict.fromkeys([*plan.tags, *started.tags]))
         self.started_at = self.at = started.at
         self.ended_at = 0
         self.epoch = 1

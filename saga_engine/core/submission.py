@@ -28,6 +28,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     session: bool = False
     fork_of: str = ""
     limits: Limits = NO_LIMITS
+    tags: tuple[str, ...] = ()
 
     def started(self, at_ms: int) -> SagaStarted:
         """The record that starts the saga at ``at_ms`` (Unix ms). Nothing else makes one."""
@@ -47,4 +48,5 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             session=self.session,
             fork_of=self.fork_of,
             limits=None if self.limits == NO_LIMITS else self.limits,
+            tags=list(self.tags),
         )

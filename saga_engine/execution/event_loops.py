@@ -32,7 +32,8 @@ def require_loop(own: asyncio.AbstractEventLoop | None, what: str) -> asyncio.Ab
 def of_one_loop(kind: type[_T]) -> type[_T]:
     """A class whose public asynchronous methods raise ``EventLoopMismatch`` outside the loop in which it was made."""
     what = kind.__name__.lower()
-    for name, method in list(vars(kind).items()):
+    inherited = {name: method for base in reversed(kind.__mro__[:-1]) for name, method in vars(base).items()}
+    for name, method in inherited.items():
         if not isinstance(method, FunctionType) or name.startswith("_"):
             continue
         if iscoroutinefunction(method):

@@ -166,6 +166,9 @@ class CompiledPlan:
     on_failure: OnFailure = "compensate"
     #: Calls in flight at a time; only the operator's limits set it.
     max_parallel: int = MAX_PARALLEL
+    #: By these its sagas are found.
+    name: str = ""
+    tags: tuple[str, ...] = ()
     #: Undo tools that come from a tool's registration, by step key (``KEY#N`` for the N-th fallback). They are
     #: journalled, so that a resumed saga undoes the same way.
     undos: dict[str, str] = field(default_factory=dict)

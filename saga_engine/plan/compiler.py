@@ -86,6 +86,8 @@ def compile_draft(made: Draft) -> CompiledPlan:
         deadline_s=plan.deadline_s,
         max_tool_calls=plan.max_tool_calls,
         on_failure=plan.on_failure,
+        name=plan.name or "",
+        tags=plan.tags,
         undos=dict(_registered_undos(steps)),
         reads=frozenset(step.key for step in steps if step.kind == "read"),
         tool_digests={name: spec.digest for name, spec in specs.items()},

@@ -27,6 +27,9 @@ MAX_NAME_CHARS = 200
 #: What the author of a plan took for granted: sentences, and the length of each.
 MAX_ASSUMPTIONS = 50
 MAX_ASSUMPTION_CHARS = 500
+#: Tags of a plan, and of one saga in addition; and the length of one.
+MAX_TAGS = 16
+MAX_TAG_CHARS = 64
 #: Ten years.
 MAX_SECONDS = 315_360_000.0
 MAX_ATTEMPTS = 1000

@@ -54,6 +54,14 @@ def _finite(value: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
+def _word(value: str) -> str:
+    if not (value.isprintable() and value == value.strip()):
+        raise PydanticCustomError("tag", "a tag is a printable text without spaces at its ends")
+    return value
+
+
+#: A word by which sagas are found.
+Tag = Annotated[str, Field(min_length=1, max_length=limits.MAX_TAG_CHARS), AfterValidator(_word)]
 _Values = Annotated[dict[str, Any], AfterValidator(_finite)]
 _Number = Annotated[int, Field(ge=0, lt=2**63)]
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -239,6 +247,12 @@ class Plan(_Model):
     task_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = Field(
         None,
         description="The saga's id: letters, digits, '.', '_' and '-', at most 128. Default: a new id.",
+    )
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = Field(
+        None, description="The name of the plan, which all its sagas share: letters, digits, '.', '_' and '-'."
+    )
+    tags: Annotated[tuple[Tag, ...], Field(max_length=limits.MAX_TAGS), BeforeValidator(_listed)] = Field(
+        (), description="Words by which its sagas are found, such as 'customer:42'."
     )
     goal: Annotated[str, Field(max_length=limits.MAX_GOAL_CHARS)] = Field(
         "", description="The purpose of the plan, in a sentence."

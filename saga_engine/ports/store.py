@@ -14,6 +14,8 @@ from saga_engine.ports.values import ValueStore
 #: Where a page starts: partition and cursor, each as the store counts them.
 PagePlace = tuple[int, str]
 PAGE_START: Final[PagePlace] = (0, "0")
+#: Where a page of a search ends: when the last saga of it was created (Unix ms), and its id.
+SearchPlace = tuple[int, str]
 
 
 class Creation(NamedTuple):
@@ -34,7 +36,9 @@ class Entry(NamedTuple):
     when given. ``release`` gives up ownership in the same write, unless messages are waiting and the saga has not
     ended. ``consumed`` messages are removed. ``keep_ms`` (with a final status) is how long the finished saga is kept; 0
     is for ever. ``values`` are stored once, by digest, before the records that refer to them. ``due_ms``: when, in Unix
-    ms, the saga needs a worker once no process owns it; a time that is past is now, and 0 is never.
+    ms, the saga needs a worker once no process owns it; a time that is past is now, and 0 is never. ``terms`` are added
+    to those by which the saga is found (``Store.search``): texts without control characters. ``asks``: whether a
+    question is open now; None: as before.
     """
 
     saga_id: str
@@ -49,6 +53,8 @@ class Entry(NamedTuple):
     values: Mapping[str, bytes] | None = None
     creation: Creation | None = None
     due_ms: int = 0
+    terms: Sequence[str] = ()
+    asks: bool | None = None
 
 
 AckCode = Literal["ok", "fenced", "conflict", "exists", "missing", "full", "reserved", "late"]
@@ -98,6 +104,20 @@ class Head(NamedTuple):
     length: int
     messages: int
     summary: bytes
+
+
+class Query(NamedTuple):
+    """What is searched for: sagas with all of the ``terms`` and one of the ``statuses`` (empty: any).
+
+    ``asks``: a question is open. ``since_ms`` and ``until_ms`` bound the time of creation, in Unix ms.
+    """
+
+    terms: Sequence[str] = ()
+    statuses: Sequence[str] = ()
+    asks: bool = False
+    since_ms: int = 0
+    until_ms: int | None = None
+    limit: int = 100
 
 
 class Acquired(NamedTuple):
@@ -245,6 +265,14 @@ class Store(Protocol):
         """Some hundreds of the sagas of a status, in no order, and where to continue; None: these were the last.
 
         A saga that has the status throughout is on one page at least; one may be on several.
+        """
+        ...
+
+    async def search(self, query: Query, after: SearchPlace | None = None) -> tuple[Sequence[Head], SearchPlace | None]:
+        """A page of the sagas that fit, the most recently created first, and where the next page starts.
+
+        None: this was the last. A saga that fits throughout is on exactly one page. A page may hold fewer than
+        ``query.limit``, and even none, although there is a next one.
         """
         ...
 

@@ -2,8 +2,7 @@
 
 The order of these steps is the guarantee. The driver evolves records into the state and appends them in one write. Only
 when that write is durable does it perform the effects that the records order. The outcome of one call and the intent of
-the next are one append. If the append fails, the state in memory is invalid and is dropped with the driver; the journal
-counts.
+the next are one append. If it fails, the state in memory is invalid and is dropped with the driver; the journal counts.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from saga_engine.execution.observers import Observers
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.defect_reports import tell_defect
 from saga_engine.runtime.due_times import AT_ONCE, queued_again
+from saga_engine.runtime.index_changes import IndexChanges
 from saga_engine.runtime.link import Link
 from saga_engine.runtime.performer import Performer
 from saga_engine.runtime.stop_reasons import refusal
@@ -67,6 +67,7 @@ class SagaDriver:
         "_head_asked",
         "_head_status",
         "_here",
+        "_index",
         "_keep_ms",
         "_kept",
         "_link",
@@ -115,8 +116,7 @@ class SagaDriver:
         self.state = state
         self.stopping = False
         self.journalled = journalled
-        #: Not 0: ``run`` has returned because only a timer at this time moves the saga; it may be run again, with no
-        #: records.
+        #: Not 0: ``run`` has returned: only a timer at this time moves the saga. It may be run again, with no records.
         self.sleeps_until_ms = 0
         #: Whether it drives: ``run`` has begun, and has not returned.
         self.running = False
@@ -127,6 +127,7 @@ class SagaDriver:
         self._decided_at = 0
         self._head_status = "" if creation else state.status
         self._head_asked: tuple[Any, ...] | None = None
+        self._index = IndexChanges(state, new=creation is not None)
         self._store = store
         self._writer = writer
         self._performer = performer
@@ -196,8 +197,7 @@ class SagaDriver:
     async def run(self, first: Sequence[r.AnyRecord]) -> None:
         """Drive the saga until it ends, rests, sleeps or is stopped; ``first`` are the records that start or resume it.
 
-        Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; the saga then is as its
-        journal says.
+        Raises ``LeaseLost``, ``JournalConflict``, ``StoreUnavailable`` or ``StoreRefused``; then the journal counts.
         """
         records: list[r.AnyRecord] = list(first)
         self.sleeps_until_ms = 0
@@ -298,10 +298,7 @@ class SagaDriver:
             trials.frees(self)
 
     def _is_left_session(self) -> bool:
-        """Whether this is an open session without an agent: everything that needs no agent is settled.
-
-        Only its deadline may still pass; a worker enforces that.
-        """
+        """Whether this is an open session without an agent, settled but for its deadline, which a worker enforces."""
         state = self.state
         kept = self._link is not None and not self._link.left
         if not state.open or kept or self._tasks or self._outcomes or self._messages or self._is_held():
@@ -443,6 +440,7 @@ class SagaDriver:
             values or None,
             self._creation,
             due_ms,
+            *(() if self._index.known == (len(state.plan.steps), bool(state.questions)) else self._index.next(state)),
         )
         # What follows holds if the append succeeds. If not, this driver is invalid, and is not asked any more.
         self._creation = None

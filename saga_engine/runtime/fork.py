@@ -138,6 +138,7 @@ class Forking:
             session=self._old.session,
             fork_of=self._old.saga_id,
             limits=self._limits,
+            tags=tuple(self._first.tags),
         )
         if await self._begun(name, identity):
             return await self._as_begun(submission)

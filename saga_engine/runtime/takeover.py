@@ -24,6 +24,7 @@ from saga_engine.core.masking import masked_records
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.records import AnyRecord, SagaResumed, SagaStarted
 from saga_engine.core.report import summary
+from saga_engine.core.search_terms import terms_of
 from saga_engine.core.state import State
 from saga_engine.core.submission import Submission
 from saga_engine.errors import Interrupted, LeaseHeld, LeaseLost, QueueFull, SagaError, StoreRefused, StoreUnavailable
@@ -160,6 +161,7 @@ class TakeOver:
             values=values or None,
             creation=Creation(digest=started.digest, owned=False, room=self.room),
             due_ms=AT_ONCE,
+            terms=terms_of(state),
         )
         ack = await self.writer.append(entry)
         if ack.code == "ok" and self.observers:

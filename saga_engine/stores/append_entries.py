@@ -48,6 +48,12 @@ def options(entry: Entry) -> list[Argument]:
     if entry.due_ms:
         flags += "d"
         args.append(entry.due_ms)
+    if entry.terms:
+        flags += "t"
+        args += (len(entry.terms), *entry.terms)
+    if entry.asks is not None:
+        flags += "q"
+        args.append(int(entry.asks))
     return [flags, *args]
 
 
@@ -61,6 +67,8 @@ def check(entry: Entry) -> None:
         raise ValueError(f"{entry.saga_id}: {entry.status!r} is no status of a saga")
     if entry.keep_ms and entry.status not in SAGA_FINAL:
         raise ValueError(f"{entry.saga_id}: only a finished saga expires")
+    if not all(term and term.isprintable() for term in entry.terms):
+        raise ValueError(f"{entry.saga_id}: a term is a printable text")
     if entry.due_ms and not (entry.release or (entry.creation and not entry.creation.owned)):
         raise ValueError(f"{entry.saga_id}: a saga that is owned wants no worker")
 

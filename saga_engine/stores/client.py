@@ -34,6 +34,7 @@ _UNCONFIRMED: Final = frozenset(
         "overview",
         "owners",
         "read",
+        "search",
         "sweep",
     }
 )

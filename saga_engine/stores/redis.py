@@ -11,6 +11,8 @@ saga carry the hash tag of its partition, so everything that a script changes to
     saga:{p07}:tally:<id>       hash    counts of the policy (see ``guards``)
     saga:{p07}:reserved:<id>    hash    with a TTL: digest and of, before the saga of a reserved id is created
     saga:{p07}:index:<STATUS>   zset    id by changed_ms
+    saga:{p07}:search           zset    term, created_ms and id, in lexical order
+    saga:{p07}:terms:<id>       string  created_ms and the terms of a saga, until it is removed from ``search``
     saga:{p07}:expiry           zset    id of a finished saga by the time it expires
     saga:{p07}:lease:<owner>    string  with a TTL: the lease of a process, which covers all its sagas
     saga:{p07}:wake:<owner>     set     ids of its sagas with messages
@@ -51,8 +53,10 @@ from saga_engine.ports import (
     Head,
     Held,
     PagePlace,
+    Query,
     Renewal,
     Renewals,
+    SearchPlace,
     StorePromise,
 )
 from saga_engine.settings import replicas_of
@@ -62,7 +66,7 @@ from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
 from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
-from saga_engine.stores.index import Candidate, latest, scanned
+from saga_engine.stores.index import Candidate, latest, scanned, sought
 from saga_engine.stores.leases import RedisLeases, renewed_anywhere
 from saga_engine.stores.queue import RedisWork
 from saga_engine.stores.repair import Mender
@@ -354,18 +358,18 @@ class RedisStore:
         args: _Arguments = [owner]
         size = 0
         for entry in entries:
-            saga_id, seq, epoch, records, status, summary, release, consumed, keep_ms, values, creation, due_ms = entry
+            saga_id, seq, epoch, records, *others = entry
             more = sum(map(len, records))
-            if summary:
-                more += len(summary)
-            if values:
-                more += sum(map(len, values.values()))
+            if entry.summary:
+                more += len(entry.summary)
+            if entry.values:
+                more += sum(map(len, entry.values.values()))
             if keys and size + more > _CALL_BYTES:
                 yield keys, args
                 keys, args, size = [], [owner], 0
             size += more
             keys += both(saga_id)
-            if status or summary is not None or release or consumed or keep_ms or values or creation or due_ms:
+            if any(others):
                 args += (epoch, seq, len(records), *options(entry))
             else:
                 args += (epoch, seq, len(records), b"")
@@ -443,17 +447,27 @@ class RedisStore:
             _log.warning("left out of a list: %s", why)
         return sorted(heads.values(), key=lambda head: (-head.changed_ms, head.saga_id))
 
+    async def search(self, query: Query, after: SearchPlace | None = None) -> tuple[Sequence[Head], SearchPlace | None]:
+        """A page of the sagas that fit, the most recently created first; see ``ports.Store``."""
+        piece, following = await sought(self._mender, self._tags, query, after)
+        return await self._heads_of(piece, query.statuses, "search"), following
+
     async def page(self, status: str, at: PagePlace = PAGE_START) -> tuple[Sequence[Head], PagePlace | None]:
         """Some of the sagas of a status, and where to continue; see ``ports.Store``."""
         piece, following = await scanned(self._mender, self._tags, status, at)
+        return await self._heads_of(piece, (status,), "page"), following
+
+    async def _heads_of(self, piece: Sequence[Candidate], statuses: Sequence[str], what: str) -> Sequence[Head]:
+        """The heads of candidates that exist, and have one of the statuses (empty: any) by now."""
+        wanted = {None, *(status.encode() for status in statuses)}
         heads = []
         for (_, saga_id, _), fields in zip(piece, await self._heads(piece), strict=True):
             try:
-                if fields and (len(fields) == 1 or fields[0] in (None, status.encode())):
+                if fields and (len(fields) == 1 or not statuses or fields[0] in wanted):
                     heads.append(head_of(saga_id, fields))
             except JournalUnreadable as error:
-                _log.warning("left out of a page: %s", error)
-        return heads, following
+                _log.warning("left out of a %s: %s", what, error)
+        return heads
 
     async def _heads(self, piece: Sequence[Candidate]) -> Sequence[Any]:
         """The reply of ``heads.lua`` for each candidate."""

@@ -28,6 +28,7 @@ from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, Store
 from saga_engine.ports import PAGE_START, Ack, Acquired, Creation, Entry, Head, Held, PagePlace, Store
 from saga_engine.testing.queue_conformance import WorkConformance
 from saga_engine.testing.reservation_conformance import ReservationConformance
+from saga_engine.testing.search_conformance import SearchConformance
 from saga_engine.testing.value_conformance import ValueConformance
 
 if TYPE_CHECKING:
@@ -568,7 +569,9 @@ class _Lists:
         return True
 
 
-class StoreConformance(_Journal, _Leases, _Mail, _Lists, ReservationConformance, WorkConformance, ValueConformance):
+class StoreConformance(
+    _Journal, _Leases, _Mail, _Lists, SearchConformance, ReservationConformance, WorkConformance, ValueConformance
+):
     """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio

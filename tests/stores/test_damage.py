@@ -8,7 +8,7 @@ import pytest
 from saga_engine import Coordinator
 from saga_engine.cli import run
 from saga_engine.errors import JournalUnreadable, SagaError, StoreRefused
-from saga_engine.ports import SWEEP_START, Ack, Creation, Entry
+from saga_engine.ports import SWEEP_START, Ack, Creation, Entry, Query
 from saga_engine.stores import open_store
 from tests.servers import DebianRedis
 from tests.stores.taking import give_back, take
@@ -18,7 +18,7 @@ LONG_MS = 600_000
 BAD, GOOD = "bad", ("good1", "good2", "good3")
 PLAN = {"steps": [{"step_id": 1, "tool": "take", "params": {"x": 1}}]}
 #: Each kind of key that the sagas of a partition share.
-SHARED = ["due", "expiry", "index:RUNNING", "index:PENDING", "owners", "wake:A", "taken:A", "clock"]
+SHARED = ["due", "expiry", "search", "index:RUNNING", "index:PENDING", "owners", "wake:A", "taken:A", "clock"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,12 @@ async def opened(server, owner="A"):
 
 async def begun(server):
     store = await opened(server)
-    entries = [Entry(name, 0, 0, [b"r0"], "RUNNING", creation=Creation("d", owned=True)) for name in (BAD, *GOOD)]
+    whole = Creation("d", owned=True)
+    entries = [
+        Entry(name, 0, 0, [b"r0"], "RUNNING", b"{}", creation=whole, terms=["*", "tool:book"]) for name in (BAD, *GOOD)
+    ]
+    asking = b'{"questions": [{"step_id": 1}]}'
+    entries[1] = entries[1]._replace(asks=True, summary=asking)
     assert (await store.append("A", entries)).acks == [Ack("ok")] * 4
     return store
 
@@ -138,7 +143,8 @@ async def test_every_verb_mends_what_it_meets(server, raw, kind):
     store = await begun(server)
     work = store.work()
     everywhere = range(work.count)
-    for verb in ["renew", "post", "release", "acquire", "end", "sweep", "list", "overview", "owners", "close", "take"]:
+    verbs = ["renew", "post", "release", "acquire", "end", "sweep", "list", "search", "overview", "owners", "close"]
+    for verb in [*verbs, "take"]:
         overwrite(raw, tag(store) + kind)
         if verb == "renew":
             assert (await store.renew("A", LONG_MS)).alive
@@ -156,6 +162,9 @@ async def test_every_verb_mends_what_it_meets(server, raw, kind):
             await swept(store, "A")
         elif verb == "list":
             assert {head.saga_id for head in await store.list()} == {BAD, *GOOD}
+        elif verb == "search":
+            assert {head.saga_id for head in (await store.search(Query(["tool:book"])))[0]} == {BAD, *GOOD}
+            assert [head.saga_id for head in (await store.search(Query(asks=True)))[0]] == [GOOD[0]]
         elif verb == "overview":
             assert (await work.overview()).queued == 1
         elif verb == "owners":

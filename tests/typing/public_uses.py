@@ -118,7 +118,10 @@ async def a_coordinator() -> None:
     async with Coordinator.open("memory://", [book, cancel], policy=POLICY, on_escalation=escalation) as coordinator:
         assert_type(coordinator, Coordinator)
         outcome = await coordinator.run(PLAN, saga_id="trip-1", input={"guest": "Ada"})
-        handle = await coordinator.submit(PLAN, detach=True)
+        handle = await coordinator.submit(PLAN, tags=["customer:42"], detach=True)
+        page = await coordinator.search(tags=["customer:42"], tool="book", limit=10)
+        assert_type([head.saga_id for head in page.sagas], list[str])
+        assert_type(page.cursor, str | None)
         assert_type(handle, Handle)
         assert_type(await handle.wait(), SagaResult)
         assert_type(await coordinator.cancel("trip-1", by="kim"), SagaResult)
@@ -128,6 +131,7 @@ async def a_coordinator() -> None:
         async for record in coordinator.follow("trip-1"):
             assert_type(record, dict[str, Any])
         look_at(outcome)
+        await coordinator.search("customer:42")  # type: ignore[call-arg]
         Coordinator.open(tool=[book])  # type: ignore[call-arg]
         Coordinator.open(on_escalation=plain)  # type: ignore[arg-type]
         coordinator.run(PLAN).status  # type: ignore[attr-defined]  # noqa: B018

@@ -6,6 +6,7 @@
 --       v values: count, then digest and bytes of each
 --       s status                m summary                        r release
 --       i consumed messages     k keep_ms                        d due_ms
+--       t search terms: count, then each                         q 1: a question is open, 0: none is
 -- Reply the time in ms (negative: a key of the partition has a wrong type and needs mending, see `mend`), then one item
 --       for each entry: code + 8 * waiting messages, or the digest of the saga that exists, or '!' and the saga whose
 --       effects the id is reserved for (see `reserve`)
@@ -86,6 +87,12 @@ local function options(flags)
   if has('i') then chosen.consumed = tonumber(take()) end
   if has('k') then chosen.keep_ms = tonumber(take()) end
   if has('d') then chosen.due_ms = tonumber(take()) end
+  if has('t') then
+    local count = tonumber(take())
+    chosen.terms_from, chosen.terms_to = next_arg, next_arg + count - 1
+    next_arg = next_arg + count
+  end
+  if has('q') then chosen.asks = take() == '1' end
   return chosen
 end
 
@@ -159,6 +166,21 @@ local function write_scores()
   end
 end
 
+-- The terms by which a saga is found: those of its search key, and in the search index.
+local function add_terms(tag, id, created, chosen)
+  local known = (call('GET', tag .. 'terms:' .. id) or created) .. '\n'
+  local more = {}
+  for i = chosen.terms_from, chosen.terms_to do
+    if not string.find(known, '\n' .. ARGV[i] .. '\n', 1, true) then
+      more[#more + 1] = ARGV[i]
+      score(tag .. 'search', posting(ARGV[i], created, id), 0)
+    end
+  end
+  if #more > 0 then
+    call('SET', tag .. 'terms:' .. id, known .. table.concat(more, '\n'))
+  end
+end
+
 -- Index entries outlive their keys; each saga that ends removes some expired ones.
 local function purge(tag)
   local over = shared('ZRANGEBYSCORE', tag .. 'expiry', '-inf', now - 1000, 'LIMIT', 0, PURGE_AT_ONCE)
@@ -167,6 +189,7 @@ local function purge(tag)
       for status in pairs(FINAL) do
         shared('ZREM', tag .. 'index:' .. status, id)
       end
+      forget_terms(tag, id, shared)
     end
     call('ZREM', tag .. 'expiry', id)
   end
@@ -250,6 +273,13 @@ local function create(journal, head, n, first, last, chosen)
     call('HSET', head, 'values', '1')
   end
   score(tag .. 'index:' .. status, id, now)
+  if chosen.terms_from then
+    forget_terms(tag, id, shared) -- of an earlier saga with this name
+    add_terms(tag, id, string.format('%013d', now), chosen)
+    if chosen.asks then
+      score(tag .. 'search', posting(ASKS, string.format('%013d', now), id), 0)
+    end
+  end
   if chosen.keep_ms then
     keep(tag, id, chosen.keep_ms, chosen.values_from)
   end
@@ -311,6 +341,16 @@ local function settle(journal, head, epoch, seq, n, first, last, chosen)
   local released = chosen.release and (waiting == 0 or FINAL[chosen.status or found[3]])
   if released and waiting > 0 then
     shared('SREM', tag .. 'wake:' .. owner, id)
+  end
+  if chosen.terms_from or chosen.asks ~= nil then
+    local created = call('HGET', head, 'created_ms')
+    created = created and string.format('%013d', tonumber(created) or 0) or ''
+    if chosen.terms_from then
+      add_terms(tag, id, created, chosen)
+    end
+    if chosen.asks ~= nil then
+      score(tag .. 'search', posting(ASKS, created, id), chosen.asks and 0)
+    end
   end
   change_head(head, tag, id, found[3], chosen, released)
   if released and chosen.due_ms then

@@ -25,7 +25,7 @@ end
 
 -- Each key of a partition except those of sagas, with its type.
 local function each_key(tag, look_at)
-  for _, name in ipairs({'due', 'expiry'}) do
+  for _, name in ipairs({'due', 'expiry', 'search'}) do
     look_at(name, 'zset')
   end
   for i = 2, #ARGV do
@@ -90,13 +90,36 @@ local function add_head(tag, id, now)
   end
 end
 
+-- What a saga's head says about open questions is JSON, which another program may have damaged.
+local function asks(tag, id)
+  local summary = redis.pcall('HGET', tag .. 'head:' .. id, 'summary')
+  local went, found = pcall(cjson.decode, type(summary) == 'string' and summary or '{}')
+  return went and type(found) == 'table' and type(found.questions) == 'table' and #found.questions > 0
+end
+
+local function add_postings(tag, id)
+  local created
+  local terms = redis.pcall('GET', tag .. 'terms:' .. id)
+  for term in string.gmatch(type(terms) == 'string' and terms .. '\n' or '', '(.-)\n') do
+    if created then
+      call('ZADD', tag .. 'search', 0, posting(term, created, id))
+    end
+    created = created or term
+  end
+  if created and asks(tag, id) then
+    call('ZADD', tag .. 'search', 0, posting(ASKS, created, id))
+  end
+end
+
 local function rebuild(tag, cursor, count)
   local now = now_ms()
-  local heads, leases = tag .. 'head:', tag .. 'lease:'
+  local heads, leases, terms = tag .. 'head:', tag .. 'lease:', tag .. 'terms:'
   local found = call('SCAN', cursor, 'MATCH', tag .. '*', 'COUNT', count)
   for _, key in ipairs(found[2]) do
     if string.sub(key, 1, #heads) == heads then
       add_head(tag, string.sub(key, #heads + 1), now)
+    elseif string.sub(key, 1, #terms) == terms then
+      add_postings(tag, string.sub(key, #terms + 1))
     elseif string.sub(key, 1, #leases) == leases then
       call('SADD', tag .. 'owners', string.sub(key, #leases + 1))
     end

@@ -68,5 +68,31 @@ do
   end
 end
 
+-- The search index of a partition is one sorted set whose members are read in lexical order:
+-- term NUL created_ms (13 digits) NUL id. ASKS is the term of sagas with an open question.
+local ASKS = '?'
+
+local function posting(term, created, id)
+  return term .. '\0' .. created .. '\0' .. id
+end
+
+-- Remove a saga from the search index. Its terms outlive its other keys until then.
+local function forget_terms(tag, id, call)
+  local terms = call('GET', tag .. 'terms:' .. id)
+  if not terms then
+    return
+  end
+  local created
+  for term in string.gmatch(terms .. '\n', '(.-)\n') do
+    if not created then
+      created = term
+      call('ZREM', tag .. 'search', posting(ASKS, created, id))
+    else
+      call('ZREM', tag .. 'search', posting(term, created, id))
+    end
+  end
+  call('DEL', tag .. 'terms:' .. id)
+end
+
 -- The statuses of sagas that need no owner any more.
 local FINAL = {COMPLETED = true, COMPENSATED = true, WAIVED = true}

@@ -1,0 +1,60 @@
+"""How a runtime lists and searches its sagas: both halves of it, the built-in runtime's and Temporal's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from saga_engine.errors import RuntimeUnsupported
+from saga_engine.execution.search import SagaPage, query_of, searched
+from saga_engine.ports import Head, Store
+
+
+class Searches:
+    """The sagas of a store: part of the ``Coordinator``."""
+
+    store: Store
+
+    async def search(
+        self,
+        *,
+        status: str | None = None,
+        name: str | None = None,
+        tags: Sequence[str] = (),
+        tool: str | None = None,
+        asks: bool = False,
+        since_ms: int = 0,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> SagaPage:
+        """A page of the sagas that fit all of this, the most recently created first; no journal is read.
+
+        ``name`` is the plan's, a step calls ``tool``, ``asks``: a question is open. ``since_ms`` bounds the time of
+        creation (Unix ms on the store's clock). ``cursor`` is that of the page before. Raises ``SettingInvalid`` and
+        ``StoreUnavailable``.
+        """
+        query = query_of(status=status, name=name, tags=tags, tool=tool, asks=asks, since_ms=since_ms, limit=limit)
+        return await searched(self.store, query, cursor)
+
+    # (the last of all, because it shadows the type)
+    async def list(self, status: str | None = None, *, limit: int = 1000) -> list[Head]:
+        """Summaries of sagas, the most recently changed first; no journal is read."""
+        return [*await self.store.list(status, limit=limit)]
+
+
+class SearchesNothing:
+    """Sagas in Temporal: part of the ``TemporalCoordinator``."""
+
+    async def search(self, **_: Any) -> SagaPage:
+        """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
+        raise _not_listed()
+
+    async def list(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Head]:  # noqa: ARG002
+        """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
+        raise _not_listed()
+
+
+def _not_listed() -> RuntimeUnsupported:
+    return RuntimeUnsupported(
+        "sagas in Temporal are not listed here", hint="Temporal's own UI and `temporal workflow list` list workflows"
+    )
