@@ -27,7 +27,7 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.fold import fold
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State, StateScope
-from saga_engine.core.steps import ask
+from saga_engine.core.steps import ask, compute
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.values import canonical
 
@@ -60,6 +60,11 @@ class Fingerprints:
             index = state.plan.by_key[record.step]
             self._found.pop(index, None)
             made = self.of_call(state, index, ask.as_params(record))
+            if made is not None:
+                self._found[index] = made
+        elif isinstance(record, r.StepSucceeded) and record.via == compute.VIA:
+            index = state.plan.by_key[record.step]
+            made = self.of_call(state, index, {compute.KIND: record.output})
             if made is not None:
                 self._found[index] = made
         elif isinstance(record, r.StepIntended) and record.direction == FORWARD:

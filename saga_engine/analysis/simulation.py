@@ -45,7 +45,10 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "cancel": "the saga is cancelled right after it",
     "deadline": "the deadline passes right after it",
     "unanswered": "nobody answers what it asks",
+    "not-computable": "its computation has no result",
 }
+#: How a built-in step fails, by its word.
+_FAILS: Final[dict[str, FaultKind]] = {"ask": "unanswered", "compute": "not-computable"}
 _UNDO_WORDS: Final[dict[FaultKind, str]] = {
     "refused": "the undo of step {} fails permanently",
     "lost-happened": "the undo of step {} happens, and its response is lost or its tool raises",
@@ -243,7 +246,7 @@ class _Stage:
             yield None  # it fails even without a fault
             return
         last = order[-1] if pivot is None else pivot
-        yield Fault("refused-all", last)
+        yield Fault(_FAILS.get(self.plan.steps[last].builtin, "refused-all"), last)
         before = order[: order.index(last) + (pivot is None)]
         if before:
             yield Fault("cancel", before[-1])
@@ -256,7 +259,7 @@ class _Stage:
         kinds: list[FaultKind] = ["refused", "refused-all"] if step.fallbacks else ["refused"]
         kinds += ["unavailable", "blocked", "lost-not-happened", "crash-not-happened"]
         if step.builtin:
-            kinds = ["unanswered"] if step.builtin == "ask" else []
+            kinds = [_FAILS[step.builtin]] if step.builtin in _FAILS else []
         elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
         kinds.append("cancel")

@@ -33,7 +33,7 @@ from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import OpenQuestion, State
 from saga_engine.core.steps import ask
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
-from saga_engine.plan.sample_outputs import Outputs
+from saga_engine.plan.sample_outputs import Outputs, without_result
 from saga_engine.plan.tool_spec import ToolSpec
 
 FaultKind = Literal[
@@ -49,6 +49,7 @@ FaultKind = Literal[
     "cancel",
     "deadline",
     "unanswered",
+    "not-computable",
 ]
 #: How long it takes until another process takes over from one that died: a lease, by default.
 DOWNTIME_MS: Final = 15_000
@@ -69,7 +70,7 @@ class Fault(NamedTuple):
     retryable, until the attempts are used up. ``blocked``: the policy refuses. ``lost-…``: it happened or not, and the
     response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
     dies before the outcome is journalled. ``cancel``, ``deadline``: right after the step happened. ``unanswered``:
-    nobody answers what the step asks.
+    nobody answers what the step asks. ``not-computable``: its computation has no result.
     """
 
     kind: FaultKind
@@ -140,6 +141,9 @@ class _Run:
     """One saga, from its start to its rest."""
 
     def __init__(self, plan: CompiledPlan, outputs: Outputs, faults: tuple[Fault, ...]) -> None:
+        for fault in faults:
+            if fault.kind == "not-computable":
+                plan = without_result(plan, fault.step)
         self._plan = plan
         self._outputs = outputs
         self._faults = {(fault.step, fault.direction): fault for fault in faults if fault.kind not in _AFTERWARDS}
@@ -222,6 +226,11 @@ class _Run:
         while found := decide(self._state, self._now, _ALONE):
             for record in found:
                 self._settle(record)
+            for record in found:
+                if type(record) is r.StepSucceeded:  # a computation: no call makes it
+                    step = self._plan.by_key[record.step]
+                    self._order[step] = None
+                    self._afterwards(step)
         for record in self._records[first:]:
             effect = effects_of(self._state, record)
             if isinstance(effect, CallTool | Probe):

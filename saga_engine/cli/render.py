@@ -167,6 +167,8 @@ def known_by(via: str, source: str, age_ms: int | None) -> str:
         return "happened, according to an operator"
     if via == "expired":
         return "nobody answered in time: what the plan says for that"
+    if via == "computed":
+        return "computed"
     return f"happened, according to its {shown(via, 20)}"
 
 

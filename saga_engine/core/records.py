@@ -121,8 +121,8 @@ class StepSucceeded(Record, frozen=True, tag=True):
     """The step happened in this direction.
 
     ``via``: its own response (``call``), a ``probe``'s, an operator's (``decision``), that of an identical call of
-    another saga (``deduplicated``; ``source`` made it and owns its effect), or the last good result of a read
-    (``cache``, ``age_ms`` old).
+    another saga (``deduplicated``; ``source`` made it and owns its effect), the last good result of a read (``cache``,
+    ``age_ms`` old), or a computation's result (``computed``).
     """
 
     step: str

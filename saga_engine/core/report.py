@@ -182,6 +182,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         "name": compiled.name,
         "tool": compiled.tool,
         "kind": compiled.kind,
+        **({"builtin": compiled.builtin} if compiled.builtin else {}),
         "status": step.status,
         **_call(state, compiled.index, FORWARD, step.forward),
         **_output(step.output),

@@ -72,7 +72,7 @@ from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.records import SagaStarted
 from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
 from saga_engine.errors import BindingUnresolved
-from saga_engine.plan.compiled import CompiledCall, CompiledPlan, CompiledRollback, Serving
+from saga_engine.plan.compiled import CompiledCall, CompiledPlan, CompiledRollback, Serving, WithoutList
 
 Place = tuple[int, Direction]
 
@@ -553,7 +553,7 @@ class State:
         return min(dues) if dues else None
 
 
-class StateScope:
+class StateScope(WithoutList):
     """The values that a saga's bindings find. Secrets show as their marker: their values are never journalled."""
 
     __slots__ = ("_state",)
@@ -575,7 +575,7 @@ class StateScope:
         """The output of a step that happened; raises ``BindingUnresolved``."""
         step = self._step(step_key)
         if step.effect is None:
-            raise BindingUnresolved(f"step {step_key} has no output", step=step_key)
+            raise BindingUnresolved(f"step {step_key} has no output", step=step_key, absent=True)
         return step.output
 
     def params(self, step_key: str) -> Any:

@@ -95,6 +95,8 @@ STEP_TRANSITIONS: Final = (
     # forward
     ("intend", [PENDING, RUNNING, IN_DOUBT, ESCALATED], RUNNING),
     ("succeed", [RUNNING, IN_DOUBT, ESCALATED], SUCCEEDED),
+    # a computation has its result
+    ("compute", [PENDING], SUCCEEDED),
     ("fail", [PENDING, RUNNING, IN_DOUBT, ESCALATED], FAILED),
     # the policy, or the operator whom it asked, refused a call of which no earlier attempt is in doubt
     ("block", [RUNNING, ESCALATED], BLOCKED),

@@ -1,15 +1,17 @@
 """Bindings: the values in params that are known only when the call is made.
 
 If a whole text is a binding, the value replaces it and keeps its type. Inside a longer text a binding stands in braces
-and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind; an additional dollar in front
-makes a literal. Keys of objects are never bindings. A bound value is data: the engine never searches it for bindings or
+and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind, and over a list ``$item`` and
+``$index``; an additional dollar in front makes a literal. Keys of objects are never bindings, but the object
+``{"$first": [a, b, …]}`` stands for the first of its values that there is: the output of a step that was skipped is
+none, and neither is a path that matches nothing. A bound value is data: the engine never searches it for bindings or
 secrets, so a tool that returns ``$secret.TOKEN`` gets no secret.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,15 +22,15 @@ from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
 
-Source = Literal["output", "input", "saga", "key", "secret"]
+Source = Literal["output", "input", "saga", "key", "secret", "item", "index"]
 
-_WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret)(?!\w)")
-_EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret)(?!\w)")
+_WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|item|index)(?!\w)")
+_EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|item|index)(?!\w)")
 # Up to the brace that closes it; braces in quotes belong to the path.
 _INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+)\}", re.DOTALL)
 _STEP = re.compile(r"\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
@@ -42,12 +44,19 @@ _FORMS = {
     "saga": "write $saga.id",
     "key": "write $key, with nothing after it",
     "secret": "write $secret.NAME: letters, digits and '_'",
+    "item": "write $item or $item.field",
+    "index": "write $index, with nothing after it",
 }
+#: The key of an object that stands for the first of its values that there is.
+FIRST: Final = "$first"
 _encode = msgspec.json.Encoder().encode
 
 
 class Place(NamedTuple):
-    """The place of a binding in the params, and what it names (``step`` is a step's key)."""
+    """The place of a binding in the params, and what it names (``step`` is a step's key).
+
+    ``optional``: another value takes its place if it has none.
+    """
 
     path: Path
     source: Source
@@ -55,6 +64,7 @@ class Place(NamedTuple):
     tail: jsonpath.Tail | None
     embedded: bool
     text: str
+    optional: bool = False
 
 
 class _Node(Protocol):
@@ -93,6 +103,7 @@ class _Within:
                 hint="compare the binding with the value that the step returned",
                 binding=self._text,
                 step=self._step,
+                absent=not isinstance(mismatch, jsonpath.Ambiguous),
             ) from None
 
     def sample(self, inputs: Mapping[str, Any]) -> Any:  # noqa: ARG002
@@ -141,13 +152,29 @@ class _Secret(_Within):
         return scope.secret(self._step)
 
 
-_Bound = _Output | _Input | _SagaId | _Key | _Secret
+class _Item(_Within):
+    __slots__ = ()
+
+    def get(self, scope: Scope) -> Any:
+        return self._find(scope.item)
+
+
+class _Index(_Within):
+    __slots__ = ()
+
+    def get(self, scope: Scope) -> int:
+        return scope.index
+
+
+_Bound = _Output | _Input | _SagaId | _Key | _Secret | _Item | _Index
 _NODES: dict[Source, type[_Bound]] = {
     "output": _Output,
     "input": _Input,
     "saga": _SagaId,
     "key": _Key,
     "secret": _Secret,
+    "item": _Item,
+    "index": _Index,
 }
 
 
@@ -225,6 +252,34 @@ class _Array:
         return made
 
 
+class _First:
+    """Values of which the first that there is counts; ``literal`` is the last one, if it is no binding."""
+
+    __slots__ = ("_literal", "_nodes", "_raw")
+
+    def __init__(self, raw: dict[str, Any], nodes: Sequence[_Node], literal: list[Any]) -> None:
+        self._raw = raw
+        self._nodes = nodes
+        self._literal = literal
+
+    def get(self, scope: Scope) -> Any:
+        missing: BindingUnresolved | None = None
+        for node in self._nodes:
+            try:
+                return node.get(scope)
+            except BindingUnresolved as error:
+                if not error.context.get("absent"):
+                    raise
+                missing = error
+        if self._literal:
+            return self._literal[0]
+        assert missing is not None
+        raise missing
+
+    def sample(self, inputs: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        return self._raw
+
+
 class _Literal:
     """A text in which an escaped binding stands for itself."""
 
@@ -256,7 +311,7 @@ class Template:
         self.bound = bool(places)
         self.secrets = frozenset(place.step for place in places if place.source == "secret")
         self.secret_params = frozenset(str(place.path[0]) for place in places if place.source == "secret")
-        self.outputs = frozenset(place.step for place in places if place.source == "output")
+        self.outputs = frozenset(place.step for place in places if place.source == "output" and not place.optional)
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of a call. Raises ``BindingUnresolved``."""
@@ -289,81 +344,6 @@ class Template:
         return {key: (self._root.nodes[key], frozenset(names)) for key, names in needed.items()}
 
 
-class UndoParams:
-    """The params of a registered undo that the plan does not specify.
-
-    Each parameter of the undo gets the field of that name in the step's output, else the step's own param of that name.
-    A parameter that neither has is omitted or, if the undo requires it, raises ``BindingUnresolved``. The same error is
-    raised for an undo that names parameters and gets none of them: called without them, it would undo nothing and
-    report success.
-    """
-
-    __slots__ = (
-        "_forward_secrets", "_key", "_names", "_required", "bound", "outputs", "raw", "secret_params", "secrets"
-    )  # fmt: skip
-
-    def __init__(self, schema: Mapping[str, Any] | None, key: str, forward: Template) -> None:
-        """``schema`` is the undo's input schema. Without one (the tool is unknown here) the undo needs the output."""
-        properties, required = (schema.get("properties"), schema.get("required")) if schema else (None, None)
-        names = list(properties) if isinstance(properties, dict) else []
-        self._required = frozenset(name for name in required if name in names) if isinstance(required, list) else ()
-        self._names = tuple(names)
-        self._key = key
-        # The stored params do not hold the secrets themselves, so these are resolved again.
-        nodes = forward.secret_nodes()
-        self._forward_secrets = {name: nodes[name][0] for name in names if name in nodes}
-        self.bound = True
-        self.raw: dict[str, Any] = {}
-        self.secrets = frozenset(secret for name in self._forward_secrets for secret in nodes[name][1])
-        self.secret_params = frozenset(self._forward_secrets)
-        needs_output = schema is None or any(name not in forward.raw for name in self._required)
-        needs_output = needs_output or (bool(names) and not any(name in forward.raw for name in names))
-        self.outputs = frozenset({key} if needs_output else ())
-
-    def are(self, raw: Mapping[str, Any]) -> bool:
-        """Whether params that are written like this have the same values whenever they have any."""
-        return bool(self._names) and raw == {name: f"$output.step_{self._key}.{name}" for name in self._names}
-
-    def resolve(self, scope: Scope) -> dict[str, Any]:
-        """The params of the undo. Raises ``BindingUnresolved``."""
-        try:
-            output = scope.output(self._key)
-        except BindingUnresolved:
-            if self.outputs:
-                raise
-            # It is unknown whether the step happened, and the undo can be called without its output.
-            output = None
-        fields = output if isinstance(output, dict) else {}
-        given: Mapping[str, Any] | None = None
-        made: dict[str, Any] = {}
-        for name in self._names:
-            if name in fields:
-                made[name] = fields[name]
-                continue
-            if given is None:
-                given = scope.params(self._key)
-            if name in self._forward_secrets:
-                made[name] = self._forward_secrets[name].get(scope)
-            elif name in given:
-                made[name] = given[name]
-            elif name in self._required:
-                raise BindingUnresolved(
-                    f"the undo requires '{name}', which step {self._key} has neither in its output nor in its params",
-                    hint="add a rollback with params to the step",
-                    binding=name,
-                    step=self._key,
-                )
-        if self._names and not made:
-            raise BindingUnresolved(
-                f"the undo would get no params: neither the output nor the params of step {self._key} have any of "
-                f"{cut(', '.join(self._names), 200)}",
-                hint="add a rollback with params to the step",
-                binding=self._names[0],
-                step=self._key,
-            )
-        return made
-
-
 class _Malformed(Exception):
     """A text that looks like a binding and is not one."""
 
@@ -380,10 +360,15 @@ class Binder:
         self._problems = problems
         self._complex: set[str] = set()
         self._count = 0
+        self._item = False
 
-    def template(self, raw: dict[str, Any], own: str, path: Path) -> Template:
-        """The template of ``raw``, which stands at ``path`` in the plan and belongs to the step with key ``own``."""
+    def template(self, raw: dict[str, Any], own: str, path: Path, *, item: bool = False) -> Template:
+        """The template of ``raw``, which stands at ``path`` in the plan and belongs to the step with key ``own``.
+
+        ``item``: it is resolved for each item of a list, so ``$item`` and ``$index`` bind.
+        """
         places: list[Place] = []
+        self._item = item
         before = self._count
         root = self._object(raw, own, path, (), places)
         if before <= MAX_BINDINGS < self._count:
@@ -404,6 +389,8 @@ class Binder:
         if isinstance(value, str):
             return self._text(value, own, base, path, places) if "$" in value else None
         if isinstance(value, dict):
+            if FIRST in value:
+                return self._first(value, own, base, path, places)
             return self._object(value, own, base, path, places)
         if isinstance(value, list):
             nodes = {}
@@ -414,6 +401,28 @@ class Binder:
                         nodes[index] = node
             return _Array(value, nodes) if nodes else None
         return None
+
+    def _first(self, raw: dict[str, Any], own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
+        """Each value but the last must bind: after a literal, which is always there, nothing can follow."""
+        values = raw[FIRST]
+        sound = len(raw) == 1 and isinstance(values, list) and len(values) > 1
+        found = self._problems.count
+        inner: list[Place] = []
+        nodes = (
+            [self._node(value, own, base, (*path, FIRST, at), inner) for at, value in enumerate(values)]
+            if sound
+            else []
+        )
+        if self._problems.count > found:
+            return None
+        if not sound or any(node is None for node in nodes[:-1]):
+            message = f"'{FIRST}' takes a list of bindings, of which the last may be a literal"
+            hint = f'write {{"{FIRST}": ["$output.step_1.ref", null]}}'
+            self._problems.add("binding-malformed", (*base, *path), message, hint)
+            return None
+        # The schema of a tool knows the place of the whole alone.
+        places += [place._replace(path=path, optional=True) for place in inner]
+        return _First(raw, [node for node in nodes if node is not None], values[-1:] if nodes[-1] is None else [])
 
     def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:
         if self._count > MAX_BINDINGS:
@@ -474,7 +483,14 @@ class Binder:
             if name is None:
                 raise self._malformed(source, embedded=embedded)
             return Place(path, source, name[1], None, embedded, text)
-        if rest != {"saga": ".id", "key": ""}[source]:
+        if source == "item" and self._item:
+            if rest and not rest.startswith((".", "[")):
+                raise self._malformed(source, embedded=embedded)
+            return Place(path, source, "", self._tail(rest) if rest else None, embedded, text)
+        if source in {"item", "index"} and not self._item:
+            hint = f"it binds over a list ('each', 'of', 'where'); for a literal '${source}' write '$${source}'"
+            raise _Malformed(jsonpath.TailFault("binding-malformed", f"${source} has no list here", hint))
+        if rest != {"saga": ".id", "key": "", "index": ""}[source]:
             raise self._malformed(source, embedded=embedded)
         return Place(path, source, own, None, embedded, text)
 

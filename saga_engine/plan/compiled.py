@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.limits import MAX_PARALLEL
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
@@ -27,6 +28,16 @@ class Scope(Protocol):
         """The plan's input."""
         ...
 
+    @property
+    def item(self) -> Any:
+        """The item of a list that is being visited; raises ``BindingUnresolved`` where there is none."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """Its position, from 0; raises ``BindingUnresolved`` where there is none."""
+        ...
+
     def output(self, step_key: str) -> Any:
         """The output of a step; raises ``BindingUnresolved`` if it has none."""
         ...
@@ -42,6 +53,22 @@ class Scope(Protocol):
     def secret(self, name: str) -> str:
         """The secret's value, or its marker if the value must not appear."""
         ...
+
+
+class WithoutList:
+    """A part of a ``Scope`` in which no list is visited."""
+
+    __slots__ = ()
+
+    @property
+    def item(self) -> Any:
+        """Raises ``BindingUnresolved``."""
+        raise BindingUnresolved("$item has no list here")
+
+    @property
+    def index(self) -> int:
+        """Raises ``BindingUnresolved``."""
+        raise BindingUnresolved("$index has no list here")
 
 
 class Params(Protocol):

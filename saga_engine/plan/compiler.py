@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph
-from saga_engine.plan.bindings import UndoParams
 from saga_engine.plan.checks import examine
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.draft import draft
+from saga_engine.plan.undo_params import UndoParams
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -83,7 +83,7 @@ def dot(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> str:
 
 
 def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
-    lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, step.tool]
+    lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, step.tool or step.builtin]
     if step.rollback is not None:
         lines.append(f"undo: {step.rollback.tool}")
     status = _status(step, statuses)

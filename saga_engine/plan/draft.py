@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from saga_engine.plan.bindings import Binder, Template, UndoParams
+from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.builtin_steps import builtin_spec
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Serving
+from saga_engine.plan.compute import computation
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from saga_engine.plan.undo_params import UndoParams
 from saga_engine.plan.values import plain
 
 if TYPE_CHECKING:
@@ -163,8 +165,13 @@ class _Drafter:
     def _builtin(self, index: int, written: Step, path: Path) -> CompiledStep:
         """A step without a tool: its body is its params, under its word."""
         word = written.builtin
-        body = plain(getattr(written, word).model_dump(exclude_unset=True))
-        params = self._template({word: body}, index, written.key, None, path)
+        given = getattr(written, word)
+        body = given if isinstance(given, dict) else plain(given.model_dump(exclude_unset=True))
+        if word == "compute":
+            params: Template = computation(self._binder, self._made.problems, body, written.key, path)
+            self._note(params, index, None, path)
+        else:
+            params = self._template({word: body}, index, written.key, None, path)
         return CompiledStep(
             index=index,
             step_id=written.step_id,
@@ -269,9 +276,12 @@ class _Drafter:
         self, raw: dict[str, Any], index: int, key: str, spec: ToolSpec | None, path: Path, *, undo: bool = False
     ) -> Template:
         template = self._binder.template(raw, key, path)
+        self._note(template, index, spec, path, undo=undo)
+        return template
+
+    def _note(self, template: Template, index: int, spec: ToolSpec | None, path: Path, *, undo: bool = False) -> None:
         if template.places:
             self._made.bound.setdefault(index, []).append(Bound(template, spec, path, undo))
-        return template
 
     def _spec(self, tool: str) -> ToolSpec | None:
         return self._made.catalog.spec(tool) if self._made.catalog is not None else None

@@ -59,6 +59,10 @@ class Mismatch(Exception):
     """The tail does not match exactly one value; the message says why."""
 
 
+class Ambiguous(Mismatch):
+    """The tail may match, but not one value alone."""
+
+
 def scan(text: str) -> Simple | None:
     """The fields and indexes of a plain chain; ``None`` if it is something else."""
     parts: list[str | int] = []
@@ -169,7 +173,7 @@ def find(value: Any, tail: Tail) -> Any:
     matches = _Search().run(value, tail.selectors)
     for match in matches:
         for _ in matches:
-            raise Mismatch("it matches more than one value")
+            raise Ambiguous("it matches more than one value")
         return match
     raise Mismatch("it matches nothing")
 
@@ -185,7 +189,7 @@ class _Search:
     def _visit(self) -> None:
         self.visits += 1
         if self.visits > MAX_TAIL_VISITS:
-            raise Mismatch(f"the search would visit more than {MAX_TAIL_VISITS} values")
+            raise Ambiguous(f"the search would visit more than {MAX_TAIL_VISITS} values")
 
     def run(self, value: Any, selectors: tuple[Selector, ...]) -> Iterator[Any]:
         """All matches, lazily. The depth of the recursion is the number of selectors."""

@@ -158,7 +158,7 @@ class Ask(_Model):
 
 
 #: The words of built-in steps: each is a field of a step, in place of ``tool``.
-BUILTINS: Final = ("ask",)
+BUILTINS: Final = ("ask", "compute")
 #: Fields that belong to a call of a tool alone.
 _OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback")
 
@@ -181,6 +181,13 @@ class Step(_Model):
     )
     tool: _Tool = Field("", description="The name of the tool to call.")
     ask: Ask | None = Field(None, description="In place of a tool: ask a person. The answer is the step's output.")
+    compute: _Values | None = Field(
+        None,
+        description=(
+            "In place of a tool: an exact computation, such as {'multiply': ['$output.step_1.price', 2]}. Its result "
+            "is the step's output."
+        ),
+    )
     params: _Values = Field(
         default_factory=dict,
         description=(

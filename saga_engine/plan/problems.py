@@ -23,6 +23,8 @@ CODES = frozenset(
         "binding-type",
         "binding-unknown-step",
         "builtin-invalid",
+        "compute-invalid",
+        "condition-invalid",
         "depends-on-unknown",
         "fallback-invalid",
         "field-invalid",

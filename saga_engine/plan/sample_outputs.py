@@ -12,9 +12,10 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
+from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import jsonpath, schema_types
 from saga_engine.plan.ask import sample_ask
-from saga_engine.plan.bindings import Template, UndoParams
+from saga_engine.plan.bindings import Place, Template
 from saga_engine.plan.compiled import (
     CompiledPlan,
     CompiledRollback,
@@ -24,6 +25,7 @@ from saga_engine.plan.compiled import (
     Serving,
 )
 from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.plan.undo_params import UndoParams
 
 #: The limit on sample values in one output; a schema from the network may require any number.
 _MAX_VALUES: Final = 500
@@ -55,16 +57,19 @@ def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
         index = plan.by_key[key]
         for number in range(len(plan.steps[index].fallbacks) + 1):
             unmade |= {(key, text) for text in makers[index, number].make(wanted.values())}
-    steps = [_step(step, unmade) for step in plan.steps]
+    steps = [_step(step, unmade, makers[step.index, 0].value) for step in plan.steps]
     return replace(plan, steps=steps), {place: maker.value for place, maker in makers.items()}
 
 
 def _bound_to(params: Params) -> Iterator[tuple[str, jsonpath.Tail]]:
     """The places in outputs that a template needs: a step's key, and the path after it."""
-    if isinstance(params, Template):
-        for place in params.places:
-            if place.source == "output" and place.tail is not None:
-                yield place.step, place.tail
+    for place in _places(params):
+        if place.source == "output" and place.tail is not None:
+            yield place.step, place.tail
+
+
+def _places(params: Params) -> Sequence[Place]:
+    return params.places if isinstance(params, Template) else ()
 
 
 # --- one output ----------------------------------------------------------------------------------------------------
@@ -198,7 +203,22 @@ class _Unread:
         return self.raw
 
 
-def _step(step: CompiledStep, unmade: set[tuple[str, str]]) -> CompiledStep:
+def without_result(plan: CompiledPlan, index: int) -> CompiledPlan:
+    """The plan with a computation that has no result."""
+    steps = [replace(step, params=_NoResult(step.params)) if step.index == index else step for step in plan.steps]
+    return replace(plan, steps=steps)
+
+
+class _NoResult(_Unread):
+    __slots__ = ()
+
+    def resolve(self, scope: Scope) -> dict[str, Any]:  # noqa: ARG002
+        raise BindingUnresolved("the computation has no result")
+
+
+def _step(step: CompiledStep, unmade: set[tuple[str, str]], output: Any) -> CompiledStep:
+    if step.builtin == "compute" and any(place.source == "output" for place in _places(step.params)):
+        return replace(step, params=_Unread(step.params, {"compute": output}))  # what it computes with is unknown
     if step.builtin == "ask":
         return replace(step, params=_Unread(step.params, {"ask": sample_ask(step.params.raw["ask"])}))
     return replace(

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saga_engine.plan.bindings import OwnBinder, Template, UndoParams
+from saga_engine.plan.bindings import OwnBinder, Template
 from saga_engine.plan.compiled import CompiledRollback, CompiledStep, Kind, Params
 from saga_engine.plan.draft import DEFAULT, undo_retry
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.undo_params import UndoParams
 
 
 def compile_call(

@@ -29,6 +29,15 @@ FEATURES: Final[dict[str, Feature]] = {
         "may be several, anywhere. If a later step fails, the others are undone and the effect of such a step remains. "
         "Use it only where the goal accepts that, and put it as late as the goal allows.",
     ),
+    "compute": Feature(
+        ("compute",),
+        "A step may have `compute` in place of `tool` and `params`: an exact computation whose result is its output, "
+        "bound as `$output.step_<id>`. Its value is one operation, whose operands are numbers, bindings or operations: "
+        '`{"add": […]}`, `{"subtract": [a, b]}`, `{"multiply": […]}`, `{"divide": [a, b], "places": 2}`, '
+        '`{"percent": [15, "$output.step_1.total"]}`, `{"round": x, "places": 2}`, '
+        '`{"sum": "$output.step_1.lines", "of": {"multiply": ["$item.price", "$item.count"]}}`, `{"date_add": '
+        '["2026-03-01", "P1M"]}`. Use it for a value that no tool returns, never to copy one.',
+    ),
 }
 
 

@@ -198,7 +198,6 @@ def answer_schema(*, dropping: bool = False, may_use: Sequence[str] = ()) -> dic
     schema = plan_schema()
     defs = {name: _chosen(schema["$defs"][name], kept) for name, kept in _KEPT.items()}
     defs["Step"] = _step_schema(schema["$defs"]["Step"], may_use)
-    defs["Step"]["required"] = ["step_id", "tool"]
     defs["Fallback"] |= {"required": ["tool"], "description": "Another call that stands in for the step's."}
     return {
         "type": "object",
@@ -214,8 +213,11 @@ def answer_schema(*, dropping: bool = False, may_use: Sequence[str] = ()) -> dic
 
 def _step_schema(schema: dict[str, Any], may_use: Sequence[str]) -> dict[str, Any]:
     """A step with the fields of the features that the caller allows."""
+    from saga_engine.plan.model import BUILTINS
+
     more = tuple(field for name in may_use for field in FEATURES[name].fields)
     made = _chosen(schema, _KEPT["Step"] + more)
+    made["required"] = ["step_id"] if set(BUILTINS) & set(more) else ["step_id", "tool"]
     if "irreversible" not in may_use:
         kind = made["properties"]["kind"]
         made["properties"]["kind"] = {**kind, "enum": [each for each in kind["enum"] if each != "irreversible"]}

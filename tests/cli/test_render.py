@@ -87,6 +87,7 @@ async def test_a_compensation_is_shown_before_it_runs_and_afterwards() -> None:
         (("fork", "trip/2", None), "reused from trip/2: its effect belongs to this saga"),
         (("decision", "", None), "happened, according to an operator"),
         (("probe", "", None), "happened, according to its probe"),
+        (("computed", "", None), "computed"),
     ],
 )
 def test_how_a_result_is_known(given, words) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from saga_engine.errors import BindingUnresolved, Problem
 from saga_engine.plan import jsonpath, limits
-from saga_engine.plan.bindings import Binder, Template, UndoParams
+from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.problems import Problems
+from saga_engine.plan.undo_params import UndoParams
 
 OUTPUT = {
     "order_id": "O-1",
@@ -31,6 +32,8 @@ class World:
     """A scope with one step's output, as the runtime gives one."""
 
     saga_id = "trip-42"
+    item: Any = None
+    index = 0
 
     def __init__(self, output: Any = OUTPUT, params: Any = None, given: Mapping[str, Any] | None = None) -> None:
         self.input: Mapping[str, Any] = given or {"guest": {"name": "Ada", "age": 36}, "first name": "Ada"}
@@ -39,7 +42,7 @@ class World:
 
     def output(self, step_key: str) -> Any:
         if self._output is ...:
-            raise BindingUnresolved(f"step {step_key} has no output")
+            raise BindingUnresolved(f"step {step_key} has no output", absent=True)
         return self._output
 
     def params(self, step_key: str) -> Any:

@@ -25,6 +25,7 @@ def undo(text: Any) -> dict[str, Any]:
     return {"rollback": {"tool": "undo_any", "params": {"a": text}}}
 
 
+LINES = {"compute": {"count": "$output.step_1.lines", "where": [{"value": "$item.n", "op": "=~", "to": 1}]}}
 ASK = {"question": "?", "options": ["a", "b"], "expires_s": 60}
 #: code, steps, path; every code that a check can give stands here at least once.
 CASES: list[tuple[str, list[dict[str, Any]], str]] = [
@@ -35,6 +36,14 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("params-invalid", [{"tool": "search", "params": {"made_up": 1}}], "$.steps[0].params"),
     ("params-invalid", [{**ANY, "rollback": {"tool": "hotel_api_cancel"}}], "$.steps[0].rollback.params"),
     ("binding-malformed", [bound("$output")], "$.steps[0].params.a"),
+    ("binding-malformed", [bound({"$first": ["$saga.id"]})], "$.steps[0].params.a"),
+    ("binding-malformed", [bound("$item.a")], "$.steps[0].params.a"),
+    ("compute-invalid", [{"compute": {"plus": [1, 2]}}], "$.steps[0].compute"),
+    ("compute-invalid", [{"compute": {"add": [1, "$secret.PIN"]}}], "$.steps[0].compute.add[1]"),
+    ("condition-invalid", [ANY, LINES], "$.steps[1].compute.where[0].op"),
+    ("binding-not-before", [{"compute": {"add": ["$output.step_2.n", 1]}}, ANY], "$.steps[0].compute.add[0]"),
+    ("binding-path-absent", [FLIGHT, {"compute": {"add": [1, "$output.step_1.id"]}}], "$.steps[1].compute.add[1]"),
+    ("binding-input-missing", [{"compute": {"round": "$input.x"}}], "$.steps[0].compute.round"),
     ("binding-malformed", [{**ANY, **undo("$key.x")}], "$.steps[0].rollback.params.a"),
     ("binding-filter", [ANY, bound("$output.step_1[?(@.a)]")], "$.steps[1].params.a"),
     ("binding-unknown-step", [bound("$output.step_7.x")], "$.steps[0].params.a"),

@@ -219,6 +219,24 @@ async def test_an_undo_is_not_switched_off_by_the_kind_irreversible() -> None:
     assert [problem.code for problem in planner.asked[1].repair.problems] == ["undo-switched-off"]
 
 
+async def test_a_model_computes_only_with_leave() -> None:
+    """A step without a tool goes back, and is not silently made a call; with leave it is a plan, and the schema has it."""
+    first = {"step_id": "n", "compute": {"add": [440, 3]}}
+    answer = {"steps": [first, VM, port("$output.step_vm.vm_id"), POST]}
+    _, planner = await planned(answer, GOOD)
+    assert [(each.code, each.path) for each in planner.asked[1].repair.problems] == [
+        ("feature-not-allowed", "$.steps[0].compute")
+    ]
+    made, planner = await planned(answer, may_use=("compute",))
+    assert made.rounds == 1
+    asked = [prompt_for(replace(planner.asked[0], may_use=may_use), "text") for may_use in (("compute",), ())]
+    steps = [each.schema["$defs"]["Step"] for each in asked]
+    assert [("compute" in each["properties"], each["required"]) for each in steps] == [
+        (True, ["step_id"]),
+        (False, ["step_id", "tool"]),
+    ]
+
+
 async def test_fields_that_were_not_offered_are_left_out_with_a_note() -> None:
     """A model sets no deadline, no call limit, no time-outs, no retries and no locks; the note says so."""
     body = {

@@ -97,7 +97,13 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
     step = state.steps[index]
     settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
-        move(step, "succeed")
+        if record.via == "computed":  # nothing was called
+            state.ready.pop(index, None)
+            if state.status == t.PENDING:
+                turn_saga(state, "go")
+            move(step, "compute")
+        else:
+            move(step, "succeed")
         made = record.via != "deduplicated"
         effect = Made(record.via, record.age_ms) if made else Deduplicated(record.source, record.age_ms)
         happened(state, index, step, record.output, effect)

@@ -7,9 +7,12 @@ from typing import Final
 
 from saga_engine.core import records as r
 from saga_engine.core.state import State
-from saga_engine.core.steps import ask
+from saga_engine.core.steps import ask, compute
 
-_BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {ask.KIND: ask.begin}
+_BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
+    ask.KIND: ask.begin,
+    compute.KIND: compute.begin,
+}
 
 
 def begin(state: State, index: int, now: int) -> r.AnyRecord:
