@@ -113,6 +113,8 @@ def _left(state: State, index: int, mask: Mask | None) -> dict[str, Any]:
     step = state.plan.steps[index]
     params = step.params.raw if mask is None else mask.template(step.params.raw, *tools_of_step(step))
     body = {"step_id": step.step_id, "name": step.name, "tool": step.tool, "params": params, "kind": step.kind}
+    if step.builtin:
+        body = {"step_id": step.step_id, "name": step.name, **params}
     after = [state.plan.steps[other].step_id for other in sorted(step.data_deps)]
     return {**body, "depends_on": after} if after else body
 
@@ -134,7 +136,7 @@ def _past(state: State, index: int, mask: Mask | None) -> PastStep:
     keys = re.compile(rf"[^:\s]+:[^:\s]+:(?:f\d*|c):{re.escape(state.seed)}")
     return PastStep(
         step_id=compiled.step_id,
-        tool=serving.tool,
+        tool=compiled.builtin or serving.tool,
         status=step.status,
         name=compiled.name,
         params=_without(params, keys),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.ask import ask_output, check_ask
 from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.plan.value_schema import ValueSchema
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Template
@@ -27,7 +28,9 @@ _OUTPUTS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
 def builtin_spec(word: str, body: Mapping[str, Any]) -> ToolSpec:
     """The declaration of a built-in step."""
     schema = _OUTPUTS[word](body) if word in _OUTPUTS else None
-    return ToolSpec(name=word, effect="read", output_schema=schema)
+    if schema is None:
+        return ToolSpec(name=word, effect="read")
+    return ToolSpec(name=word, effect="read", output_schema=schema, check_output=ValueSchema(schema))
 
 
 def check_builtin(problems: Problems, word: str, params: Template, path: Path) -> None:

@@ -38,6 +38,13 @@ FEATURES: Final[dict[str, Feature]] = {
         '`{"sum": "$output.step_1.lines", "of": {"multiply": ["$item.price", "$item.count"]}}`, `{"date_add": '
         '["2026-03-01", "P1M"]}`. Use it for a value that no tool returns, never to copy one.',
     ),
+    "ask": Feature(
+        ("ask",),
+        'A step may have `"ask": {"question": TEXT, "options": [TEXT, …]}` in place of `tool`: a person answers while '
+        "the plan runs, and `$output.step_ID.answer` is the chosen option. `schema` in place of `options` is the JSON "
+        "Schema of a free answer. Use it only for what a person must decide after earlier steps have happened; what "
+        "can be asked before the plan runs belongs into `questions`.",
+    ),
 }
 
 

@@ -81,7 +81,7 @@ def _before(request: PlannerRequest) -> list[dict[str, Any]]:
     kinds = get_args(get_args(Step.model_fields["kind"].annotation)[0])
     for step in request.kept:
         kind = step.get("kind") if step.get("kind") in kinds else "compensatable"
-        found.append({"step_id": step["step_id"], "tool": step["tool"], "kind": kind})
+        found.append({"step_id": step["step_id"], "tool": step.get("tool") or "ask", "kind": kind})
     return found
 
 

@@ -65,7 +65,7 @@ def _dropped(given: Any) -> tuple[dict[str, str], Problem | None]:
 
 def _without_known(steps: _Steps, request: ReplanRequest, notes: list[str]) -> _Steps:
     """Without steps that the model only repeats from the question: those that are kept, and those that happened."""
-    known = {str(step["step_id"]): (step["tool"], step["params"]) for step in request.kept}
+    known = {str(step["step_id"]): (step.get("tool"), step.get("params")) for step in request.kept}
     known |= {str(step.step_id): (step.tool, step.params) for step in request.past}
     found = [step for step in steps if known.get(str(step.get("step_id"))) != (step.get("tool"), step.get("params"))]
     if len(found) < len(steps):

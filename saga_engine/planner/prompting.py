@@ -198,6 +198,7 @@ def answer_schema(*, dropping: bool = False, may_use: Sequence[str] = ()) -> dic
     schema = plan_schema()
     defs = {name: _chosen(schema["$defs"][name], kept) for name, kept in _KEPT.items()}
     defs["Step"] = _step_schema(schema["$defs"]["Step"], may_use)
+    _with_named(defs, schema["$defs"])
     defs["Fallback"] |= {"required": ["tool"], "description": "Another call that stands in for the step's."}
     return {
         "type": "object",
@@ -222,6 +223,24 @@ def _step_schema(schema: dict[str, Any], may_use: Sequence[str]) -> dict[str, An
         kind = made["properties"]["kind"]
         made["properties"]["kind"] = {**kind, "enum": [each for each in kind["enum"] if each != "irreversible"]}
     return made
+
+
+def _with_named(defs: dict[str, Any], known: Mapping[str, Any]) -> None:
+    """Add the definitions that the fields of features refer to."""
+    missing = _named(defs) - defs.keys()
+    while missing:
+        defs |= {name: _chosen(known[name], tuple(known[name]["properties"])) for name in sorted(missing)}
+        missing = _named(defs) - defs.keys()
+
+
+def _named(node: Any) -> set[str]:
+    """The definitions that a schema refers to."""
+    if isinstance(node, list):
+        return set().union(*map(_named, node))
+    if not isinstance(node, dict):
+        return set()
+    own = {node["$ref"].rpartition("/")[2]} if isinstance(node.get("$ref"), str) else set()
+    return own.union(*map(_named, node.values()))
 
 
 def plan_answer_schema(may_use: Sequence[str] = ()) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from saga_engine.core import decide, evolve, interpret, other_ways, proposed_steps, session_records, state
+from saga_engine.core import decide, evolve, interpret, messages, other_ways, proposed_steps, session_records, state
 from saga_engine.core.evolve import amendments, calls, compensation, escalation, transition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -239,4 +239,18 @@ SESSION_MUTANTS: dict[str, Patch] = {
         compensation, "_in_reverse", ("(state.steps[index].happened_nth or _NOT_KNOWN, index)", "index")
     ),
     "a call in doubt counts as the first": rewrite(compensation, "_in_reverse", ("or _NOT_KNOWN", "or 0")),
+}
+
+
+#: Faults that only a plan that asks can show.
+ASK_MUTANTS: dict[str, Patch] = {
+    "an answer after the expiry counts": rewrite(messages, "check_decision", ("question.expires <= now_ms", "False")),
+    "an option that the engine knows is its own answer": rewrite(
+        escalation, "decided", ('if question.kind == "ask":', 'if question.kind == "ask" and record.decision == "yes":')
+    ),
+    "no answer fails the step, whatever the plan says": rewrite(
+        escalation, "approval_expired", ('if record.then == "value":', "if False:")
+    ),
+    "no answer denies a call": rewrite(escalation, "approval_expired", ('if question.kind == "ask":', "if False:")),
+    "a question outlives the turn": rewrite(compensation, "close_call", ("if waits or asked:", "if waits:")),
 }

@@ -91,7 +91,7 @@ class Replanning:
     def _check_replans(self) -> None:
         """What a planner dropped, it had seen, and it repeats no call that failed."""
         known = {step["step_id"] for step in self.plan_body["steps"]}
-        calls = {step["step_id"]: (step["tool"], step["params"]) for step in self.plan_body["steps"]}
+        calls = {step["step_id"]: (step.get("tool"), step.get("params")) for step in self.plan_body["steps"]}
         failed: list[Any] = []
         seen: set[Any] = set()
         for record in self.journalled():

@@ -445,13 +445,17 @@ class Simulation(Replanning):
             if state.plan.steps[question.step].kind != "read":
                 self.world.standing[step] = 1  # if it did not stand, the person did it by hand
                 self.world.made_by[step] = state.acting(question.step).tool
-            output = {"ref": f"ref-{step}"}
+            output = self._told(step)
         message = Message(
             id="d", kind="resolve", step=step, decision=decision, output=output, by="p", question=question.id
         )
         if not isinstance(answer(state, message, state.at), r.QuestionResolved):
             raise Violation(f"a legal answer was refused: {message}")
         self.inbox.append(message)
+
+    def _told(self, step: str) -> dict[str, Any]:
+        """What a person says that a call returned."""
+        return {"ref": f"ref-{step}"}
 
     def _truthful(self, option: str, step: str, direction: str, key: str, spec: ToolSpec | None) -> bool:
         stands = bool(self.world.standing.get(step))

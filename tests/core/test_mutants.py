@@ -8,7 +8,8 @@ import random
 import pytest
 
 from saga_engine.errors import JournalUnreadable
-from tests.core.engine_mutants import LATER_MUTANTS, MUTANTS, SESSION_MUTANTS
+from tests.core.ask_simulation import AskSimulation
+from tests.core.engine_mutants import ASK_MUTANTS, LATER_MUTANTS, MUTANTS, SESSION_MUTANTS
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
@@ -43,6 +44,13 @@ def test_the_simulation_of_sessions_catches(name: str, monkeypatch: pytest.Monke
     assert hunt(range(3000), SessionSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", ASK_MUTANTS)
+def test_the_simulation_of_asks_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is broken for the questions of plans does not get through."""
+    ASK_MUTANTS[name](monkeypatch)
+    assert hunt(range(3000), AskSimulation), f"nothing noticed the mutant '{name}'"
+
+
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
-    assert hunt(range(300), Simulation, SessionSimulation) is None
+    assert hunt(range(300), Simulation, SessionSimulation, AskSimulation) is None

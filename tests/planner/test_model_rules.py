@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from benchmarks.eval_planner import load_cases
@@ -14,7 +15,7 @@ from saga_engine.plan.guesses import Given, guesses
 from saga_engine.plan.model import load_plan
 from saga_engine.planner.allowed_tools import Offer
 from saga_engine.planner.planning import PlannedPlan, Planning
-from saga_engine.planner.prompting import prompt_for
+from saga_engine.planner.prompting import answer_schema, prompt_for
 from saga_engine.planner.review import review_plan
 from saga_engine.planner.settings import PlannerSettings, planner_settings
 from saga_engine.ports import PlanRequest
@@ -160,6 +161,22 @@ async def test_a_slip_goes_back(spoilt: dict[str, Any], code: str, path: str) ->
     problems = [(problem.code, problem.path) for problem in planner.asked[1].repair.problems]
     assert (code, f"$.steps[1].{path}") in problems
     assert all(problem.hint for problem in planner.asked[1].repair.problems if problem.code == code)
+
+
+async def test_a_model_asks_a_person_only_with_leave() -> None:
+    """An ``ask`` step goes back without ``may_use``; with it the schema of the answer has its form."""
+    which = {"step_id": "which", "ask": {"question": "Which port?", "options": ["a", "b"]}}
+    answer = {"steps": [VM, which, PORT]}
+    _, planner = await planned(answer, GOOD)
+    assert [(each.code, each.path) for each in planner.asked[1].repair.problems] == [
+        ("feature-not-allowed", "$.steps[1].ask")
+    ]
+    made, planner = await planned(answer, may_use=("ask",))
+    assert [step.builtin for step in made.plan.steps] == ["", "ask", ""]
+    schema = answer_schema(may_use=planner.asked[0].may_use)
+    jsonschema_rs.validate(schema, {"steps": [which]})
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(answer_schema(), {"steps": [which]})
 
 
 async def test_an_undo_is_not_switched_off_by_a_pivot_first() -> None:
