@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from saga_engine.api import Coordinator
 from saga_engine.errors import Interrupted
 from saga_engine.execution.result import SagaResult
-from saga_engine.runtime.session import Diverging, OnFailure, Savepoint, Session
+from saga_engine.runtime.session import Savepoint, Session
 from saga_engine.runtime.session_calls import NumberedOutput, Undo
+from saga_engine.runtime.session_options import Diverging, OnFailure
 
 if TYPE_CHECKING:
     from saga_engine.ports import Store

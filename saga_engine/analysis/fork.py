@@ -17,7 +17,8 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
-from saga_engine.core.state import Made, Reused, State, StateScope
+from saga_engine.core.state import State, StateScope
+from saga_engine.core.state_values import Made, Reused
 from saga_engine.core.steps import ask
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import graph

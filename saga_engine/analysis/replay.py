@@ -48,7 +48,8 @@ from saga_engine.core.effects import FORWARD, AskPlanner, CallTool, Direction, P
 from saga_engine.core.fold import begin, started_of, state_at_start
 from saga_engine.core.messages import Message
 from saga_engine.core.plan_growth import compile_started, load_started
-from saga_engine.core.state import Replanning, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Replanning
 from saga_engine.errors import SagaError, SettingInvalid, ToolMissing
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan

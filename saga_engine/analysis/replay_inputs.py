@@ -68,7 +68,7 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
             asking.clear()
             alerting.clear()
         elif (
-            at <= copied
+            0 < at <= copied
             or isinstance(record, _MESSAGES)
             or (isinstance(record, r.StepsAdded) and record.written is None)
         ):

@@ -21,7 +21,8 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.session_records import FORKED, MAX_AFTER, keep
-from saga_engine.core.state import Made, Reused, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Made, Reused
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.tool_spec import ToolCatalog
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
-from saga_engine.core.decide import Capabilities, decide, effects_of, facts
+from saga_engine.core.decide import Capabilities, decide, effects_of
 from saga_engine.core.effects import (
     COMPENSATE,
     FORWARD,
@@ -30,7 +30,9 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin, fold
 from saga_engine.core.interpret import interpret
 from saga_engine.core.messages import Message, answer
-from saga_engine.core.state import OpenQuestion, State
+from saga_engine.core.settling import facts
+from saga_engine.core.state import State
+from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.steps import ask
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
 from saga_engine.plan.sample_outputs import Outputs, without_result

@@ -25,7 +25,7 @@ from saga_engine.core.masking import is_sensitive, masked_records
 from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.redaction import REDACTED, Redaction
 from saga_engine.core.report import failure, report
-from saga_engine.core.state import Place
+from saga_engine.core.state_values import Place
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.tool_spec import Effect, OnDoubt, ParamsCheck, RetryPolicy, Semantic, ToolCatalog, ToolSpec
 

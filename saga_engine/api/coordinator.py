@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from saga_engine.analysis.simulation import Rehearsal
-from saga_engine.api.engine import Ownership, PlanSource
+from saga_engine.api.coordinator_plans import Plans
+from saga_engine.api.coordinator_views import Views
+from saga_engine.api.engine import PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
 from saga_engine.api.plans import Registration, as_configured, close_sources, declared_tools, rules_from
 from saga_engine.api.requests import (
     amend_message,
     answer_message,
     cancel_message,
-    export_of,
-    problems_of,
-    simulated,
     submission_of,
 )
 from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
-from saga_engine.errors import PlannerUnavailable, Problem, SagaError, SagaNotFound, SettingInvalid
+from saga_engine.errors import SagaError
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
@@ -34,18 +29,16 @@ from saga_engine.execution.result import Handle, SagaResult
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
-from saga_engine.plan.values import plain
 from saga_engine.policy.gate import Gate
 from saga_engine.policy.rules import Policy
 from saga_engine.policy.unlisted import with_unlisted
-from saga_engine.ports import Advisor, Escalation, Load, Observer, Planner, Source, Store
+from saga_engine.ports import Advisor, Escalation, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
-from saga_engine.runtime.journal import look, read_records, shown_records, state_of
+from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.messages import deliver, resume_all, say, send, settled, transfer
-from saga_engine.runtime.owner import is_owned
-from saga_engine.runtime.record_stream import follow
-from saga_engine.runtime.session import Diverging, OnFailure, Session
+from saga_engine.runtime.session import Session
 from saga_engine.runtime.session_block import opened
+from saga_engine.runtime.session_options import Diverging, OnFailure
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.supervisor import Supervisor
 from saga_engine.runtime.worker import Report, Worker, served
@@ -55,13 +48,12 @@ from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.threads import start_in_thread
 
 if TYPE_CHECKING:
-    from saga_engine.analysis.trace import Export
-    from saga_engine.planner.planning import PlannedPlan, Planning
+    from saga_engine.planner.planning import Planning
     from saga_engine.planner.settings import PlannerSettings
 
 
 @of_one_loop
-class Coordinator(Searches):
+class Coordinator(Plans, Views, Searches):
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
     Implements ``Engine``. Use ``Coordinator.open``, which documents the arguments.
@@ -202,53 +194,6 @@ class Coordinator(Searches):
 
     # --- planning ------------------------------------------------------------------------------------------------
 
-    async def plan(
-        self,
-        goal: str,
-        *,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
-        tags: Iterable[str] = (),
-        limit: int | None = None,
-        intent: str | None = None,
-        answers: Mapping[str, Any] | None = None,
-        now: datetime | None = None,
-        revise: PlanSource | None = None,
-        progress: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> PlannedPlan:
-        """Ask the planner for a plan for ``goal`` with the tools of this coordinator. Nothing runs.
-
-        The model sees ``limit`` tools at most (100), those with one of ``tags`` first, and the names of the others. If
-        no model responds, the plan prepared for the ``intent``, or for the goal, is used. If the model has questions,
-        ``PlannerAsks`` has them: ask again with ``answers``, by name. ``now`` (by default this moment and zone) is told
-        to the model. With ``revise``, a plan, ``goal`` is a change of it. ``progress`` gets each round's entry. Raises
-        what ``Planning.plan`` raises, and ``SettingInvalid`` (there are no tools).
-        """
-        if self._planning is None:
-            raise PlannerUnavailable(
-                "no planner is set up here",
-                hint="Coordinator.open(planner='provider:name'); the key is SAGA_MODEL_API_KEY or the provider's own",
-            )
-        if not self.tools.names():
-            raise SettingInvalid("there are no tools to plan with", hint="Coordinator.open(tools=[...])")
-        from saga_engine.plan.model import load_plan
-        from saga_engine.planner.plan_reads import registry_reads
-
-        shown, hidden = self._planning.choose(goal, self.tools, limit, tags)
-        return await self._planning.plan(
-            goal,
-            shown,
-            hidden=hidden,
-            catalog=self.tools,
-            input=input,
-            intent=intent,
-            answers=answers,
-            now=now or datetime.now().astimezone(),
-            progress=progress,
-            call_read=registry_reads(self.tools, self.policy),
-            revises=None if revise is None else load_plan(revise),
-            policy=self.policy,
-        )
-
     async def plan_and_run(
         self,
         goal: str,
@@ -269,18 +214,6 @@ class Coordinator(Searches):
             return await self.resume(saga_id)
         planned = await self.plan(goal, input=input, intent=intent, answers=answers)
         return await self.run(planned.with_on_failure(on_failure).plan, saga_id=saga_id or new_saga_id())
-
-    async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None, intent: str | None) -> bool:
-        """Whether this saga was started for this goal. Raises ``SagaExists`` if it was started for another."""
-        try:
-            state = await look(self.store, saga_id)
-        except SagaNotFound:
-            return False
-        goals = {goal} if self._planning is None else self._planning.goals(goal, intent)
-        # The planner's own input may be included; the input that was passed to it is unchanged.
-        if state.plan.goal not in goals or {**state.input, **plain(dict(given or {}))} != state.input:
-            raise other_plan(saga_id)
-        return True
 
     # --- submitting ----------------------------------------------------------------------------------------------
 
@@ -447,10 +380,6 @@ class Coordinator(Searches):
         finally:
             self._workers.discard(worker)
 
-    async def overview(self) -> Load:
-        """The store's pending work and its workers. Its cost does not grow with the number of sagas."""
-        return await self.store.work().overview()
-
     async def wait(self, saga_id: str) -> SagaResult:
         """Wait until a saga ends or rests, in whatever process it runs. Raises ``SagaNotFound``.
 
@@ -506,15 +435,6 @@ class Coordinator(Searches):
             return await deliver(self.store, self.supervisor, saga_id, message)
         return await send(self.store, self.supervisor, saga_id, message)
 
-    def check(
-        self,
-        plan: PlanSource,
-        *,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
-    ) -> list[Problem]:
-        """The problems of a plan with the tools of this coordinator; an empty list if it can be submitted."""
-        return problems_of(plan, input, self.tools, limits=self.limits)
-
     def register(self, *tools: Any) -> None:
         """Add tools after opening; the operator's options apply to them, too.
 
@@ -522,72 +442,3 @@ class Coordinator(Searches):
         ``ToolInvalid`` and ``SettingInvalid``; the tools are then as before.
         """
         self._registration.register(tools)
-
-    async def simulate(
-        self,
-        plan: PlanSource,
-        *,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
-    ) -> Rehearsal:
-        """Simulate every single failure of a plan. No tool is called and nothing is stored.
-
-        The simulated tools behave as declared (docs/simulate.md). Raises ``PlanInvalid`` and ``ValueNotJson``.
-        """
-        return await simulated(plan, input, self.tools, limits=self.limits)
-
-    async def tool_stats(self) -> dict[str, dict[str, Any]]:
-        """The counters of the guards in all processes, by tool; tools without guards are not counted."""
-        return await self._guards.stats()
-
-    # --- looking -------------------------------------------------------------------------------------------------
-
-    async def ownership(self, saga_id: str) -> Ownership:
-        """Whether another process drives a saga, and how many messages are unread. Raises ``SagaNotFound``."""
-        head = await self.store.head(saga_id)
-        return Ownership(is_owned(head) and self.supervisor.find(saga_id) is None, head.messages)
-
-    async def show(self, saga_id: str, *, full: bool = False) -> SagaResult:
-        """The state of a saga, read from its journal. No tools are needed.
-
-        Without ``full``, outputs over 31 KiB are in their cut form and are not fetched. Raises ``SagaNotFound``, and
-        ``JournalUnreadable`` if a large value that is needed is missing.
-        """
-        return SagaResult(await look(self.store, saga_id, full=full), full=full)
-
-    async def history(self, saga_id: str, *, full: bool = False) -> list[dict[str, Any]]:
-        """The saga's records as plain JSON, each with its ``seq``.
-
-        Without ``full``, large values appear as references (``refs``), each with its digest, size and cut form.
-        """
-        records = await shown_records(self.store, saga_id, whole=full)
-        return [{"seq": seq, **msgspec.to_builtins(record)} for seq, record in enumerate(records)]
-
-    def follow(self, saga_id: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """The saga's records as they become durable, in the form of ``history``, until the saga ends.
-
-        The saga may run in any process; ``since`` is the first ``seq``. Raises ``SagaNotFound``, ``JournalUnreadable``
-        or ``StoreUnavailable``.
-        """
-        return follow(self.store, saga_id, since)
-
-    async def trace(
-        self,
-        saga_id: str,
-        *,
-        redact: Sequence[str] = (),
-        full: bool = False,
-        sign_key: bytes | None = None,
-        into: Export | None = None,
-    ) -> list[str]:
-        """The run of a saga as lines of JSON that need no store: to audit elsewhere, and to replay (docs/trace.md).
-
-        ``redact``: rules such as ``params.card`` and ``**.ssn``. Without ``full``, values over 31 KiB are in their cut
-        form. ``sign_key`` (32 bytes or more) signs the trace. ``into`` continues an open file, by its own rules and
-        without an end. Raises ``SagaNotFound``, ``SettingInvalid`` (a rule, a key), ``JournalUnreadable`` or
-        ``StoreUnavailable``.
-        """
-        from saga_engine.runtime.trace_export import trace_lines
-
-        export = export_of(redact, sign_key, into, full=full)
-        lines = await trace_lines(self.store, saga_id, export, self.tools)
-        return [*lines, export.end()] if into is None else lines

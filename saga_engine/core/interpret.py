@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from saga_engine.core import other_ways
 from saga_engine.core import records as r
-from saga_engine.core.decide import Capabilities, facts, give_up, moot
+from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import (
     COMPENSATE,
     Ask,
@@ -32,7 +32,9 @@ from saga_engine.core.evolve.amendments import overtaken
 from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.proposed_steps import needs_approval
 from saga_engine.core.questions import escalate
-from saga_engine.core.state import Replanning, State
+from saga_engine.core.settling import facts, give_up, moot
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Replanning
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.amendments import Addition, Bounds
 from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog

@@ -22,7 +22,8 @@ from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.questions import OPTIONS
 from saga_engine.core.redaction import REDACTED, without_values
 from saga_engine.core.scrubbing import Scrubber
-from saga_engine.core.state import Proposal, State, StateScope
+from saga_engine.core.state import State, StateScope
+from saga_engine.core.state_values import Proposal
 from saga_engine.errors import BindingUnresolved, JournalUnreadable, SagaError
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import CompiledStep, Params

@@ -18,7 +18,8 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD, ErrorInfo
 from saga_engine.core.evolve import evolve
 from saga_engine.core.plan_growth import Accepted
-from saga_engine.core.state import OpenQuestion, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.steps import ask
 from saga_engine.errors import (
     AmendRefused,

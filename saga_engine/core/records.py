@@ -12,27 +12,9 @@ from typing import Any
 import msgspec
 
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
+from saga_engine.core.record_base import Record as Record
+from saga_engine.core.record_base import ValueRef as ValueRef
 from saga_engine.plan.operator_limits import Limits
-
-
-class ValueRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Replaces a large value that is stored once, by digest, beside the journal.
-
-    ``digest`` is the SHA-256 of its JSON, ``bytes`` the length of that. ``brief`` is its cut form (``plan.preview``);
-    journals from before there was one have its first characters, ``summary``, instead.
-    """
-
-    digest: str
-    bytes: int
-    summary: str = ""
-    brief: Any = None
-
-
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", kw_only=True):
-    """The base of all records. ``v`` is the version of the record's meaning; it is omitted while it is 1."""
-
-    at: int
-    v: int = 1
 
 
 class SagaStarted(Record, frozen=True, tag=True):

@@ -10,7 +10,8 @@ from saga_engine.core import transitions as t
 from saga_engine.core.codec import Stored, stored_form
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.masking import mask_of, masked_view
-from saga_engine.core.state import (
+from saga_engine.core.state import State, StateScope
+from saga_engine.core.state_values import (
     CallState,
     Deduplicated,
     Effect,
@@ -18,8 +19,6 @@ from saga_engine.core.state import (
     OpenQuestion,
     Proposal,
     Reused,
-    State,
-    StateScope,
     StepState,
     Underway,
 )

@@ -29,7 +29,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from transitions import Machine
 
 from saga_engine.core.effects import FORWARD
-from saga_engine.core.state import State, StepState, Turning
+from saga_engine.core.state import State
+from saga_engine.core.state_values import StepState, Turning
 from saga_engine.core.states import (
     BLOCKED,
     COMPENSATED,

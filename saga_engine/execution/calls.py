@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Outcome, Probe
 from saga_engine.core.records import AnyRecord, QuestionResolved
 from saga_engine.core.scrubbing import scrubber
-from saga_engine.core.state import Made, State, StateScope
+from saga_engine.core.state import State, StateScope
+from saga_engine.core.state_values import Made
 from saga_engine.core.states import SUCCEEDED
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import Params

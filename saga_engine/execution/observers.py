@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.records import AnyRecord
+from saga_engine.core.state import State
 from saga_engine.ports import Observer
 
 _log = logging.getLogger("saga_engine")
@@ -34,6 +36,29 @@ class Observers:
         """Notify all of them, each within its time limit. Raises none of their exceptions."""
         for each in self._each:
             await each.tell(saga_id, records)
+
+
+class MaskedObservers:
+    """The observers of one saga, which see no sensitive value of it."""
+
+    __slots__ = ("_mask", "_observers")
+
+    def __init__(self, observers: Observers) -> None:
+        self._observers = observers
+        self._mask: Mask | None = None
+
+    async def tell(self, state: State, records: Sequence[AnyRecord]) -> None:
+        """Notify all of them of records that ``state`` has in it."""
+        await self._observers.tell(state.saga_id, self._masked(state, records) if state.sensitive else records)
+
+    def _masked(self, state: State, records: Sequence[AnyRecord]) -> Sequence[AnyRecord]:
+        if self._mask is None:
+            self._mask = mask_of(state)
+        assert self._mask is not None, "something is sensitive"
+        self._mask.mark(state.sensitive)
+        for record in records:
+            learn(self._mask, state, record)
+        return [masked_record(self._mask, state, record) for record in records]
 
 
 class _Observed:

@@ -23,14 +23,13 @@ from saga_engine.core.decide import ORDERS, decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.interpret import Advice, interpret, interpret_alert
-from saga_engine.core.masking import Mask, learn, mask_of, masked_record
 from saga_engine.core.messages import answer_to
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
 from saga_engine.errors import LeaseLost
 from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
-from saga_engine.execution.observers import Observers
+from saga_engine.execution.observers import MaskedObservers, Observers
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.defect_reports import tell_defect
 from saga_engine.runtime.due_times import AT_ONCE, queued_again
@@ -71,7 +70,6 @@ class SagaDriver:
         "_keep_ms",
         "_kept",
         "_link",
-        "_mask",
         "_messages",
         "_notes",
         "_observers",
@@ -133,8 +131,8 @@ class SagaDriver:
         self._performer = performer
         self._clock = clock
         self._trials = trials
-        self._observers = observers or None  # looked at for each append, and there are mostly none
-        self._mask: Mask | None = None
+        # Looked at for each append, and there are mostly none.
+        self._observers = MaskedObservers(observers) if observers else None
         self._keep_ms = keep_ms
         self._link = link
         self._rest_ms = rest_ms
@@ -222,7 +220,7 @@ class SagaDriver:
                         if not written.done():
                             written.set_result(None)
                     if self._observers and records:
-                        await self._observers.tell(self.state.saga_id, self._masked(records))
+                        await self._observers.tell(self.state, records)
                 if self._trials.active:
                     self._trials.proceeds(self)
                 if self._released:
@@ -375,7 +373,7 @@ class SagaDriver:
             self._trials.proceeds(self)
             self._trials.rests(self)
         if self._observers:
-            await self._observers.tell(self.state.saga_id, self._masked(records))
+            await self._observers.tell(self.state, records)
 
     def _take_notes(self, records: list[r.AnyRecord]) -> list[asyncio.Future[None]]:
         """Add the notes of calls to the next append; returns what waits until they are durable."""
@@ -397,19 +395,6 @@ class SagaDriver:
             evolve(self.state, record)
             records.append(record)
         return len(waiting)
-
-    def _masked(self, records: list[r.AnyRecord]) -> list[r.AnyRecord]:
-        """The records as observers may see them."""
-        state = self.state
-        if not state.sensitive:
-            return records
-        if self._mask is None:
-            self._mask = mask_of(state)
-        assert self._mask is not None, "something is sensitive"
-        self._mask.mark(state.sensitive)
-        for record in records:
-            learn(self._mask, state, record)
-        return [masked_record(self._mask, state, record) for record in records]
 
     def _commit(self, records: list[r.AnyRecord], consumed: int) -> asyncio.Future[Ack]:
         """Append the records; ``_committed`` handles the acknowledgement."""

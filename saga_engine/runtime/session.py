@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,7 +24,6 @@ from saga_engine.errors import (
     CancelRefused,
     SessionDiverged,
     SessionEnded,
-    SettingInvalid,
 )
 from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.result import Handle, SagaResult
@@ -43,22 +42,16 @@ from saga_engine.runtime.session_calls import (
     name_of,
     needs_person,
     next_number,
+    no_more_calls,
     refusal,
     stands,
     to_undo,
     wrapped,
 )
 from saga_engine.runtime.session_history import Recorded, recorded_calls
+from saga_engine.runtime.session_options import Diverging, OnFailure, check_options
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-Diverging = Literal["strict", "continue", "rollback"]
-DIVERGING: Final = ("strict", "continue", "rollback")
-#: What becomes of a session whose agent fails.
-OnFailure = Literal["undo", "keep", "ask"]
-ON_FAILURE: Final = ("undo", "keep", "ask")
-
-_MAX_IDLE_S: Final = 10 * 366 * 24 * 3600.0
 
 
 class Savepoint(NamedTuple):
@@ -84,15 +77,7 @@ class Session:
         on_failure: OnFailure = "undo",
         idle_s: float | None = None,
     ) -> None:
-        if diverging not in DIVERGING:
-            raise SettingInvalid(f"on_divergence={diverging!r} has no meaning", hint=", ".join(DIVERGING))
-        if on_failure not in ON_FAILURE:
-            raise SettingInvalid(f"on_failure={on_failure!r} has no meaning", hint=", ".join(ON_FAILURE))
-        if idle_s is not None and (on_failure == "undo" or not 0.001 <= idle_s < _MAX_IDLE_S):
-            raise SettingInvalid(
-                f"idle_s={idle_s!r} has no meaning here",
-                hint="seconds, with on_failure='keep' or 'ask': for how long a session of a failed agent stays open",
-            )
+        check_options(diverging, on_failure, idle_s)
         self.saga_id = saga_id
         #: How a resumed agent diverged, in words.
         self.divergence: str | None = None
@@ -511,18 +496,7 @@ class Session:
 
     def ended(self, outcome: SagaResult) -> Exception:
         """Why no more calls can be made, once the saga has ended or rests."""
-        if outcome.status == t.ESCALATED:
-            question = next(iter(outcome.body["questions"]), {"step_id": "?", "kind": "?"})
-            return needs_person(self.saga_id, str(question["step_id"]), str(question["kind"]))
-        if self._complete:
-            return SessionEnded(
-                f"session {self.saga_id} is complete: what it did is answered again, and nothing can be added",
-                hint="open a session with another id for more work",
-                saga_id=self.saga_id,
-            )
-        return SessionEnded(
-            f"session {self.saga_id} has ended: {outcome.status}", hint="see `saga show`", saga_id=self.saga_id
-        )
+        return no_more_calls(self.saga_id, outcome, complete=self._complete)
 
     def _here(self) -> State:
         if self._state is None or self._handle is None:

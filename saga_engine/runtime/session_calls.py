@@ -13,7 +13,7 @@ from saga_engine.core.effects import ErrorInfo
 from saga_engine.core.masking import Mask, mask_of, tools_of_step
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
-from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, ToolMissing
+from saga_engine.errors import CallBlocked, CallFailed, NeedsPerson, PlanInvalid, Problem, SessionEnded, ToolMissing
 from saga_engine.execution.result import SagaResult
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.schema_types import unfillable
@@ -63,6 +63,20 @@ def needs_person(saga_id: str, key: str, kind: str) -> NeedsPerson:
         step=key,
         kind=kind,
     )
+
+
+def no_more_calls(saga_id: str, outcome: SagaResult, *, complete: bool) -> Exception:
+    """The exception for a call in a session that has ended or rests; ``complete``: it was, before this life of it."""
+    if outcome.status == t.ESCALATED:
+        question = next(iter(outcome.body["questions"]), {"step_id": "?", "kind": "?"})
+        return needs_person(saga_id, str(question["step_id"]), str(question["kind"]))
+    if complete:
+        return SessionEnded(
+            f"session {saga_id} is complete: what it did is answered again, and nothing can be added",
+            hint="open a session with another id for more work",
+            saga_id=saga_id,
+        )
+    return SessionEnded(f"session {saga_id} has ended: {outcome.status}", hint="see `saga show`", saga_id=saga_id)
 
 
 def failure_of(error: BaseException) -> tuple[str, ErrorInfo]:

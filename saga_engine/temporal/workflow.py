@@ -41,7 +41,8 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import started_of, state_at_start, state_of
 from saga_engine.core.interpret import Advice, interpret, interpret_advice, interpret_alert
 from saga_engine.core.messages import Message, answer, check_amendment, check_cancel, check_decision
-from saga_engine.core.state import Place, Replanning, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Place, Replanning
 from saga_engine.errors import SagaError
 from saga_engine.execution.calls import Lesson, lesson_of
 from saga_engine.temporal import payloads

@@ -11,7 +11,17 @@ from types import ModuleType
 
 import pytest
 
-from saga_engine.core import decide, evolve, interpret, messages, other_ways, proposed_steps, session_records, state
+from saga_engine.core import (
+    decide,
+    evolve,
+    interpret,
+    messages,
+    other_ways,
+    proposed_steps,
+    session_records,
+    settling,
+    state,
+)
 from saga_engine.core.evolve import amendments, calls, compensation, escalation, transition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -72,8 +82,8 @@ MUTANTS: dict[str, Patch] = {
     ),
     "new key on retry": new_key_each_time,
     "compensate twice": rewrite(calls, "intended", ("state.undo_ready.pop(index, None)", "None")),
-    "repeat a write without a key": rewrite(decide, "_repeatable", ("if not spec.keyed:", "if False:")),
-    "repeat after the key has expired": rewrite(decide, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
+    "repeat a write without a key": rewrite(settling, "_repeatable", ("if not spec.keyed:", "if False:")),
+    "repeat after the key has expired": rewrite(settling, "_repeatable", ("spec.key_ttl_s is None or", "True or")),
     "a later refusal settles an earlier doubt": rewrite(interpret, "interpret", ("if call.doubt and", "if False and")),
     "start forward calls while turning around": rewrite(
         state.State, "calls_forward", ("any(direction == FORWARD for _, direction in self.in_flight)", "False")
@@ -87,7 +97,7 @@ MUTANTS: dict[str, Patch] = {
         rewrite(compensation, "_send_back", ("if not steps[index].undo_waits]", "]")),
     ),
     "undo blindly what does not tolerate it": rewrite(
-        decide, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
+        settling, "_blind_undo", ("return rollback.spec.tolerates_absence", "return True")
     ),
     "an approval counts for ever": rewrite(
         state.State, "approval", ("and self.at < approval.until", "and approval.until")
@@ -159,10 +169,10 @@ LATER_MUTANTS: dict[str, Patch] = {
         evolve, "_resumed", ("sent=True, lost=True", "sent=False, lost=True")
     ),
     "turn around for an undo that cannot settle the doubt": rewrite(
-        decide, "_undo_settles", ("and _blind_undo(state, index)", "")
+        settling, "_undo_settles", ("and _blind_undo(state, index)", "")
     ),
     "a call in doubt waits until its key is forgotten": rewrite(
-        decide, "_waits_for_key", ("return _repeatable(spec, call, FORWARD, due,", "return True or (due,")
+        settling, "_waits_for_key", ("return _repeatable(spec, call, FORWARD, due,", "return True or (due,")
     ),
     "waiting in doubt forgets the doubt": rewrite(calls, "deferred", ("if record.in_doubt:", "if False:")),
     "a deadline binds only what moves": rewrite(decide, "_bound", ("(moving or idle)", "moving")),

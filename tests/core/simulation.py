@@ -33,7 +33,8 @@ from saga_engine.core.effects import (
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.report import proposed_steps, view
-from saga_engine.core.state import Deduplicated, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Deduplicated
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from saga_engine.analysis.simulation import VERDICTS, Rehearsal, Scenario, rehearse
 from saga_engine.analysis.simulator import Fault, play
-from saga_engine.core import decide as deciding
+from saga_engine.core import settling
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.plan.compiled import CompiledPlan
@@ -274,7 +274,7 @@ def test_a_broken_engine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that repeats a call which may have happened makes the effect stand twice, and the rehearsal says so."""
     plan = compiled({"tool": "bare"}, {"tool": "bare"})
     assert not any(each.twice for each in rehearse(plan).scenarios)
-    monkeypatch.setattr(deciding, "_repeatable", lambda *_: True)
+    monkeypatch.setattr(settling, "_repeatable", lambda *_: True)
     twice = found(rehearse(plan), 1, "lost-happened")
     assert (twice.status, twice.twice, twice.verdict) == (t.COMPLETED, (1,), "left")
 

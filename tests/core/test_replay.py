@@ -15,8 +15,7 @@ from saga_engine.analysis.replay import Divergence, Replay, changed_tools
 from saga_engine.analysis.replay_inputs import sorts
 from saga_engine.analysis.trace import DeclaredTools, fill
 from saga_engine.analysis.trace_file import Trace, read
-from saga_engine.core import codec, transitions
-from saga_engine.core import decide as deciding
+from saga_engine.core import codec, settling, transitions
 from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo, NotDone
 from saga_engine.errors import JournalUnreadable, PlanInvalid, SettingInvalid, ToolMissing
@@ -193,12 +192,12 @@ def test_deciding_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry that comes before its time: the recorded engine was asked then, and decided nothing."""
     saga = completed()
     trace = saga.trace()
-    real = deciding._due
+    real = settling.due_calls
 
     def hasty(state: Any, now: int, only: Any = None) -> list[r.AnyRecord]:
         return real(state, now + 10_000, only)
 
-    monkeypatch.setattr(deciding, "_due", hasty)
+    monkeypatch.setattr(settling, "due_calls", hasty)
     divergence = replayed(trace, saga.catalog, together_ms=500)
     assert divergence is not None
     assert divergence.what == "today's engine decides 1000 ms earlier"

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from saga_engine.core import records as r
-from saga_engine.core.decide import MAX_CRASHES, decide
+from saga_engine.core.decide import decide
 from saga_engine.core.effects import FORWARD, CallTool, ErrorInfo, NotDone, Probe, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.fold import begin
 from saga_engine.core.interpret import interpret
 from saga_engine.core.report import view
+from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.core.state import State
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan

@@ -11,7 +11,8 @@ import pytest
 from saga_engine.core import evolve as evolving
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD
-from saga_engine.core.state import (
+from saga_engine.core.state import State
+from saga_engine.core.state_values import (
     Backward,
     CallState,
     Deduplicated,
@@ -19,7 +20,6 @@ from saga_engine.core.state import (
     Made,
     Proposal,
     Replanning,
-    State,
     StepState,
     Turning,
     Underway,

@@ -8,7 +8,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2]
 _SCENARIOS = {path.stem for path in (_ROOT / "tests/scenarios").glob("*.txt")}
 _TEXTS = {path.name: path.read_text() for path in (_ROOT / "saga_engine/core").glob("*.py")}
-_THEORY = ("decide.py", "questions.py", "state.py")
+_THEORY = ("decide.py", "questions.py", "settling.py", "state.py")
 #: How the names of scenarios begin, so that a name that is wrong is found wherever it stands.
 _FAMILIES = sorted({name.partition("-")[0] for name in _SCENARIOS})
 
@@ -27,7 +27,7 @@ def test_the_scenarios_that_the_core_names_exist() -> None:
 def test_the_guarantees_that_the_core_names_exist() -> None:
     """*Row N* is a row of the table in docs/guarantees.md."""
     rows = set(re.findall(r"^\| (\d+) \|", (_ROOT / "docs/guarantees.md").read_text(), re.MULTILINE))
-    for module in ("decide.py", "state.py"):
+    for module in ("decide.py", "settling.py", "state.py"):
         named = {
             number
             for said in re.findall(r"\brows?\s+(\d+(?:\s+and\s+\d+)*)", _TEXTS[module])

@@ -12,7 +12,8 @@ from saga_engine.core import transitions as t
 from saga_engine.core.evolve import evolve
 from saga_engine.core.evolve.transition import move
 from saga_engine.core.fold import begin
-from saga_engine.core.state import Doubt, State, StepState
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Doubt, StepState
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan

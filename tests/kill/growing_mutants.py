@@ -7,7 +7,8 @@ from typing import Any
 
 from saga_engine.core import evolve
 from saga_engine.core import records as r
-from saga_engine.core.state import State, Underway
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Underway
 from saga_engine.guards.dedupe import KeptResults
 from saga_engine.policy.gate import Gate
 from saga_engine.ports import Claim

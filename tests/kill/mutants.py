@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from saga_engine.core import decide, evolve, state
+from saga_engine.core import evolve, settling, state
 from saga_engine.core import records as r
 from saga_engine.ports import Ack, Entry
 from saga_engine.runtime.writer import JournalWriter
@@ -55,7 +55,7 @@ def take_calls_in_flight_for_done() -> None:
 
 def repeat_what_is_in_doubt() -> None:
     """A write without a key is simply sent again."""
-    decide._repeatable = lambda *_: True  # type: ignore[assignment]
+    settling._repeatable = lambda *_: True  # type: ignore[assignment]
 
 
 def another_key_in_each_process() -> None:

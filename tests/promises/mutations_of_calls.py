@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.promises.breaking import Mutation
 
 _INTERPRET = "saga_engine/core/interpret.py"
-_DECIDE = "saga_engine/core/decide.py"
+_CALLS = "saga_engine/core/settling.py"
 _UNWINDING = "saga_engine/core/evolve/compensation.py"
 _SETTLING = "saga_engine/core/evolve/calls.py"
 _CHAIN = "saga_engine/guards/chain.py"
@@ -50,7 +50,7 @@ OF_CALLS = [
     Mutation(
         "tests/test_pitfalls.py::test_11_a_charge_that_timed_out_is_not_repeated_without_a_key",
         "a write without a key is repeated",
-        _DECIDE,
+        _CALLS,
         (("    if not spec.keyed:\n        return False", "    if not spec.keyed:\n        return True"),),
         quick=True,
     ),
@@ -365,8 +365,8 @@ OF_CALLS = [
     Mutation(
         "tests/test_sensitive.py::test_the_call_gets_the_value_and_every_view_a_mark",
         "observers hear the values",
-        "saga_engine/runtime/driver.py",
-        (("        if not state.sensitive:\n", "        if True:\n"),),
+        "saga_engine/execution/observers.py",
+        (("if state.sensitive else records", "if False else records"),),
     ),
     Mutation(
         "tests/test_sensitive.py::test_readers_need_no_tools",

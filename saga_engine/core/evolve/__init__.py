@@ -16,7 +16,8 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation, escalation
 from saga_engine.core.evolve.transition import move, stop, turn_saga, wake
-from saga_engine.core.state import Doubt, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Doubt
 from saga_engine.errors import JournalUnreadable
 
 

@@ -10,7 +10,8 @@ from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.evolve import compensation
 from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
 from saga_engine.core.plan_growth import Added
-from saga_engine.core.state import Proposal, Replanning, State, StepState, Underway
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Proposal, Replanning, StepState, Underway
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition
 from saga_engine.plan.values import digest

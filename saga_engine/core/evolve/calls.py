@@ -9,7 +9,8 @@ from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
 from saga_engine.core.evolve import amendments, compensation
 from saga_engine.core.evolve.transition import index_of, move, settle, stop, turn_saga
-from saga_engine.core.state import (
+from saga_engine.core.state import State
+from saga_engine.core.state_values import (
     Alerting,
     Backward,
     CallState,
@@ -21,7 +22,6 @@ from saga_engine.core.state import (
     Notice,
     Replanning,
     Reused,
-    State,
     StepState,
 )
 from saga_engine.plan.compiled import CompiledStep

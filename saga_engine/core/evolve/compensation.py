@@ -14,7 +14,8 @@ from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve.transition import move, turn_saga
-from saga_engine.core.state import Backward, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Backward
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED, t.COMPENSATED})
 _NO_WAY_BACK = frozenset({"retriable", "irreversible"})

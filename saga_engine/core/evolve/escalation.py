@@ -10,7 +10,8 @@ from saga_engine.core.effects import COMPENSATE, FORWARD, ErrorInfo
 from saga_engine.core.evolve import amendments, calls, compensation
 from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
 from saga_engine.core.questions import OPTIONS
-from saga_engine.core.state import Alerting, Approval, Made, OpenQuestion, Reminder, Reused, State
+from saga_engine.core.state import State
+from saga_engine.core.state_values import Alerting, Approval, Made, OpenQuestion, Reminder, Reused
 from saga_engine.core.steps import ask
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import Direction
-from saga_engine.core.state import State, StepState, Turning
+from saga_engine.core.state import State
+from saga_engine.core.state_values import StepState, Turning
 
 
 def move(step: StepState, trigger: str) -> None:

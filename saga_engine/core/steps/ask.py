@@ -18,7 +18,8 @@ import msgspec
 
 from saga_engine.core import records as r
 from saga_engine.core.effects import FORWARD, ErrorInfo
-from saga_engine.core.state import OpenQuestion, State, StateScope
+from saga_engine.core.state import State, StateScope
+from saga_engine.core.state_values import OpenQuestion
 from saga_engine.errors import BindingUnresolved, DecisionRefused
 from saga_engine.plan.ask import ANSWER, MAX_QUESTION_CHARS, option_problem
 from saga_engine.plan.value_schema import SchemaUnusable, ValueSchema

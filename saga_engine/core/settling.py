@@ -1,0 +1,249 @@
+"""One call of a saga: its intent, the ways to settle whether it happened, and what follows if it was not done.
+
+``decide`` says which calls have their turn; these functions say which record each of them gets. *Row N* is a row of the
+table in docs/guarantees.md; the scenarios that are named here are in ``tests/scenarios``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from saga_engine.core import records as r
+from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
+from saga_engine.core.questions import escalate
+from saga_engine.core.state import State, StateScope
+from saga_engine.core.state_values import CallState, Doubt
+from saga_engine.core.steps import begin
+from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.known_faults import known_faults
+from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
+from saga_engine.plan.values import cut
+
+#: How often a probe that cannot tell is repeated before the next way to settle a doubt is used.
+MAX_PROBES: Final = 3
+
+#: So many owners in a row may end while a call, or its probe, is in flight; then an operator is asked. A call that
+#: ends its process would else end every process that takes the saga over (tests/runtime/test_crash_loops.py).
+MAX_CRASHES: Final = 3
+_AT_HAND: Final = "a saga is driven only with its tools at hand"
+
+
+def settle_all(state: State, now: int, out: list[r.AnyRecord], room: int) -> None:
+    """What settles the calls in doubt, as long as there is room for its calls."""
+    for place in state.doubts:
+        if len(out) >= room:
+            return
+        settle(state, place[0], place[1], now, out)
+
+
+def due_calls(state: State, now: int, room: int, only: tuple[int, Direction] | None = None) -> list[r.AnyRecord]:
+    """The calls, and the ways to settle a doubt, whose time has come; ``only`` those of one place."""
+    out: list[r.AnyRecord] = []
+    for place, due in state.waiting.items():
+        if len(out) >= room:
+            break
+        if due > now or (only is not None and place != only):
+            continue
+        index, direction = place
+        if direction == COMPENSATE and state.steps[index].undo_waits:
+            continue  # a later call happened meanwhile: its undo comes first (row 8)
+        call = state.steps[index].call(direction)
+        # What an operator wants called is called; a call in doubt is not just repeated because its wait is over.
+        if not call.doubt or call.doubt.repeat == "wanted":
+            out.append(intend(state, index, direction, now))
+        else:
+            settle(state, index, direction, now, out)
+    return out
+
+
+def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, RetryPolicy]:
+    """The declaration and the retry policy of the tool that serves a step in one direction."""
+    serving = state.serving(index, direction)
+    spec, retry = serving.spec, serving.retry
+    assert spec is not None, _AT_HAND
+    return spec, retry
+
+
+def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRecord:
+    """The intent of the next attempt of a call; or why it cannot be made."""
+    step, at = state.plan.steps[index], state.steps[index]
+    if step.builtin:
+        return begin(state, index, now)
+    serving = state.serving(index, direction)
+    template, spec = serving.params, serving.spec
+    assert spec is not None, _AT_HAND
+    bound = template.bound
+    # Params are checked again if the call binds values, which nobody could check at submission, or if the tool's
+    # declaration is another one than at submission (scenarios forward-missing-output, tool-changed).
+    changed = state.changed(spec.name, spec.digest)
+    params: Any = None
+    if bound or changed:
+        try:
+            params = template.resolve(StateScope(state))
+        except BindingUnresolved as error:
+            return _cannot_call(state, index, direction, now, "binding_unresolved", error.message, changed=False)
+        # A secret is unknown here; what depends on its value is checked at the time of the call.
+        problems = known_faults(spec, params, template.secret_params)
+        if problems:
+            path, message = problems[0]
+            where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+            return _cannot_call(state, index, direction, now, "params_invalid", f"${where}: {message}", changed=changed)
+    return r.StepIntended(
+        at=now,
+        step=step.key,
+        direction=direction,
+        attempt=at.call(direction).attempt + 1,
+        params=params if bound else None,
+        fallback=at.using if direction == FORWARD else 0,
+    )
+
+
+def _cannot_call(  # noqa: PLR0917
+    state: State, index: int, direction: Direction, now: int, code: str, message: str, *, changed: bool
+) -> r.AnyRecord:
+    """The params do not fit. That fails the step, unless the tool changed, or an earlier attempt is in doubt."""
+    error = ErrorInfo(error_code=code, message=message, retryable=False)
+    call = state.steps[index].call(direction)
+    # Neither is a failure of the step: an operator can restore the tool, and a doubt outlives params that do not fit
+    # (scenarios tool-changed, tool-changed-in-doubt).
+    if changed or call.doubt:
+        kind = "tool-changed" if changed else "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        return escalate(state, index, direction, kind, now, error)
+    return give_up(state, index, direction, now, error, unavailable=False)
+
+
+def give_up(
+    state: State, index: int, direction: Direction, now: int, error: ErrorInfo, *, unavailable: bool
+) -> r.AnyRecord:
+    """The call was not done and is not retried as it is: the step's next fallback, or its failure.
+
+    ``unavailable``: its tool was unreachable, and did not refuse. Only then can an old result of a read, or waiting,
+    replace the step's own tool; another tool may always be tried.
+    """
+    step, at = state.plan.steps[index], state.steps[index]
+    if direction == FORWARD and step.fallbacks and not moot(state, index, direction):
+        number = state.next_way(index, unavailable=unavailable)
+        if number and step.fallbacks[number - 1].way == "queue":
+            return _defer(state, index, now, error)
+        if number:
+            away = at.unavailable if at.using else unavailable
+            return r.FallbackChosen(at=now, step=step.key, fallback=number, error=error, unavailable=away)
+    return r.StepFailed(at=now, step=step.key, direction=direction, error=error)
+
+
+def _defer(state: State, index: int, now: int, error: ErrorInfo, *, in_doubt: bool = False) -> r.AnyRecord:
+    """Defer the step, as the last of its fallbacks says."""
+    step = state.plan.steps[index]
+    notice = "" if state.steps[index].deferred else f"{step.key}:deferred"
+    delay_ms = round(step.fallbacks[-1].every_s * 1000)
+    return r.StepDeferred(at=now, step=step.key, error=error, delay_ms=delay_ms, notice=notice, in_doubt=in_doubt)
+
+
+def denied(state: State, index: int, now: int) -> r.AnyRecord:
+    """An operator said that a call in doubt did not happen: the step continues as after a probe's answer."""
+    error = state.steps[index].forward.error or ErrorInfo("did_not_happen", "a person said that it did not happen")
+    return give_up(state, index, FORWARD, now, error, unavailable=True)
+
+
+def moot(state: State, index: int, direction: str) -> bool:
+    """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
+    if direction != FORWARD or not state.turns:
+        return False
+    return not state.compensates_still(index)
+
+
+def settle(state: State, index: int, direction: Direction, now: int, out: list[r.AnyRecord]) -> None:
+    """The next way to find out whether a call happened, in the order of 'A call in doubt' in docs/guarantees.md.
+
+    Each branch is safer than the next one: it can say more, or do less harm if it is wrong. The scenarios named here
+    are in tests/scenarios.
+    """
+    if direction == COMPENSATE and state.steps[index].undo_waits:
+        return  # a later call happened meanwhile: its undo comes first (row 8)
+    spec, retry = facts(state, index, direction)
+    call = state.steps[index].call(direction)
+    doubt = call.doubt
+    assert doubt is not None, "nothing else is settled"
+    key = state.plan.steps[index].key
+    again = call.tries < _budget(doubt, retry) and state.still_wanted(index, direction)
+    # This call may be what ends the processes: not even its probe is asked again.
+    if call.crashes >= MAX_CRASHES:
+        why = (
+            f"{call.crashes} processes in a row ended, or lost their lease, while they called the tool "
+            f"{cut(spec.name, 80)} or its probe: nothing more is tried by itself"
+        )
+        kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        error = ErrorInfo("takeovers_without_progress", why, "find out what the call did, and what ends the process")
+        out.append(escalate(state, index, direction, kind, now, error))
+    # A probe changes nothing and can tell both ways (doubt-probe-happened, doubt-probe-not-happened).
+    elif call.probes < _probes(spec, direction):
+        out.append(r.ProbeIntended(at=now, step=key, direction=direction, attempt=call.probes + 1))
+    # A repeat that takes effect at most once (doubt-key, doubt-key-expired, undo-lost-answer-tolerated).
+    elif again and _repeatable(spec, call, direction, now, state.serving(index, direction).timeout_s):
+        out.append(intend(state, index, direction, now))
+    # A read has no effect; and an error that proves that a request never left counts if no probe knows better
+    # (doubt-never-sent).
+    elif spec.effect == "read" or not (doubt.sent or doubt.repeat):
+        error = call.error or ErrorInfo(error_code="no_answer", message="the read never answered")
+        if spec.effect != "read" and call.tries < retry.max_attempts and not moot(state, index, direction):
+            out.append(intend(state, index, direction, now))
+        else:
+            out.append(give_up(state, index, direction, now, error, unavailable=True))
+    # Out of attempts, but the remote side still remembers the key when the deferred step is called again.
+    elif direction == FORWARD and _waits_for_key(state, index, spec, call, now):
+        error = call.error or ErrorInfo(error_code="no_answer", message="no answer came")
+        out.append(_defer(state, index, now, error, in_doubt=True))
+    # The step is to be undone anyway, and its undo makes certain that no effect remains, whether there was one or not.
+    elif direction == FORWARD and state.backward and _blind_undo(state, index):
+        if not state.steps[index].undo_waits:
+            out.append(intend(state, index, COMPENSATE, now))
+    # The tool prefers turning around to a question (doubt-undo-settles).
+    elif direction == FORWARD and _undo_settles(state, index, spec):
+        out.append(r.CompensationRequested(at=now, step=key))
+    # Nothing can tell: an operator can (crash-bare-write, doubt-person-happened, undo-lost-answer).
+    else:
+        kind = "in-doubt" if direction == FORWARD else "undo-in-doubt"
+        out.append(escalate(state, index, direction, kind, now))
+
+
+def _budget(doubt: Doubt, retry: RetryPolicy) -> int:
+    """How often a call in doubt may be made; one more call can settle an attempt that died with its process."""
+    return max(retry.max_attempts, 2) if doubt.lost else retry.max_attempts
+
+
+def _waits_for_key(state: State, index: int, spec: ToolSpec, call: CallState, now: int) -> bool:
+    """Whether the step may wait and its call be repeated under its key, which is remembered until then."""
+    fallbacks = state.plan.steps[index].fallbacks
+    if not fallbacks or fallbacks[-1].way != "queue" or not spec.keyed or moot(state, index, FORWARD):
+        return False
+    due = now + round(fallbacks[-1].every_s * 1000)
+    return _repeatable(spec, call, FORWARD, due, state.acting(index).timeout_s)
+
+
+def _undo_settles(state: State, index: int, spec: ToolSpec) -> bool:
+    """Whether turning around settles a doubt, because the undo makes certain that no effect remains."""
+    may_turn = not (state.turns or state.session or state.past_pivot)
+    return spec.on_doubt == "undo" and may_turn and _blind_undo(state, index)
+
+
+def _probes(spec: ToolSpec, direction: Direction) -> int:
+    """How often to ask before the next way is used. De-duplication is looked up once."""
+    if spec.probe is not None:
+        return MAX_PROBES
+    return 1 if spec.remembers and direction == FORWARD else 0
+
+
+def _repeatable(spec: ToolSpec, call: CallState, direction: Direction, now: int, timeout_s: float) -> bool:
+    if spec.effect == "read" or (direction == COMPENSATE and spec.tolerates_absence):
+        return True
+    if not spec.keyed:
+        return False
+    # The repeat must arrive while the key is still remembered, however slow the connection is.
+    return spec.key_ttl_s is None or now - call.first_at + timeout_s * 1000 < spec.key_ttl_s * 1000
+
+
+def _blind_undo(state: State, index: int) -> bool:
+    rollback = state.undoing(index)
+    if rollback is None or rollback.needs_output or rollback.spec is None:
+        return False
+    return rollback.spec.tolerates_absence
