@@ -116,6 +116,24 @@ async def test_a_person_answers(place: Place, outside: Outside) -> None:
     assert outside.ledger.compare(outcome, plan) == []
 
 
+async def test_a_plan_asks(place: Place, outside: Outside) -> None:
+    """A question of the plan waits in the workflow; its answer is checked against the schema and is the step's output."""
+    asks = {"step_id": 1, "ask": {"question": "How many?", "schema": {"type": "integer"}}}
+    late = {"ask": {"question": "Still?", "options": ["yes"], "expires_s": 1, "on_timeout": {"value": "yes"}}}
+    plan = {"steps": [asks, {"step_id": 2, **late}, step(3)]}
+    async with place.both(outside.tools) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=place.saga_id("ask"))
+        assert outcome.status == "ESCALATED"
+        with pytest.raises(DecisionRefused, match="does not fit"):
+            await coordinator.resolve(outcome.saga_id, 1, "answer", output="two")
+        await coordinator.resolve(outcome.saga_id, 1, "answer", output=2, by="ada", wait=False)
+        while not outcome.completed:
+            outcome = await coordinator.wait(outcome.saga_id)
+        assert outcome.output(1) == {"answer": 2, "by": "ada", "note": ""}
+        assert outcome.output(2) == {"answer": "yes", "by": "", "note": "", "expired": True}
+        await place.replayed(coordinator, outcome.saga_id)
+
+
 async def test_the_saga_itself_refuses(place: Place, outside: Outside) -> None:
     """Whoever passes by the client's checks is refused by the workflow, and nothing of it gets into the history."""
     from saga_engine.core.messages import Message
