@@ -18,7 +18,7 @@ from saga_engine.core.fold import begin, fold
 from saga_engine.core.messages import Message, answer
 from saga_engine.core.state import State
 from saga_engine.core.steps.ask import MAX_ANSWER_BYTES
-from saga_engine.errors import DecisionRefused
+from saga_engine.errors import DecisionRefused, NeedsPerson, PlanInvalid, SessionDiverged
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 
@@ -136,3 +136,27 @@ def test_the_command_line_shows_what_is_asked_and_takes_the_answer(tmp_path: Pat
     assert run.invoke(app, ["resolve", "trip", "1", "perhaps"]).exit_code == 6
     assert run.invoke(app, ["resolve", "trip", "--", "1", "--no"]).exit_code == 8
     assert run.invoke(app, ["resume", "trip"]).exit_code == 0
+
+
+async def test_an_agent_asks_and_runs_again_with_the_answer(tmp_path: Path) -> None:
+    """A session's question rests until it is answered; the agent that runs again with its id gets the answer."""
+    url = f"embedded://{tmp_path}/.saga"
+    async with Coordinator.open(url, tools=[stay], on_escalation=()) as coordinator:
+
+        async def agent() -> Any:
+            async with coordinator.session("trip") as session:
+                said = await session.ask("{$input.x}?", options=["yes", "no"], expires_s=3600)
+                return await session.call(stay, how=said["answer"], irreversible=True)
+
+        with pytest.raises(PlanInvalid):
+            async with coordinator.session("other") as session:
+                await session.ask("?", options=["a", "A"])
+        with pytest.raises(NeedsPerson, match="ask about call 1"):
+            await agent()
+        assert (await coordinator.show("trip")).body["questions"][0]["text"] == "{$input.x}?"
+        await coordinator.resolve("trip", 1, "no", by="ada")
+        assert await agent() == {"how": "no"}
+        assert (await coordinator.show("trip")).status == "COMPLETED"
+        with pytest.raises(SessionDiverged, match="the params of ask were"):
+            async with coordinator.session("trip") as session:
+                await session.ask("Really?", options=["yes", "no"])

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,6 +74,19 @@ class SyncSession:
     ) -> NumberedOutput:
         """Run ``Session.numbered_call`` and wait for it."""
         return self.run(lambda: self.session.numbered_call(tool, params, irreversible=irreversible))
+
+    def ask(
+        self,
+        question: str,
+        *,
+        options: Sequence[str] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        expires_s: float | None = None,
+        on_timeout: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run ``Session.ask`` and wait for it."""
+        ask = functools.partial(self.session.ask, question, options=options, schema=schema)
+        return self.run(lambda: ask(expires_s=expires_s, on_timeout=on_timeout))
 
     def tool(self, function: _F, *, undo: Any = None, irreversible: bool = False) -> _F:
         """``Session.tool``, with a function that blocks."""

@@ -388,7 +388,7 @@ def _planner_words(kind: str, record: Any) -> str:
 def _session_words(kind: str, record: Any) -> str:
     """An action of an agent without a plan."""
     if kind == "CallAdded":
-        return f"the agent calls {shown(record.tool, 80)} as step {shown(record.step, 64)}"
+        return f"the agent calls {shown(record.tool or record.builtin, 80)} as step {shown(record.step, 64)}"
     if kind == "PartialCompensationRequested":
         return f"the agent returns to a savepoint: undoing {_named([{'step_id': step} for step in record.steps])}"
     if kind == "SessionKept":

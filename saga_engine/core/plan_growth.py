@@ -18,7 +18,7 @@ from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import Plan, load_plan
 from saga_engine.plan.operator_limits import Limits
-from saga_engine.plan.session_steps import compile_call
+from saga_engine.plan.session_steps import compile_builtin, compile_call
 from saga_engine.plan.tool_spec import ToolCatalog
 
 
@@ -101,12 +101,15 @@ class Growth:
     @staticmethod
     def call_of(record: CallAdded, index: int, by_key: Mapping[str, int], catalog: ToolCatalog | None) -> CompiledStep:
         """The step of a session's call. Its params are values: they contain no bindings. Raises ``PlanInvalid``."""
+        deps = tuple(sorted(by_key[key] for key in record.after))
+        if record.builtin:
+            return compile_builtin(index, record.step, record.builtin, record.params, deps=deps)
         return compile_call(
             index,
             record.step,
             record.tool,
             record.params,
-            deps=tuple(sorted(by_key[key] for key in record.after)),
+            deps=deps,
             catalog=catalog,
             undo=record.undo,
             undo_params=record.undo_params,

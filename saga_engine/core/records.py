@@ -275,7 +275,8 @@ class CallAdded(Record, frozen=True, tag=True):
     (which may bind the call's own output as ``$output``) or, if omitted, those that its registration implies.
     ``irreversible``: it writes and cannot be undone, deliberately. ``tool_digest`` is its declaration's; ``sensitive``
     is as in ``SagaStarted``. ``place``: which of the agent's calls it is, from 1, if it takes the place of one that did
-    not happen or was undone; 0: the next one.
+    not happen or was undone; 0: the next one. ``builtin`` is the word of a step without a tool; its body is
+    ``params[builtin]``.
     """
 
     step: str
@@ -290,6 +291,7 @@ class CallAdded(Record, frozen=True, tag=True):
     timeout_s: float | None = None
     tool_digest: str = ""
     sensitive: dict[str, list[str]] = {}
+    builtin: str = ""
     refs: dict[str, ValueRef] = {}
 
 

@@ -342,6 +342,12 @@ def load_plan(source: Plan | Source, *, session: bool = False) -> Plan:
     return plan
 
 
+def form_of(word: str, body: Any, problems: Problems) -> dict[str, Any] | None:
+    """The body of a built-in step, or ``None`` and the problems of its form."""
+    made = _validated(_NESTED[word], body, (word,), problems)
+    return None if made is None else plain(made.model_dump(exclude_unset=True))
+
+
 def _step(data: Any, path: ProblemPath, problems: Problems) -> Step | None:
     """A step calls a tool, or is one built-in step; the fields of calls belong to calls."""
     if isinstance(data, dict) and len(data) <= limits.MAX_FIELDS:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saga_engine.plan.bindings import OwnBinder, Template
+from saga_engine.plan.builtin_steps import builtin_spec, check_builtin
 from saga_engine.plan.compiled import CompiledRollback, CompiledStep, Kind, Params
 from saga_engine.plan.draft import DEFAULT, undo_retry
 from saga_engine.plan.problems import Problems
@@ -48,6 +49,39 @@ def compile_call(
         timeout_s=declared.timeout_s if timeout_s is None else timeout_s,
         deps=deps,
         data_deps=frozenset(deps),
+    )
+
+
+def builtin_body(word: str, body: Any) -> dict[str, Any]:
+    """The body of a built-in step. Raises ``PlanInvalid``."""
+    from saga_engine.plan.model import form_of
+
+    problems = Problems()
+    written = form_of(word, body, problems)
+    if written is not None:
+        check_builtin(problems, word, Template({word: written}, None, ()), ())
+    if written is None or problems:
+        problems.refuse()
+    return written
+
+
+def compile_builtin(index: int, key: str, word: str, params: dict[str, Any], *, deps: tuple[int, ...]) -> CompiledStep:
+    """A built-in step of a session. Its body consists of values, too."""
+    return CompiledStep(
+        index=index,
+        step_id=int(key) if key.isdecimal() else key,
+        key=key,
+        name=word,
+        kind="read",
+        tool="",
+        spec=builtin_spec(word, params[word]),
+        params=Template(params, None, ()),
+        rollback=None,
+        retry=DEFAULT.retry,
+        timeout_s=DEFAULT.timeout_s,
+        deps=deps,
+        data_deps=frozenset(deps),
+        builtin=word,
     )
 
 

@@ -50,6 +50,7 @@ from saga_engine.runtime.session_calls import (
 )
 from saga_engine.runtime.session_history import Recorded, recorded_calls
 from saga_engine.runtime.session_options import Diverging, OnFailure, check_options
+from saga_engine.runtime.session_steps import SessionSteps
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -61,7 +62,7 @@ class Savepoint(NamedTuple):
 
 
 @of_one_loop
-class Session:
+class Session(SessionSteps):
     """One agent's session; created by ``Coordinator.session``.
 
     Leaving its block completes it. An exception undoes its calls in reverse, keeps it or asks an operator;

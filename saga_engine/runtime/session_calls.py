@@ -42,7 +42,7 @@ class NumberedOutput(NamedTuple):
 def refusal(state: State, index: int) -> CallFailed:
     """The exception for a call that was not done, or not allowed."""
     error = state.steps[index].forward.error or ErrorInfo("tool_error", "it was not done")
-    tool = state.acting(index).tool
+    tool = state.acting(index).tool or state.plan.steps[index].builtin
     kind = CallBlocked if state.steps[index].status == t.BLOCKED else CallFailed
     return kind(
         f"{tool}: {error.message}",
@@ -208,12 +208,12 @@ def difference(state: State, key: str, record: r.CallAdded) -> str | None:
     """How the agent's call differs from the recorded one at the same position; sensitive values are masked."""
     step = state.plan.steps[state.plan.by_key[key]]
     mask = _mask(state, record)
-    if step.tool != record.tool:
-        return f"it called {step.tool} before, and now {record.tool}"
+    if (step.tool, step.builtin) != (record.tool, record.builtin):
+        return f"it called {step.tool or step.builtin} before, and now {record.tool or record.builtin}"
     if digest(step.params.raw) != digest(record.params):
         before, now = (mask.params(params, *tools_of_step(step)) for params in (step.params.raw, record.params))
         where = "" if before != now else ": they differ in what is not shown"
-        return f"the params of {step.tool} were {cut(before, 200)}, and now {cut(now, 200)}{where}"
+        return f"the params of {step.tool or step.builtin} were {cut(before, 200)}, and now {cut(now, 200)}{where}"
     undo = step.rollback.tool if step.rollback is not None else None
     if undo != record.undo:
         return f"{step.tool} was to be undone by {undo}, and now by {record.undo}"

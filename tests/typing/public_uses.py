@@ -169,6 +169,7 @@ def a_plan(plan: Plan) -> None:
 async def an_agent(coordinator: Coordinator) -> None:
     async with coordinator.session("trip-2", goal="two nights", on_divergence="continue") as session:
         assert_type(session, Session)
+        await session.ask("Which?", options=["a", "b"], expires_s=60.0, on_timeout={"value": "a"})
         point = session.savepoint()
         assert_type(point, Savepoint)
         try:
