@@ -238,6 +238,13 @@ class ForkRefused(SagaError):
     verdict = "conflict"
 
 
+class UndoRefused(SagaError):
+    """A saga cannot be undone: it has not completed, nothing of it stands, or steps without an undo would remain."""
+
+    code = "undo-refused"
+    verdict = "conflict"
+
+
 class StoreUnavailable(SagaError):
     """The store cannot be reached. No effect was started that is not journalled; nothing is lost."""
 

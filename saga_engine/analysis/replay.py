@@ -333,9 +333,9 @@ class Replay:
             )
             if "output" in record.refs or self._trace.redacted:
                 return
-        elif isinstance(record, r.EffectTransferred):
+        elif isinstance(record, r.EffectTransferred) and record.message:
             message = Message(id=record.message, kind="transfer", steps=list(record.steps), to=record.to)
-        elif isinstance(record, r.StepsAdded) and not self._trace.redacted:
+        elif isinstance(record, r.StepsAdded) and record.message and not self._trace.redacted:
             steps = list(record.steps)
             message = Message(id=record.message, kind="amend", by=record.by, note=record.note, steps=steps)
         else:

@@ -47,6 +47,7 @@ _MESSAGES: Final = (
     r.SessionKept,
     r.EffectReused,
     r.EffectTransferred,
+    r.UndoRequested,
 )
 
 

@@ -35,12 +35,13 @@ from saga_engine.policy.unlisted import with_unlisted
 from saga_engine.ports import Advisor, Escalation, Observer, Planner, Source, Store
 from saga_engine.runtime.fork import Fork, Forking
 from saga_engine.runtime.journal import read_records, state_of
-from saga_engine.runtime.messages import deliver, resume_all, say, send, settled, transfer
+from saga_engine.runtime.messages import deliver, resume_all, run_fork, say, send, settled
 from saga_engine.runtime.session import Session
 from saga_engine.runtime.session_block import opened
 from saga_engine.runtime.session_options import Diverging, OnFailure
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.supervisor import Supervisor
+from saga_engine.runtime.undo import Undo, Undoing
 from saga_engine.runtime.worker import Report, Worker, served
 from saga_engine.stores import open_store
 from saga_engine.tools.outcomes import MAX_OUTPUT_BYTES
@@ -328,25 +329,32 @@ class Coordinator(Plans, Views, Searches):
         step that runs anew with all that depends on it. The old saga must have ended, or rest; one that rests transfers
         what is reused and undoes the rest. A session's fork owns what came before the call ``run_from``, and waits for
         its agent. ``dry_run`` returns the ``Fork`` and changes nothing; ``on_chosen`` receives it before anything runs.
-        The same fork has the same id: repeating the call continues it.
-
-        Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``, ``ToolMissing``, and ``LeaseHeld``
-        (another process owns the fork, or has not transferred the effects yet: repeating the call continues).
+        Repeating the call continues it. Raises ``SagaNotFound``, ``ForkRefused``, ``PlanInvalid``, ``SagaExists``,
+        and ``LeaseHeld`` (another process owns the fork, or has not transferred the effects yet).
         """
         forking = await Forking.of(self.store, self.tools, saga_id, self.supervisor.clock.now_ms(), self.limits)
         step = None if run_from is None else str(run_from)
         fork = await forking.look(plan, new_id, step)
-        if dry_run:
-            return fork
-        if not fork.begun:
-            fork = await forking.claim(fork, step)
-        if on_chosen is not None:
-            on_chosen(fork)
-        await transfer(self.store, self.supervisor, forking, fork)
-        present = self.supervisor.find(fork.saga_id)
-        if present is not None:
-            return await present.handle.wait()
-        return await self.supervisor.begin(fork.submission, reused=fork.first).wait()
+        return fork if dry_run else await run_fork(self.store, self.supervisor, forking, fork, step, on_chosen)
+
+    async def undo(
+        self,
+        saga_id: str,
+        *,
+        accept: bool = False,
+        by: str = "",
+        note: str = "",
+        dry_run: bool = False,
+        on_chosen: Callable[[Undo], None] | None = None,
+    ) -> Undo | SagaResult:
+        """Undo a saga that has completed, by a saga of its own that owns its effects from then on (docs/undo.md).
+
+        Unless ``accept``, one with steps that have no undo is refused. Repeating the call continues the same undo. It
+        raises ``SagaNotFound``, ``UndoRefused``, ``ToolMissing``, ``SagaExists`` and ``LeaseHeld``.
+        """
+        undoing = await Undoing.of(self.store, self.supervisor, self.tools, saga_id)
+        undo = await undoing.look(accept=accept or dry_run)
+        return undo if dry_run else await undoing.run(undo, accept=accept, by=by, note=note, on_chosen=on_chosen)
 
     # --- resuming ------------------------------------------------------------------------------------------------
 

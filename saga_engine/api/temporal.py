@@ -326,6 +326,14 @@ class TemporalCoordinator(SearchesNothing):
             saga_id=saga_id,
         )
 
+    async def undo(self, saga_id: str, **_options: Any) -> NoReturn:
+        """Raises ``RuntimeUnsupported``: who owns an effect is kept in a store."""
+        raise RuntimeUnsupported(
+            "completed sagas in Temporal are not undone: which saga owns an effect is kept in a store",
+            hint="submit the undos as a new saga",
+            saga_id=saga_id,
+        )
+
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Raises ``RuntimeUnsupported``: workers continue every saga by themselves."""
         raise RuntimeUnsupported(

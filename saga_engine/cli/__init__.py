@@ -37,6 +37,7 @@ from saga_engine.cli.submit import submit
 from saga_engine.cli.tools import tools
 from saga_engine.cli.top import top
 from saga_engine.cli.trace import app as trace
+from saga_engine.cli.undo import undo
 from saga_engine.cli.worker import worker
 
 __all__ = ["app", "main", "run"]
@@ -50,7 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 #: Commands that run sagas, and so have a log.
-_DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork")
+_DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork", "undo")
 for _name, _body, _about in (
     ("submit", submit, "Journal a plan and run it to its end."),
     ("resume", resume, "Continue a saga, or all that can continue."),
@@ -64,6 +65,7 @@ for _name, _body, _about in (
     ("resolve", resolve, "Answer a question of a saga."),
     ("amend", amend, "Add steps to a running saga."),
     ("fork", fork, "Run a changed plan; reuse unchanged steps."),
+    ("undo", undo, "Undo a saga that has completed."),
     ("check", check, "Check a plan; nothing runs."),
     ("simulate", simulate, "Simulate every failure of a plan."),
     ("plan", plan, "Ask a model for a plan for a goal."),

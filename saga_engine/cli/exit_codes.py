@@ -51,6 +51,7 @@ _OF_ERROR: Final = {
     "cancel-refused": CONFLICT,
     "amend-refused": CONFLICT,
     "fork-refused": CONFLICT,
+    "undo-refused": CONFLICT,
     "plan-invalid": PLAN_INVALID,
     "planner-failed": PLAN_INVALID,
     "planner-asks": NEEDS_PERSON,

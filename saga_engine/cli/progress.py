@@ -407,6 +407,8 @@ def _saga_words(kind: str, record: Any) -> str:
         return f"step {shown(record.step, 64)} is in doubt: the saga is compensated, because its undo settles the doubt"
     if kind == "SagaResumed":
         return "resumed from its journal"
+    if kind == "UndoRequested":
+        return f"undo requested{f' by {shown(record.by, 40)}' if record.by else ''}"
     if kind == "CancelRequested":
         return f"cancel requested{f' by {shown(record.by, 40)}' if record.by else ''}"
     if kind in ("PlannerAsked", "PlannerGaveUp", "CompensationProposed"):

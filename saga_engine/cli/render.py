@@ -57,6 +57,10 @@ def _header(body: Mapping[str, Any]) -> list[str]:
     lines = [f"saga {shown(body['saga_id'])}: {paint(status)}"]
     if body["goal"]:
         lines.append(f"goal: {shown(body['goal'], 300)}")
+    if "undo_of" in body:
+        lines.append(f"undoes saga {shown(body['undo_of'], 128)}")
+    if "undone_by" in body:
+        lines.append(f"undone by saga {shown(body['undone_by'], 128)}")
     took = times.between(body["started_ms"], body["ended_ms"])
     when = [f"started {times.local(body['started_ms'])}"]
     if body["ended_ms"]:

@@ -308,7 +308,7 @@ def _turn_around(state: State, reason: str, now: int) -> Records:
         return _NONE
     # The pivot's own outcome decides whether there is a way back at all (docs/plan-format.md, scenario pivot-happened).
     pivot = state.plan.pivot
-    if pivot is not None:
+    if pivot is not None and not state.undo_of:
         status = state.steps[pivot].status
         if status == t.SUCCEEDED:
             return [r.CompensationRefused(at=now, reason=reason)]

@@ -24,8 +24,8 @@ class SagaStarted(Record, frozen=True, tag=True):
     are the tools' registrations where the plan states nothing; ``tools`` are the digests of their declarations,
     ``sensitive`` the params of each that no view shows (``masking``). A ``session`` has no plan in advance: its calls
     are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this one
-    reuses. ``limits`` are the operator's on that day; None: no other than the engine's. ``tags`` are the saga's own,
-    beside those of its plan.
+    reuses, ``undo_of`` that of the completed one that it undoes. ``limits`` are the operator's on that day; None: no
+    other than the engine's. ``tags`` are the saga's own, beside those of its plan.
     """
 
     saga_id: str
@@ -43,6 +43,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     tags: list[str] = []
     refs: dict[str, ValueRef] = {}
     limits: Limits | None = None
+    undo_of: str = ""
 
 
 class SagaResumed(Record, frozen=True, tag=True):
@@ -335,7 +336,10 @@ class SessionKept(Record, frozen=True, tag=True):
 
 
 class EffectTransferred(Record, frozen=True, tag=True):
-    """The fork ``to`` owns the effects of these steps from here on; the rest is undone."""
+    """The saga ``to`` owns the effects of these steps from here on.
+
+    A fork, and the rest is undone; or the saga that undoes this one, which has completed.
+    """
 
     steps: list[str]
     to: str
@@ -343,9 +347,10 @@ class EffectTransferred(Record, frozen=True, tag=True):
 
 
 class EffectReused(Record, frozen=True, tag=True):
-    """A fork reuses the effect of ``source`` (``SAGA/STEP``) and owns it from here on.
+    """A fork, or a saga that undoes another, has the effect of ``source`` (``SAGA/STEP``) and owns it from here on.
 
     ``key`` is the idempotency key under which it was made, ``fallback`` which of the step's fallbacks it was.
+    ``owner``: the saga that owns it instead; only its output is known here.
     """
 
     step: str
@@ -355,6 +360,15 @@ class EffectReused(Record, frozen=True, tag=True):
     key: str = ""
     fallback: int = 0
     refs: dict[str, ValueRef] = {}
+    owner: str = ""
+
+
+class UndoRequested(Record, frozen=True, tag=True):
+    """The effects of the completed saga are to be undone; ``accepted`` are the steps that remain and have no undo."""
+
+    accepted: list[str] = []
+    by: str = ""
+    note: str = ""
 
 
 class StepsAdded(Record, frozen=True, tag=True):
@@ -522,6 +536,7 @@ AnyRecord = (
     | SessionKept
     | EffectReused
     | EffectTransferred
+    | UndoRequested
     | PlannerAsked
     | PlannerGaveUp
     | CompensationProposed

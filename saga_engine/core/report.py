@@ -41,6 +41,7 @@ def view(state: State) -> dict[str, Any]:
         "status": state.status,
         "goal": state.plan.goal,
         **({"session": "open" if state.open else "closed"} if state.session else {}),
+        **_undo_links(state),
         "started_ms": state.started_at,
         "ended_ms": state.ended_at or None,
         "steps": [_step(state, compiled) for compiled in state.plan.steps],
@@ -49,6 +50,16 @@ def view(state: State) -> dict[str, Any]:
         "questions": [_question(state, question) for question in state.questions.values()],
     }
     return masked_view(state, body)
+
+
+def _undo_links(state: State) -> dict[str, str]:
+    """The completed saga that this one undoes, or the saga that undoes this one."""
+    if state.undo_of:
+        return {"undo_of": state.undo_of}
+    if state.status != t.COMPLETED:
+        return {}
+    by = next((step.effect.to for step in state.steps if isinstance(step.effect, Made | Reused) and step.effect.to), "")
+    return {"undone_by": by} if by else {}
 
 
 def sources(state: State) -> Sources:
@@ -188,6 +199,8 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         "compensation": None,
     }
     body |= _effect(step.effect)
+    if state.undo_of and body.get("via") == "fork":
+        body["via"] = "undo"
     if step.using:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
     if step.deferred:

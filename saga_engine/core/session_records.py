@@ -27,8 +27,14 @@ _MAX_NOTE = 1000
 
 
 def opening_of(records: Sequence[r.AnyRecord]) -> Sequence[r.AnyRecord]:
-    """What a fork of a session copied at its start, up to ``SessionKept``; empty if this is none, or copied nothing."""
+    """What a fork of a session copied at its start, up to ``SessionKept``, or an undo, up to ``UndoRequested``.
+
+    Empty if this is none, or copied nothing.
+    """
     first = records[0] if records else None
+    if isinstance(first, r.SagaStarted) and first.undo_of:
+        ends = (at for at, record in enumerate(records) if isinstance(record, r.UndoRequested))
+        return records[1 : next(ends, 0) + 1]
     if not (isinstance(first, r.SagaStarted) and first.session and first.fork_of):
         return ()
     for at, record in enumerate(records):

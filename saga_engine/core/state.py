@@ -129,6 +129,7 @@ class State:
         "tags",
         "to_escalate",
         "tools",
+        "undo_of",
         "undo_open",
         "undo_ready",
         "waiting",
@@ -183,6 +184,8 @@ class State:
         self.left_any = False
         #: A saga whose agent makes its calls as it goes; while it is ``open``, more may come.
         self.session = self.open = started.session
+        #: The completed saga that this one undoes. The pivot of that one holds nothing back: it remains.
+        self.undo_of = started.undo_of
 
     @property
     def backward(self) -> bool:
@@ -227,7 +230,7 @@ class State:
     def past_pivot(self) -> bool:
         """Whether the pivot has happened."""
         pivot = self.plan.pivot
-        return pivot is not None and self.steps[pivot].status == SUCCEEDED
+        return pivot is not None and self.steps[pivot].status == SUCCEEDED and not self.undo_of
 
     def acting(self, index: int) -> Serving:
         """The step's current forward call: its own, or the fallback that was chosen."""

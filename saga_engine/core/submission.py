@@ -29,10 +29,23 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     fork_of: str = ""
     limits: Limits = NO_LIMITS
     tags: tuple[str, ...] = ()
+    #: Of an undo: the first record of the completed saga, whose plan and tools are those of that day.
+    undoes: SagaStarted | None = None
 
     def started(self, at_ms: int) -> SagaStarted:
         """The record that starts the saga at ``at_ms`` (Unix ms). Nothing else makes one."""
         compiled = self.compiled
+        if self.undoes is not None:
+            return msgspec.structs.replace(
+                self.undoes,
+                at=at_ms,
+                saga_id=self.saga_id,
+                digest=self.digest,
+                seed=self.seed,
+                engine=__version__,
+                fork_of="",
+                undo_of=self.undoes.saga_id,
+            )
         return SagaStarted(
             at=at_ms,
             saga_id=self.saga_id,

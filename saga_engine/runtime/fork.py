@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from saga_engine.analysis.fingerprint import folded
 from saga_engine.analysis.fork import ForkPlan, choose
@@ -34,14 +34,11 @@ from saga_engine.plan.salvage import load_checked
 from saga_engine.plan.tool_spec import ToolCatalog
 from saga_engine.plan.values import digest
 from saga_engine.ports import Store
+from saga_engine.runtime.claims import CLAIM_MS, Claims
 from saga_engine.runtime.journal import read_records, state_of
 from saga_engine.runtime.session_history import recorded_calls
 
 Transfer = Literal["none", "due", "done"]
-
-_CLAIMS: Final = "saga.fork"
-#: As long as a finished saga can be viewed, and longer.
-_CLAIM_MS: Final = 366 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ class Forking:
     ) -> None:
         started = started_of(records)
         self._store = store
-        self._guards = store.guard_store()
+        self._claims = Claims(store.guard_store(), started.saga_id)
         self._catalog = catalog
         self._now_ms = now_ms
         self._limits = limits
@@ -153,32 +150,15 @@ class Forking:
         ``SagaExists`` if the id is another saga's or another fork's.
         """
         identity = fork.submission.digest
-        if await self._store.reserve(fork.saga_id, identity, fork.of, _CLAIM_MS) != identity:
+        if await self._store.reserve(fork.saga_id, identity, fork.of, CLAIM_MS) != identity:
             raise _other_fork(fork.saga_id)
         while True:
-            lost = await self._claimed_elsewhere(fork)
+            lost = await self._claims.take(fork.steps, fork.saga_id, identity)
             if lost is None:
                 return fork
-            step, owner = lost
-            if owner == fork.saga_id:
-                raise _other_fork(owner)
-            await self._guards.tally_set(self._tally(), step, owner, _CLAIM_MS)
+            if lost[1] == fork.saga_id:
+                raise _other_fork(fork.saga_id)
             fork = await self._chosen(fork.submission, run_from)
-
-    async def _claimed_elsewhere(self, fork: Fork) -> tuple[str, str] | None:
-        """Claim step by step, each after those it depends on, up to one that another fork has: that one, and its owner.
-
-        The owner of a step therefore has everything that it depends on, and two forks do not each claim a half that
-        neither can use.
-        """
-        for step in fork.steps:
-            # The fork's identity is part of its name here: another plan under the same id is another owner.
-            owner = f"{fork.saga_id}:{step}:f:{fork.submission.digest}"
-            claim = await self._guards.claim(_CLAIMS, digest([fork.of, step]), owner, _CLAIM_MS)
-            if claim.code not in ("new", "ours"):
-                return step, claim.owner.partition(":")[0]
-            await self._guards.tally_set(self._tally(), step, fork.saga_id, _CLAIM_MS)
-        return None
 
     async def transferred(self, fork: Fork) -> bool:
         """Whether the other saga has transferred what is reused, as its journal says now."""
@@ -212,7 +192,7 @@ class Forking:
     async def _chosen(self, submission: Submission, run_from: str | None) -> Fork:
         name = submission.saga_id
         started = submission.started(self._now_ms)  # for the choice only: a fork starts when it is driven
-        owners: Mapping[str, str] = await self._guards.tally(self._tally())
+        owners = await self._claims.owners()
         elsewhere = {step for step, owner in owners.items() if owner != name}
         plan: ForkPlan
         if self._old.session:
@@ -234,9 +214,6 @@ class Forking:
         if self._old.status in SAGA_FINAL:
             transfer = "none"
         return Fork(name, self._old.saga_id, plan, submission, transfer)
-
-    def _tally(self) -> str:
-        return f"fork\n{self._old.saga_id}"
 
     def _require_step(self, run_from: str | None, compiled: CompiledPlan) -> None:
         """Raises ``ForkRefused`` if what is to run anew is no step of the plan, or no call that an agent would make."""

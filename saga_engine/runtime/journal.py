@@ -97,10 +97,18 @@ def drivable(saga_id: str, records: list[AnyRecord], catalog: ToolCatalog) -> St
     return state
 
 
+def _needed(state: State) -> set[str]:
+    """The tools that may be called for a saga; nothing of one that is undone later is called again, but undone."""
+    if not state.undo_of:
+        return {call.tool for call in state.plan.calls()}
+    owned = [step.index for step in state.plan.steps if state.owns(step.index)]
+    return {undo.tool for index in owned if (undo := state.undoing(index)) is not None}
+
+
 def _require_tools(saga_id: str, state: State, catalog: ToolCatalog) -> None:
     if state.status in SAGA_FINAL:
         return
-    missing = sorted(name for name in {call.tool for call in state.plan.calls()} if catalog.spec(name) is None)
+    missing = sorted(name for name in _needed(state) if catalog.spec(name) is None)
     if missing:
         known = ", ".join(catalog.names()) or "none"
         hint = f"give the tools with --tools (as at submission) or in saga.toml; registered: {known}"

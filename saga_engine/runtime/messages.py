@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
@@ -173,6 +173,26 @@ async def transfer(store: Store, supervisor: Supervisor, forking: Forking, fork:
                 hint="try the same fork again: it goes on where this one was",
                 saga_id=fork.of,
             )
+
+
+async def run_fork(  # noqa: PLR0917
+    store: Store,
+    supervisor: Supervisor,
+    forking: Forking,
+    fork: Fork,
+    run_from: str | None,
+    on_chosen: Callable[[Fork], None] | None,
+) -> SagaResult:
+    """Make the effects the fork's own, and drive it. Raises what ``Coordinator.fork`` raises."""
+    if not fork.begun:
+        fork = await forking.claim(fork, run_from)
+    if on_chosen is not None:
+        on_chosen(fork)
+    await transfer(store, supervisor, forking, fork)
+    present = supervisor.find(fork.saga_id)
+    if present is not None:
+        return await present.handle.wait()
+    return await supervisor.begin(fork.submission, reused=fork.first).wait()
 
 
 async def settled(store: Store, saga_id: str) -> SagaResult:

@@ -216,6 +216,11 @@ class Supervisor:
         )
         return saga.handle
 
+    async def transfer_ended(self, saga_id: str, make: Callable[[State], AnyRecord | None]) -> None:
+        """Journal that another saga owns effects of one that has ended; see ``TakeOver.transfer_ended``."""
+        self._still_open()
+        await self._entrance.transfer_ended(saga_id, make)
+
     async def lease(self) -> Lease:
         """The lease of this process, opened anew if it was lost. Raises ``StoreUnavailable``."""
         lease = self._lease

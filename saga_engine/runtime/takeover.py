@@ -43,7 +43,7 @@ from saga_engine.runtime.owner import parse, provably_dead
 from saga_engine.runtime.pending_releases import PendingReleases
 from saga_engine.runtime.performer import Performer, require_secrets
 from saga_engine.runtime.saga_task import Running
-from saga_engine.runtime.stop_reasons import lost, reserved
+from saga_engine.runtime.stop_reasons import lost, refusal, reserved
 from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.writer import JournalWriter
 
@@ -223,6 +223,37 @@ class TakeOver:
         except Exception as error:
             await self.pending.release(saga_id, acquired.epoch, self.due_after(error))
             raise
+
+    async def transfer_ended(self, saga_id: str, make: Callable[[State], AnyRecord | None]) -> None:
+        """Append one record about whose effects those of a saga are that has ended; None: it has it already.
+
+        Raises what ``make`` and ``Store.acquire`` raise, and ``LeaseHeld`` while another process does the same.
+        """
+        await self.lease()
+        acquired = await self._acquire(saga_id)
+        try:
+            state = state_of(await read_records(self.store, saga_id))
+            record = make(state)
+            if record is None:
+                await self._leave(state, acquired.epoch, 0)
+                return
+            entry = Entry(
+                saga_id=saga_id,
+                seq=acquired.seq,
+                epoch=acquired.epoch,
+                records=[encode(record, {})],
+                status=state.status,
+                release=True,
+                keep_ms=self.keep_ms,
+            )
+            ack = await self.writer.append(entry)
+            if ack.code != "ok":
+                raise refusal(saga_id, ack.code, ack.digest)
+        except Exception as error:
+            await self.pending.release(saga_id, acquired.epoch, self.due_after(error))
+            raise
+        if self.observers:
+            await self.observers.tell(saga_id, masked_records([record]))
 
     async def _learn_again(self, state: State, records: Sequence[AnyRecord], performer: Performer) -> None:
         """Store what operators said for identical calls: the last owner may have ended before it did."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from pathlib import Path
 from typing import Any
 
 from saga_engine import CallFailed, Coordinator, NeedsPerson, SagaError, SagaResult
-from saga_engine.api import coordinator as coordinating
 from saga_engine.errors import SagaNotFound, SessionEnded
+from saga_engine.runtime import messages as coordinating
 from saga_engine.runtime.fork import Fork, Forking
+from saga_engine.runtime.supervisor import Supervisor
+from saga_engine.runtime.undo import Undoing
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from saga_engine.testing.ledger import OutsideLedger
@@ -108,7 +111,21 @@ async def _show(coordinator: Coordinator, case: dict[str, Any]) -> Told:
     return {"final": (await coordinator.show(case["saga_id"])).to_dict()}
 
 
-PARTS = {"submit": _submit, "show": _show, "agent": _agent, "fork": _fork, "resume-all": _resume_all, "settle": _settle}
+async def _undo(coordinator: Coordinator, case: dict[str, Any]) -> Told:
+    outcome = await coordinator.undo(case["saga_id"])
+    assert isinstance(outcome, SagaResult), "only a dry run returns a preview"
+    return {"final": outcome.to_dict()}
+
+
+PARTS = {
+    "submit": _submit,
+    "undo": _undo,
+    "show": _show,
+    "agent": _agent,
+    "fork": _fork,
+    "resume-all": _resume_all,
+    "settle": _settle,
+}
 
 
 # --- engines that are broken in one way ------------------------------------------------------------------------------
@@ -145,7 +162,30 @@ def _claim_nothing() -> None:
     Forking.claim = claim  # type: ignore[method-assign]
 
 
+def _another_id() -> None:
+    made = Undoing.__init__
+
+    def fresh(self: Undoing, *given: Any) -> None:
+        made(self, *given)
+        self.saga_id = f"{self.saga_id}-{secrets.token_hex(2)}"
+
+    def transfer(*_: Any) -> None:
+        return None
+
+    Undoing.__init__ = fresh  # type: ignore[method-assign]
+    Undoing._transfer = transfer  # type: ignore[assignment,method-assign]
+
+
+def _transfer_nothing() -> None:
+    async def nothing(*_: Any) -> None:
+        return None
+
+    Supervisor.transfer_ended = nothing  # type: ignore[method-assign]
+
+
 MUTANTS = {
+    "undo again what was transferred": _another_id,
+    "begin without a transfer": _transfer_nothing,
     "begin without handing over": _begin_without_handing_over,
     "forget to whom it was handed over": _forget_to_whom,
     "hear only the last message": _hear_only_the_last,

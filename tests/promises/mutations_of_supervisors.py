@@ -239,7 +239,7 @@ OF_SUPERVISORS = [
     Mutation(
         "tests/kill/test_forks.py::test_two_processes_fork_the_same_saga",
         "a fork claims nothing",
-        "saga_engine/runtime/fork.py",
+        "saga_engine/runtime/claims.py",
         (('if claim.code not in ("new", "ours"):', "if False:"),),
     ),
     # 43
@@ -282,6 +282,28 @@ OF_SUPERVISORS = [
         "saga_engine/stores/lua/append.lua",
         (("if for_whom[1] and for_whom[1] ~= chosen.digest then", "if false then"),),
         quick=True,
+    ),
+    # 44
+    Mutation(
+        "tests/test_undo.py::test_what_has_no_undo_is_listed_and_accepted",
+        "what has no undo is left in place without a word",
+        "saga_engine/runtime/undo.py",
+        (("if plan.remains and not accept:", "if False:"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_undo.py::test_what_a_fork_owns_is_not_undone",
+        "an undo owns what a fork reuses",
+        "saga_engine/analysis/undo.py",
+        (('owners.get(compiled.key, "")', '""'),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/kill/test_undos.py::test_killed_anywhere",
+        "an undo forgets to whom effects were transferred",
+        "saga_engine/analysis/undo.py",
+        (('    return "" if owner == to else owner', "    return owner"),),
+        only="short",
     ),
     # 34
     Mutation(

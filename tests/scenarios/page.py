@@ -26,7 +26,7 @@ SECTIONS: Final = {
     "Sessions": ("session",),
     "Guards": ("guard",),
     "Crash and resume": ("crash", "tool"),
-    "Owners, workers and forks": ("owners", "worker", "fork"),
+    "Owners, workers, forks and undos": ("owners", "worker", "fork", "undo"),
     "Questions and alerts": ("people", "answers"),
     "Secrets": ("secrets", "sensitive"),
 }

@@ -282,6 +282,12 @@ class Player:
         assert isinstance(outcome, SagaResult)
         await self._show(process, outcome)
 
+    async def _do_undo(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
+        """``undo SAGA [accept]``: a saga of its own undoes one that has completed."""
+        outcome = await process.coordinator.undo(given[0], accept="accept" in given)
+        assert isinstance(outcome, SagaResult)
+        await self._show(process, outcome)
+
     async def _do_open(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         """``open GATE``: tools whose answer stands behind it go on."""
         self._world.gates[given[0]].set()

@@ -124,6 +124,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.SessionKept: escalation.session_kept,
     r.EffectReused: calls.reused,
     r.EffectTransferred: escalation.transferred,
+    r.UndoRequested: _stopping("undo-requested"),
     r.PlannerAsked: amendments.planner_asked,
     r.PlannerGaveUp: amendments.planner_gave_up,
     r.CompensationProposed: amendments.compensation_proposed,

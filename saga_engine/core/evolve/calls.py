@@ -148,7 +148,7 @@ def reused(state: State, record: r.EffectReused) -> None:
     move(step, "reuse")
     step.using = record.fallback
     step.forward.ended_at = record.at
-    happened(state, index, step, record.output, Reused(record.source, record.key))
+    happened(state, index, step, record.output, Reused(record.source, record.key, record.owner))
 
 
 def retry_scheduled(state: State, record: r.StepRetryScheduled) -> None:

@@ -18,7 +18,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED, t.COMPENSATED})
-_NO_WAY_BACK = frozenset({"retriable", "irreversible"})
+_NO_WAY_BACK = frozenset({"pivot", "retriable", "irreversible"})
 
 
 def compensation_started(state: State, record: r.CompensationStarted) -> None:
@@ -144,7 +144,8 @@ def end_undo(state: State, index: int) -> None:
             continue
         step.undo_waits = None
         state.undo_open -= 1
-        if step.status == t.SUCCEEDED and state.plan.steps[at].kind in _NO_WAY_BACK and state.backward:
+        remains = step.status == t.SUCCEEDED and state.plan.steps[at].kind in _NO_WAY_BACK and state.owns(at)
+        if remains and state.backward:
             state.left_any = True  # declared irreversible, deliberately: by the plan, or by a session's agent
         if step.semantic == "none":
             ask_about_compensations(state, at)

@@ -12,6 +12,7 @@ from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, 
 from saga_engine.core.questions import OPTIONS
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Alerting, Approval, Made, OpenQuestion, Reminder, Reused
+from saga_engine.core.states import SAGA_FINAL
 from saga_engine.core.steps import ask
 
 
@@ -208,11 +209,13 @@ def approval_expired(state: State, record: r.ApprovalExpired) -> None:
 
 
 def transferred(state: State, record: r.EffectTransferred) -> None:
-    """A fork owns the effects of these steps now; the rest of the saga is not wanted any more."""
+    """Another saga owns the effects of these steps now; the rest of a saga that is forked is not wanted any more."""
     for key in record.steps:
         step = state.steps[state.plan.by_key[key]]
         if isinstance(step.effect, Made | Reused):  # else the saga has nothing to transfer
             step.effect = step.effect._replace(to=record.to)
+    if state.status in SAGA_FINAL:
+        return  # it is undone by the other saga, and has itself ended
     stop(state, "transferred")
     wake(state)
 

@@ -1,0 +1,222 @@
+"""Undos of completed sagas: what such a saga would undo, and how the effects become its own.
+
+Each effect has one owner, whatever dies in between. The saga that undoes another one reserves its id and claims the
+effects, as a fork does; then the completed saga transfers them, by a record of its own; only then does the undo start.
+Repeating the request continues the same undo.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from saga_engine.analysis.undo import UndoPlan, choose_undo, step_of
+from saga_engine.core import states as t
+from saga_engine.core.fold import started_of
+from saga_engine.core.records import AnyRecord, EffectTransferred, UndoRequested
+from saga_engine.core.state import State
+from saga_engine.core.submission import Submission
+from saga_engine.errors import SagaExists, SagaNotFound, ToolMissing, UndoRefused
+from saga_engine.execution.ids import check_saga_id
+from saga_engine.execution.plan_cache import compile_journalled
+from saga_engine.execution.result import SagaResult
+from saga_engine.plan.tool_spec import ToolCatalog
+from saga_engine.plan.values import digest
+from saga_engine.ports import Store
+from saga_engine.runtime.claims import CLAIM_MS, Claims
+from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.supervisor import Supervisor
+
+#: The longest id that is part of that of its undo.
+_ID_CHARS: Final = 110
+_LISTED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """A preview of the undo of the completed saga ``of``: its id, what it undoes, and what remains.
+
+    ``begun``: it exists, and what it undoes is final.
+    """
+
+    saga_id: str
+    of: str
+    plan: UndoPlan
+    old: State
+    begun: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The preview as one JSON object; ``undoes`` are in the order of the undos."""
+
+        def steps(keys: list[str]) -> list[dict[str, Any]]:
+            return [step_of(self.old, key) for key in keys]
+
+        return {
+            "saga_id": self.saga_id,
+            "undo_of": self.of,
+            "begun": self.begun,
+            "undoes": steps(self.plan.undoes),
+            "remains": steps(self.plan.remains),
+            "elsewhere": [
+                {**step_of(self.old, key), "owner": owner} for key, owner in sorted(self.plan.elsewhere.items())
+            ],
+        }
+
+
+class Undoing:
+    """Undoes one completed saga: ``look`` previews, ``run`` makes the effects the undo's own and drives it."""
+
+    def __init__(self, store: Store, supervisor: Supervisor, catalog: ToolCatalog, records: list[AnyRecord]) -> None:
+        started = started_of(records)
+        self._store = store
+        self._supervisor = supervisor
+        self._catalog = catalog
+        self._records = records
+        self._of = started.saga_id
+        self._claims = Claims(store.guard_store(), self._of)
+        self._old = state_of(records, catalog)
+        self._identity = digest(["saga-undo/1", self._of])
+        short = self._of if len(self._of) <= _ID_CHARS else f"{self._of[:_ID_CHARS]}-{self._identity[:8]}"
+        #: The undo of a saga has always the same id, so a command that is repeated continues it.
+        self.saga_id = check_saga_id(f"{short}-undo")
+
+    @classmethod
+    async def of(cls, store: Store, supervisor: Supervisor, catalog: ToolCatalog, saga_id: str) -> Undoing:
+        """Read a saga's journal. Raises ``SagaNotFound``."""
+        return cls(store, supervisor, catalog, await read_records(store, saga_id))
+
+    async def look(self, *, accept: bool) -> Undo:
+        """Preview the undo; changes nothing. Raises ``UndoRefused``, and ``SagaExists`` if its id is another saga's."""
+        begun = await self._begun()
+        self._require_completed()
+        plan = choose_undo(self._old, self._records, self.saga_id, await self._claims.owners())
+        if not begun:
+            self._require_undoable(plan, accept=accept)
+        return Undo(self.saga_id, self._of, plan, self._old, begun=begun)
+
+    async def run(
+        self,
+        undo: Undo,
+        *,
+        accept: bool,
+        by: str = "",
+        note: str = "",
+        on_chosen: Callable[[Undo], None] | None = None,
+    ) -> SagaResult:
+        """Undo it, or continue the undo that was started before.
+
+        Raises ``UndoRefused``, ``ToolMissing`` (nothing has changed), ``SagaExists``, and ``LeaseHeld`` while another
+        process drives the undo.
+        """
+        if not undo.begun:
+            self._require_tools(undo.plan)
+            undo = await self._claimed(undo, accept=accept)
+        if on_chosen is not None:
+            on_chosen(undo)
+        present = self._supervisor.find(undo.saga_id)
+        if present is not None:
+            return await present.handle.wait()
+        if undo.begun:
+            return await self._supervisor.resume(undo.saga_id).wait()
+        await self._supervisor.transfer_ended(self._of, lambda state: self._transfer(state, undo))
+        asked = UndoRequested(at=0, accepted=undo.plan.remains, by=by, note=note)
+        submission = self._submission()
+        return await self._supervisor.begin(submission, reused=[*undo.plan.opening, asked]).wait()
+
+    async def _begun(self) -> bool:
+        try:
+            head = await self._store.head(self.saga_id)
+        except SagaNotFound:
+            return False
+        if head.digest != self._identity:
+            raise self._taken()
+        return True
+
+    async def _claimed(self, undo: Undo, *, accept: bool) -> Undo:
+        """Make the effects the undo's own; those that a fork claimed first stay the fork's."""
+        if await self._store.reserve(undo.saga_id, self._identity, self._of, CLAIM_MS) != self._identity:
+            raise self._taken()
+        while await self._claims.take(undo.plan.owned, undo.saga_id, self._identity) is not None:
+            undo = await self.look(accept=accept)
+        return undo
+
+    def _transfer(self, state: State, undo: Undo) -> AnyRecord | None:
+        """The record with which the completed saga transfers its effects, unless it has done so before."""
+        steps = undo.plan.owned
+        effects = [state.steps[state.plan.by_key[key]].effect for key in steps]
+        if all(effect is not None and getattr(effect, "to", "") == undo.saga_id for effect in effects):
+            return None
+        now_ms = max(self._supervisor.clock.now_ms(), state.at)
+        return EffectTransferred(at=now_ms, steps=steps, to=undo.saga_id)
+
+    def _submission(self) -> Submission:
+        first = msgspec.structs.replace(started_of(self._records), saga_id=self.saga_id, undo_of=self._of)
+        return Submission(
+            saga_id=self.saga_id,
+            plan=b"",
+            compiled=compile_journalled(first, self._catalog),
+            digest=self._identity,
+            seed=secrets.token_hex(8),
+            undoes=started_of(self._records),
+        )
+
+    # --- what is refused -----------------------------------------------------------------------------------------
+
+    def _require_completed(self) -> None:
+        old = self._old
+        if old.status == t.COMPLETED:
+            return
+        if old.status == t.COMPENSATED:
+            raise UndoRefused(f"saga {self._of} has been undone already", hint=f"saga show {self._of}")
+        if old.status == t.WAIVED:
+            raise UndoRefused(
+                f"saga {self._of} did not complete: an operator accepted what remains of it",
+                hint=f"undo by hand what is not wanted: `saga show {self._of}` lists it (left_in_place)",
+            )
+        raise UndoRefused(
+            f"saga {self._of} has not completed ({old.status})",
+            hint=f"`saga cancel {self._of}` undoes a saga that is under way",
+        )
+
+    def _require_undoable(self, plan: UndoPlan, *, accept: bool) -> None:
+        if plan.remains and not accept:
+            steps = [step_of(self._old, key) for key in plan.remains]
+            listed = ", ".join(f"{each['step_id']} ({each['tool']}, {each['kind']})" for each in steps[:_LISTED])
+            more = f" and {len(steps) - _LISTED} more" if len(steps) > _LISTED else ""
+            raise UndoRefused(
+                f"saga {self._of} cannot be undone in full: no undo exists for step {listed}{more}",
+                hint="--accept (accept=True) undoes the rest; the report then lists these steps as left in place",
+                saga_id=self._of,
+                remains=[each["step_id"] for each in steps],
+            )
+        if not plan.undoes:
+            owners = sorted(set(plan.elsewhere.values()))
+            why = f": its effects belong to saga {', '.join(owners[:_LISTED])}" if owners else ""
+            raise UndoRefused(
+                f"nothing of saga {self._of} can be undone{why}",
+                hint="undo the saga that owns the effects" if owners else f"`saga show {self._of}` lists its steps",
+                saga_id=self._of,
+            )
+
+    def _require_tools(self, plan: UndoPlan) -> None:
+        """Raises ``ToolMissing`` for an undo that is not registered here."""
+        undos = [self._old.acting(self._old.plan.by_key[key]).rollback for key in plan.undoes]
+        missing = sorted({undo.tool for undo in undos if undo is not None and self._catalog.spec(undo.tool) is None})
+        if missing:
+            raise ToolMissing(
+                f"the undo of saga {self._of} needs tools that are not registered here: {', '.join(missing)}",
+                hint="give them with --tools or to Coordinator.open; nothing has changed",
+                saga_id=self._of,
+                tools=missing,
+            )
+
+    def _taken(self) -> SagaExists:
+        return SagaExists(
+            f"saga {self.saga_id} is another saga, but the undo of saga {self._of} has this id",
+            hint=f"saga show {self.saga_id}",
+            saga_id=self.saga_id,
+        )
