@@ -185,12 +185,13 @@ def rehearse(plan: CompiledPlan, *, max_points: int = MAX_POINTS, max_work: int 
     one and the pivot are always simulated.
     """
     stage = _Stage(plan)
-    points = {step.index: list(stage.points(step)) for step in stage.plan.steps}
+    points = {step.index: list(stage.points(step)) for step in stage.plan.all_steps()}
     chosen = _chosen([len(found) for found in points.values()], plan.pivot, min(max_points, max_work // len(points)))
     played = [point for index in chosen for point in points[index]]
+    whole = stage.plan.with_final()
     return Rehearsal(
-        goes_well=_scenario(stage.plan, None, stage.well),
-        scenarios=tuple(_scenario(stage.plan, point, stage.play(*point.faults)) for point in played),
+        goes_well=_scenario(whole, None, stage.well),
+        scenarios=tuple(_scenario(whole, point, stage.play(*point.faults)) for point in played),
         steps=len(points),
         steps_played=len(chosen),
         left_out=sum(len(found) for found in points.values()) - len(played),
@@ -227,7 +228,9 @@ class _Stage:
     def __init__(self, plan: CompiledPlan) -> None:
         self.plan, self._outputs = rehearsable(plan)
         self.well = self.play()
-        self._reached = frozenset(self.well.order)
+        steps = self.well.state.steps
+        last = (step.index for step in plan.final if step.index < len(steps))
+        self._reached = frozenset(self.well.order).union(at for at in last if steps[at].status == t.SUCCEEDED)
         #: The steps whose undo is called, and what turns the saga around so late that it is; None: nothing has to.
         self._undos: dict[int, Fault | None] = {}
         for first in self._turns():
@@ -254,6 +257,7 @@ class _Stage:
     def points(self, step: CompiledStep) -> Iterator[_Point]:
         """The failure points of one step; none if its turn never comes."""
         index = step.index
+        last = step.kind == "finally"
         if index not in self._reached:
             return
         kinds: list[FaultKind] = ["refused", "refused-all"] if step.fallbacks else ["refused"]
@@ -262,8 +266,9 @@ class _Stage:
             kinds = [_FAILS[step.builtin]] if step.builtin in _FAILS else []
         elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
-        kinds.append("cancel")
-        if self.plan.deadline_s is not None and index != self.well.order[-1]:
+        if not last:  # neither stops the steps of ``finally``
+            kinds.append("cancel")
+        if self.plan.deadline_s is not None and not last and index != self.well.order[-1]:
             kinds.append("deadline")
         for kind in kinds:
             yield _Point(Fault(kind, index))

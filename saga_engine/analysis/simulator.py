@@ -83,9 +83,10 @@ class Fault(NamedTuple):
 class Played(NamedTuple):
     """Where a saga came to rest: its state, and the external effects.
 
-    ``standing`` are steps whose effect exists, ``twice`` those whose effect existed twice at some time. ``order``: the
-    steps in the order in which they happened; ``undone``: those whose undo was called. ``calls`` counts calls of tools
-    and probes. ``rested`` is False if the saga did not come to rest, which is a defect of the engine.
+    ``standing`` are steps whose effect exists, without those of ``finally``; ``twice`` those whose effect existed twice
+    at some time. ``order``: the steps in the order in which they happened; ``undone``: those whose undo was called.
+    ``calls`` counts calls of tools and probes. ``rested`` is False if the saga did not come to rest, which is a defect
+    of the engine.
     """
 
     state: State
@@ -161,6 +162,8 @@ class _Run:
         self._queue: deque[CallTool | Probe] = deque()
         self._order: dict[int, None] = {}
         self._undone: set[int] = set()
+        #: The steps of ``finally`` begin here: their effects are wanted however the saga ends.
+        self._first_last = len(plan.steps)
         self._calls = 0
 
     def to_rest(self) -> Played:
@@ -183,7 +186,7 @@ class _Run:
         world = self._world
         return Played(
             state=self._state,
-            standing=tuple(sorted(step for step, count in world.standing.items() if count)),
+            standing=tuple(sorted(step for step, count in world.standing.items() if count and step < self._first_last)),
             twice=tuple(world.twice),
             order=tuple(self._order),
             undone=frozenset(self._undone),
@@ -250,7 +253,7 @@ class _Run:
             self._now += round(self._state.serving(effect.step, effect.direction).timeout_s * 1000)
         record = interpret(self._state, effect, outcome, self._now, 0.5)
         self._settle(record)
-        if type(record) is r.StepSucceeded and effect.direction == FORWARD:
+        if type(record) is r.StepSucceeded and effect.direction == FORWARD and effect.step < self._first_last:
             self._order[effect.step] = None
             self._afterwards(effect.step)
 

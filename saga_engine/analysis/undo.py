@@ -85,11 +85,13 @@ def choose_undo(old: State, records: Iterable[r.AnyRecord], to: str, owners: Map
 
 
 def _as_happened(old: State) -> Sequence[CompiledStep]:
-    """The steps that happened and were not undone, in that order."""
+    """The steps that happened and were not undone, in that order; those of ``finally`` are never undone."""
     stands = [
         compiled
         for compiled in old.plan.steps
-        if old.steps[compiled.index].status == t.SUCCEEDED and old.steps[compiled.index].effect is not None
+        if compiled.kind != "finally"
+        and old.steps[compiled.index].status == t.SUCCEEDED
+        and old.steps[compiled.index].effect is not None
     ]
     return sorted(stands, key=lambda compiled: old.steps[compiled.index].happened_nth)
 

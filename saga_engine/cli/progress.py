@@ -54,9 +54,13 @@ _STATES: Final = {
     "StepEscalated": ("waits for an operator", "undo waits for an operator"),
     "QuestionResolved": ("resolved", "resolved"),
     "ApprovalExpired": ("denied", "undo denied"),
+    "StepUnsettled": ("stays in doubt", "stays in doubt"),
 }
 _ENDED: Final = frozenset(
-    {"StepSucceeded", "EffectReused", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"}
+    {
+        *("StepSucceeded", "EffectReused", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"),
+        "StepUnsettled",
+    }
 )
 _ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused"})
 #: Records of alerts; the final output of the command covers them.
@@ -69,6 +73,7 @@ _STYLES: Final = {
     "ApprovalExpired": "red",
     "StepEscalated": "bold red",
     "StepInDoubt": "magenta",
+    "StepUnsettled": "magenta",
 }
 _MAX_NAMED: Final = 10
 
@@ -97,7 +102,7 @@ class Progress:
         self.saga_id = saga_id
         self.session = False  # whether it belongs to an agent
         self._title = title
-        self._names = names
+        self._names = dict(names)
         self._total = len(names)
         self._many = many
         self._large = many or len(names) > _TOLD_ONE_BY_ONE
@@ -110,6 +115,8 @@ class Progress:
         self._undone = 0
         #: Steps that ended without being done: failed, blocked or with an open question.
         self._stuck: set[str] = set()
+        #: The sagas whose steps of ``finally`` run: these are not counted.
+        self._ending: set[str] = set()
         self._status = ""
         self._now_ms = 0
         self._silent: set[str] = set()
@@ -121,15 +128,20 @@ class Progress:
     @classmethod
     def of_plan(cls, saga_id: str, plan: Plan) -> Progress:
         """Progress of a saga that is submitted here."""
-        return cls(f"saga {saga_id}", {step.key: step.title for step in plan.steps}, saga_id=saga_id)
+        made = cls(f"saga {saga_id}", {step.key: step.title for step in plan.steps}, saga_id=saga_id)
+        made._names |= {step.key: step.title for step in plan.finally_}
+        return made
 
     def start_from(self, body: Mapping[str, Any]) -> None:
         """Start from the state of a saga before it was resumed here; ``body`` is the object of ``show``."""
         self.session = "session" in body
         self._names = {str(step["step_id"]): step["name"] for step in body["steps"]}
-        self._total = sum(step["status"] != "SKIPPED" and "compensates" not in step for step in body["steps"])
+        if "ending" in body:
+            self._ending.add(body["saga_id"])
+        counted = [step for step in body["steps"] if step["kind"] != "finally"]
+        self._total = sum(step["status"] != "SKIPPED" and "compensates" not in step for step in counted)
         self._large = len(self._names) > _TOLD_ONE_BY_ONE
-        self._done = sum(step["status"] == "SUCCEEDED" for step in body["steps"])
+        self._done = sum(step["status"] == "SUCCEEDED" for step in counted)
         for step in body["steps"]:
             for direction, call in (("forward", step), ("compensate", step.get("compensation") or {})):
                 self._calls[str(step["step_id"]), direction] = call.get("attempts", 0)
@@ -176,9 +188,9 @@ class Progress:
             del self._active[place]
             self._ended.append(row)
             if kind in ("StepSucceeded", "EffectReused") or (decided and record.decision in ("happened", "undone")):
-                self._done += not backward
+                self._done += not backward and saga_id not in self._ending
                 self._undone += backward
-        if not backward and not self._many:
+        if not backward and not self._many and saga_id not in self._ending:
             (self._stuck.add if place not in self._active else self._stuck.discard)(record.step)
             if kind in ("StepSucceeded", "EffectReused") or decided:
                 self._stuck.discard(record.step)
@@ -202,6 +214,8 @@ class Progress:
         self._status = words
         if kind in ("StepsAdded", "CompensationProposed", "CallAdded") and not self._many:
             self._learn(kind, record)
+        if kind == "FinallyStarted":
+            self._ending.add(saga_id)
         line = f"{times.clock(record.at)}  saga {shown(saga_id)}: {words}"
         if self._live is not None:
             self._live.console.print(line)
@@ -427,6 +441,8 @@ def _saga_words(kind: str, record: Any) -> str:
         dropped = f"; {gone} will not run" if record.dropped else ""
         why = "".join(f"; {shown(key, 64)}: {shown(reason, _NOTE_CHARS)}" for key, reason in record.reasons.items())
         return f"{_named(record.steps)} added{by}{dropped}{why}"
+    if kind == "FinallyStarted":
+        return f"its end is certain, {shown(record.end, 40)}: the steps of 'finally' run"
     if kind == "MessageRefused":
         return f"a message was refused: {shown(record.reason, 200)}"
     return {

@@ -80,7 +80,7 @@ def _header(body: Mapping[str, Any]) -> list[str]:
 
 def _standing(body: Mapping[str, Any]) -> str:
     """How many steps have a remaining effect, whatever became of their undo; and for how many that is unknown."""
-    report, steps = body["report"], body["steps"]
+    report, steps = body["report"], [step for step in body["steps"] if step["kind"] != "finally"]
     left = {str(step_id) for name in ("failed", "left_in_place") for step_id in report[name]}
     doubtful = {str(step_id) for step_id in report["unresolved"]}
     stands = {str(step["step_id"]) for step in steps if step["status"] == "SUCCEEDED"} | left
@@ -148,6 +148,8 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
         yield known_by(step["via"], step.get("source", ""), step.get("age_ms"))
     if "handed_to" in step:
         yield f"its effect belongs to saga {shown(step['handed_to'], 128)}"
+    if step["kind"] == "finally" and step["status"] in ("FAILED", "IN_DOUBT", "BLOCKED"):
+        yield "of 'finally': it did not change the saga's end"
     if "compensates" in step:
         yield f"added to compensate for step {shown(step['compensates'])}"
     if compensates:
@@ -208,6 +210,8 @@ def _report(body: Mapping[str, Any]) -> list[str]:
         if steps:
             more = f" and {len(steps) - _MAX_LISTED} more" if len(steps) > _MAX_LISTED else ""
             lines.append(f"  {words}: {', '.join(shown(step) for step in steps[:_MAX_LISTED])}{more}")
+    last = [each for each in report.get("finally", ()) if each["status"] != "SUCCEEDED"]
+    lines += [f"  finally: step {shown(each['step_id'])} is {paint(shown(each['status']))}" for each in last]
     dropped = report.get("dropped", ())[:_MAX_LISTED]
     return lines + [f"  dropped: {shown(each['step_id'])}: {shown(each['reason'], _REASON_CHARS)}" for each in dropped]
 

@@ -65,7 +65,7 @@ def simulate(
         told = {"warnings": [each.to_dict() for each in warnings]} if warnings else {}
         document(rehearsal.to_dict() | {"cures": cures(rehearsal, compiled)} | told)
     else:
-        _tell(rehearsal, {step.step_id: step.name for step in compiled.steps}, every=every)
+        _tell(rehearsal, {step.step_id: step.name for step in compiled.all_steps()}, every=every)
         for tool, cure in cures(rehearsal, compiled).items():
             note(f"hint: {shown(tool)}: {shown(cure)}")
         tell_warnings(warnings)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from saga_engine.core.records import AnyRecord, CallAdded, Record, ValueRef
+from saga_engine.core.records import AnyRecord, CallAdded, FinallyStarted, Record, ValueRef
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.preview import brief
 
@@ -30,7 +30,7 @@ SHOWN_LIMIT: Final = INLINE_LIMIT - 1024
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
-_LARGE_FIELDS: Final = ("plan", "output", "params", "input", "steps")
+_LARGE_FIELDS: Final = ("plan", "output", "params", "input", "steps", "facts")
 
 
 def encode(record: Record, values: dict[str, bytes]) -> bytes:
@@ -70,7 +70,7 @@ def _placeholder(record: Record, name: str) -> Any:
     """What replaces a value that is stored separately in its field: something that a reader can decode."""
     if name == "steps":
         return []
-    return {} if isinstance(record, CallAdded) else None
+    return {} if isinstance(record, CallAdded | FinallyStarted) else None
 
 
 def _ref(value: Any, data: bytes) -> ValueRef:

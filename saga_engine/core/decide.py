@@ -59,8 +59,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from saga_engine.core import finishing, settling
 from saga_engine.core import records as r
-from saga_engine.core import settling
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import (
     COMPENSATE,
@@ -108,6 +108,9 @@ def decide(state: State, now_ms: int, capabilities: Capabilities = Capabilities(
     """One round of records that follow from the state at ``now_ms`` (Unix ms on the store's clock)."""
     if state.status in t.SAGA_FINAL or _is_quiet(state):
         return _NONE
+    if (ending := state.ending) is not None:
+        due = _alerts(state, now_ms) if capabilities.alerting and state.alerts and now_ms < ending.until else _NONE
+        return due or finishing.decide(state, ending, now_ms, _calls, alerting=capabilities.alerting)
     if state.to_escalate:
         return [
             _stuck(state, index, direction, kind, now_ms, capabilities)
@@ -133,10 +136,7 @@ def decide(state: State, now_ms: int, capabilities: Capabilities = Capabilities(
 
 
 def _is_quiet(state: State) -> bool:
-    """Whether calls are in flight and nothing else can be settled before they end.
-
-    A shortcut for what all that follows would find out: most rounds of most sagas end here.
-    """
+    """Whether calls are in flight and nothing else can be settled before they end: most rounds of most sagas."""
     return bool(state.in_flight) and not (
         state.ready
         or state.undo_ready
@@ -251,7 +251,7 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     # A session that is open may still add calls; a partial rollback is finished before the saga may complete.
     if state.is_done():
         # Alerts still in flight belong to questions that have been answered since.
-        return [r.SagaCompleted(at=now)]
+        return finishing.end(state, r.SagaCompleted(at=now), now)
     return _NONE
 
 
@@ -326,6 +326,16 @@ def _turn_around(state: State, reason: str, now: int) -> Records:
 
 
 def _backward(state: State, now: int) -> Records:
+    if out := _calls(state, now):
+        return out
+    # A step of a semantic compensation may still be in flight, in doubt, or asked about.
+    if state.is_undone():
+        return finishing.end(state, r.SagaWaived(at=now) if state.left_any else r.SagaCompensated(at=now), now)
+    return _NONE
+
+
+def _calls(state: State, now: int) -> Records:
+    """The calls that can start or be settled: on the way back, and at the end those of ``finally``."""
     room = state.plan.max_parallel - len(state.in_flight)
     out = settling.due_calls(state, now, room) if state.waiting else []
     if state.doubts:
@@ -335,12 +345,7 @@ def _backward(state: State, now: int) -> Records:
         out += [settling.intend(state, index, COMPENSATE, now) for index in ready]
     if state.ready:  # during compensation the only forward calls are those of semantic compensations
         out += [settling.intend(state, index, FORWARD, now) for index in islice(state.ready, max(room - len(out), 0))]
-    if out:
-        return out
-    # A step of a semantic compensation may still be in flight, in doubt, or asked about.
-    if state.is_undone():
-        return [r.SagaWaived(at=now) if state.left_any else r.SagaCompensated(at=now)]
-    return _NONE
+    return out
 
 
 def _rest(state: State, now: int, *, untold: bool) -> Records:
@@ -353,5 +358,6 @@ def _rest(state: State, now: int, *, untold: bool) -> Records:
     if state.questions:
         return _NONE if state.status == t.ESCALATED else [r.SagaEscalated(at=now)]
     if not state.backward and state.left_any and not state.open:
-        return [r.SagaWaived(at=now)]  # after the pivot an operator dropped a step: its dependents cannot run
+        # After the pivot an operator dropped a step: its dependents cannot run.
+        return finishing.end(state, r.SagaWaived(at=now), now)
     return _NONE

@@ -34,7 +34,7 @@ _T = TypeVar("_T", bound=r.AnyRecord)
 LEAST_CHARS: Final = 4
 #: The fields of records that hold what plans, tools and people said; all others are the engine's own.
 _SAID: Final = (
-    *("params", "undo_params", "plan", "steps", "input", "output"),
+    *("params", "undo_params", "plan", "steps", "input", "output", "facts"),
     *("error", "note", "reason", "reasons", "why", "by", "text", "schema"),
 )
 #: The fields of a plan that hold no user values.
@@ -229,7 +229,7 @@ def mask_of(state: State) -> Mask | None:
     if not state.sensitive:
         return None
     mask = Mask(state.sensitive)
-    for step in state.plan.steps:
+    for step in state.plan.all_steps():
         _learn_step(mask, state, step)
     for at in state.steps:
         if isinstance(at.semantic, Proposal):
@@ -241,8 +241,8 @@ def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
     """Learn from a record that was just folded into ``state``; the first one reveals everything in the plan."""
     if not state.sensitive:
         return
-    if isinstance(record, r.SagaStarted | r.StepsAdded | r.QuestionResolved):
-        for step in state.plan.steps:
+    if isinstance(record, r.SagaStarted | r.StepsAdded | r.QuestionResolved | r.FinallyStarted):
+        for step in state.plan.all_steps():
             _learn_step(mask, state, step)
         return
     if isinstance(record, r.CompensationProposed):
@@ -280,7 +280,7 @@ def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
     scope = _AtHand(state)
     for call in step.calls():
         _learn_params(mask, _partly(call.params, names, scope), names)
-    undo = state.steps[step.index].undo
+    undo = state.steps[step.index].undo if step.index < len(state.steps) else None
     if undo is not None and isinstance(undo.params, dict):
         _learn_params(mask, undo.params, names)
 

@@ -231,6 +231,8 @@ def check_cancel(state: State) -> None:
         raise CancelRefused(f"saga {state.saga_id} has ended: {state.status}", hint=_see(state))
     if state.turns:
         raise CancelRefused(f"saga {state.saga_id} is already being undone", hint=_see(state))
+    if state.ending is not None:
+        raise CancelRefused(f"saga {state.saga_id} is at its end: its 'finally' runs", hint=_see(state))
     if state.past_pivot:
         pivot = state.plan.steps[state.plan.pivot or 0].key
         raise CancelRefused(
@@ -245,6 +247,10 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
         raise AmendRefused(f"saga {state.saga_id} has ended: {state.status}", hint="submit the steps as another saga")
     if state.turns:
         raise AmendRefused(f"saga {state.saga_id} is being undone", hint="submit the steps as another saga")
+    if state.ending is not None:
+        raise AmendRefused(
+            f"saga {state.saga_id} is at its end: its 'finally' runs", hint="submit the steps as another saga"
+        )
     if state.session:
         raise AmendRefused(f"saga {state.saga_id} is a session: only its agent adds calls", hint="use `session.call`")
     if not steps:

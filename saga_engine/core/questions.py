@@ -64,8 +64,13 @@ def escalate(  # noqa: PLR0917
     now: int,
     error: ErrorInfo | None = None,
     approval: Ask | None = None,
-) -> r.StepEscalated:
-    """The record that asks an operator about a step; ``approval``: about the exact call that a rule wants approved."""
+) -> r.AnyRecord:
+    """The record that asks an operator about a step; ``approval``: about the exact call that a rule wants approved.
+
+    Nobody is asked about a step of ``finally``: the saga's end would wait for the answer.
+    """
+    if state.ending is not None:
+        return _unasked(state, index, now, error, approval)
     options = OPTIONS[kind]
     if direction == COMPENSATE and kind in MADE_UP_FOR and state.steps[index].semantic == "unanswered":
         options = (*options, "ask-again")
@@ -92,3 +97,18 @@ def escalate(  # noqa: PLR0917
         expires_ms=now + round(approval.expires_s * 1000) if approval else None,
         rule=approval.rule if approval else "",
     )
+
+
+def _unasked(state: State, index: int, now: int, error: ErrorInfo | None, approval: Ask | None) -> r.AnyRecord:
+    key, call = state.plan.steps[index].key, state.steps[index].forward
+    if approval is not None:
+        return r.StepBlocked(at=now, step=key, error=approval.error, rule=approval.rule)
+    if call.doubt:
+        return unsettled(state, index, now, error)
+    return r.StepFailed(at=now, step=key, error=error or call.error or _CAUSES["step-failed"])
+
+
+def unsettled(state: State, index: int, now: int, error: ErrorInfo | None = None) -> r.StepUnsettled:
+    """The record that leaves a step of ``finally`` in doubt."""
+    why = error or state.steps[index].forward.error or _CAUSES["in-doubt"]
+    return r.StepUnsettled(at=now, step=state.plan.steps[index].key, error=why)

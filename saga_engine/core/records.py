@@ -494,6 +494,26 @@ class AlertFailed(Record, frozen=True, tag=True):
     again_ms: int = 0
 
 
+class FinallyStarted(Record, frozen=True, tag=True):
+    """The saga's end is certain: ``end`` is the status that follows. The steps of ``finally`` run before it.
+
+    ``until_ms`` (Unix ms on the store's clock): no further call of theirs starts from then on. ``facts`` are the other
+    fields of ``$end``.
+    """
+
+    end: str
+    until_ms: int
+    facts: dict[str, Any] = {}
+    refs: dict[str, ValueRef] = {}
+
+
+class StepUnsettled(Record, frozen=True, tag=True):
+    """Nothing can settle the doubt of a step of ``finally``. It stays in doubt, and the saga's end does not wait."""
+
+    step: str
+    error: ErrorInfo
+
+
 class SagaCompleted(Record, frozen=True, tag=True):
     """Every step happened."""
 
@@ -549,6 +569,8 @@ AnyRecord = (
     | AlertIntended
     | AlertSent
     | AlertFailed
+    | FinallyStarted
+    | StepUnsettled
     | SagaCompleted
     | SagaCompensated
     | SagaEscalated

@@ -68,8 +68,9 @@ class Redaction:
     def plan(self, plan: Mapping[str, Any]) -> dict[str, Any]:
         """A whole plan."""
         made = {**plan}
-        if "steps" in plan:
-            made["steps"] = self.steps(plan["steps"])
+        for name in ("steps", "finally"):
+            if name in plan:
+                made[name] = self.steps(plan[name])
         if "goal" in plan:
             made["goal"] = self.value("goal", plan["goal"])
         if isinstance(plan.get("input"), dict):

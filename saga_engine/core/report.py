@@ -39,6 +39,7 @@ def view(state: State) -> dict[str, Any]:
     body: dict[str, Any] = {
         "saga_id": state.saga_id,
         "status": state.status,
+        **({"ending": state.ending.status} if state.ending is not None and not state.ended_at else {}),
         "goal": state.plan.goal,
         **({"session": "open" if state.open else "closed"} if state.session else {}),
         **_undo_links(state),
@@ -111,19 +112,20 @@ def _output(value: Any) -> dict[str, Any]:
     return {"output": value.cut, "output_ref": {"digest": value.ref.digest, "bytes": value.ref.bytes}}
 
 
-def report(state: State) -> dict[str, Any]:
-    """Lists of step ids and one word.
+def report(state: State, status: str = "") -> dict[str, Any]:
+    """Lists of step ids and one word. ``status``: as if the saga had this one; empty: it has its own.
 
     ``compensated``: undone, by the engine or by hand. ``failed``: the undo failed and no decision has been made yet.
     ``unresolved``: it is unknown whether its effect remains, or its undo has not ended. ``left_in_place``: its effect
     remains for good. ``clean`` is True when the saga has ended and no unintended effect remains: the last three are
     empty. A saga that still moves forward, or completed, has no remainder: its effects are intended. ``semantic``:
     other steps compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. Both are
-    present only if not empty.
+    present only if not empty. ``finally``: the status of each step of the plan's ``finally``, present once they run.
     """
+    status = status or state.status
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
     for compiled, step in zip(state.plan.steps, state.steps, strict=True):
-        name = _bucket(state, compiled, step)
+        name = None if compiled.kind == "finally" else _bucket(state, compiled, step, status)
         if name is not None:
             lists[name].append(compiled.step_id)
     steps = zip(state.plan.steps, state.steps, strict=True)
@@ -134,12 +136,15 @@ def report(state: State) -> dict[str, Any]:
         for key, reason in each.addition.reasons.items()
     ]
     remains = lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic
-    clean = state.status in t.SAGA_FINAL and not remains
+    clean = status in t.SAGA_FINAL and not remains
     more = {**({"semantic": semantic} if semantic else {}), **({"dropped": reasons} if reasons else {})}
+    if state.ending is not None:
+        last = state.plan.steps[state.ending.first :]
+        more["finally"] = [{"step_id": step.step_id, "status": state.steps[step.index].status} for step in last]
     return {**lists, **more, "clean": clean}
 
 
-def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None:
+def _bucket(state: State, compiled: CompiledStep, step: StepState, status: str) -> str | None:
     if step.status == t.RESOLVED:
         return "left_in_place" if step.accepted else "compensated"
     if step.status == t.COMPENSATED:
@@ -160,7 +165,7 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState) -> str | None
         return "left_in_place"  # the other steps of its compensation failed, and its effect remains
     if step.status == t.SUCCEEDED:
         if not state.backward:
-            return "left_in_place" if state.status == t.WAIVED else None
+            return "left_in_place" if status == t.WAIVED else None
         return "left_in_place" if state.undoing(compiled.index) is None else "unresolved"
     if step.status == t.RUNNING and not step.forward.doubt:
         return None
@@ -376,8 +381,8 @@ class _AtHand(StateScope):
 
 def summary(state: State) -> dict[str, Any]:
     """The line that ``saga list`` shows, stored in the saga's head so that a listing reads no journal."""
-    done = len(state.plan.steps) - state.remaining
-    body: dict[str, Any] = {"steps": len(state.plan.steps), "done": done}
+    steps = len(state.plan.steps) if state.ending is None else state.ending.first
+    body: dict[str, Any] = {"steps": steps, "done": steps - state.remaining}
     if state.session:
         body["session"] = True
     if state.plan.goal:

@@ -147,7 +147,7 @@ def denied(state: State, index: int, now: int) -> r.AnyRecord:
 
 def moot(state: State, index: int, direction: str) -> bool:
     """Whether another forward attempt would be one too many: the saga is about to turn, or has turned, around."""
-    if direction != FORWARD or not state.turns:
+    if direction != FORWARD or not state.turns or state.ending is not None:
         return False
     return not state.compensates_still(index)
 

@@ -71,6 +71,7 @@ from saga_engine.core.state_values import (
     Alerting,
     Backward,
     Deduplicated,
+    Ending,
     Flight,
     Notice,
     OpenQuestion,
@@ -102,6 +103,7 @@ class State:
         "digest",
         "doubts",
         "ended_at",
+        "ending",
         "epoch",
         "failed",
         "growth",
@@ -151,6 +153,8 @@ class State:
         self.tags = tuple(dict.fromkeys([*plan.tags, *started.tags]))
         self.started_at = self.at = started.at
         self.ended_at = 0
+        #: The end is certain, and the steps of ``finally`` run; None: not yet, or the plan has none.
+        self.ending: Ending | None = None
         self.epoch = 1
         self.status: str = PENDING
         self.phase: Phase = FORWARD
@@ -210,7 +214,7 @@ class State:
     @property
     def binding_deadline(self) -> int | None:
         """The deadline, unless the saga turns or has turned around, or the pivot has happened."""
-        if self.plan.deadline_s is None or self.turns or self.past_pivot:
+        if self.plan.deadline_s is None or self.turns or self.past_pivot or self.ending is not None:
             return None
         return None if self.status in SAGA_FINAL else self.deadline_ms
 
@@ -304,12 +308,9 @@ class State:
 
     def overdue(self, now_ms: int, *, alerting: bool) -> bool:
         """Whether a resting saga has something to do: its deadline or an approval has expired, or a reminder is due."""
-        if any(expires <= now_ms for expires in self.expiries()):
-            return True
+        dues = [*self.expiries(), *(reminder.due for reminder in self.reminders.values() if alerting)]
         deadline = self.binding_deadline
-        if deadline is not None and deadline <= now_ms:
-            return True
-        return alerting and any(reminder.due <= now_ms for reminder in self.reminders.values())
+        return any(due <= now_ms for due in (dues if deadline is None else [*dues, deadline]))
 
     def next_overdue(self) -> int | None:
         """When, in Unix ms, ``overdue`` becomes true of a saga that rests or is open if nothing else happens."""
@@ -336,8 +337,7 @@ class State:
     def next_due(self, now_ms: int) -> int | None:
         """When, in Unix ms after ``now_ms``, something becomes due by itself; None: nothing will.
 
-        Call it after ``decide`` has nothing more to do at ``now_ms``: what is overdue then waits for others, not for
-        time.
+        Call it when ``decide`` has nothing more to do at ``now_ms``: what is overdue waits for others, not for time.
         """
         if not (self.waiting or self.alerts or self.plan.deadline_s or self.questions):
             return None
@@ -348,6 +348,7 @@ class State:
         deadline = self.binding_deadline
         if deadline is not None and deadline > now_ms:
             dues.append(deadline)
+        dues += [self.ending.until] if self.ending is not None and self.ending.until > now_ms else []
         return min(dues) if dues else None
 
 
@@ -368,6 +369,11 @@ class StateScope(WithoutList):
     def input(self) -> Mapping[str, Any]:
         """The plan's input."""
         return self._state.input
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """How the saga ends; empty while that is not certain."""
+        return {} if self._state.ending is None else self._state.ending.facts
 
     def output(self, step_key: str) -> Any:
         """The output of a step that happened; raises ``BindingUnresolved``."""

@@ -87,6 +87,18 @@ class Underway(NamedTuple):
 Semantic = Proposal | Underway | Literal["happened", "none", "unanswered"]
 
 
+class Ending(NamedTuple):
+    """The end of the saga is certain, and the steps of ``finally`` run: those from the index ``first`` on.
+
+    ``status`` is that of the end; ``until``: when no further call of theirs starts, in Unix ms; ``facts`` are ``$end``.
+    """
+
+    status: str
+    until: int
+    first: int
+    facts: Mapping[str, Any]
+
+
 class Replanning(NamedTuple):
     """Step ``step`` failed, and another way is wanted."""
 

@@ -62,6 +62,13 @@ class Guard(NamedTuple, Generic[_Of]):
     holds: Callable[[_Of], bool]
 
 
+def _at_end(saga: State, status: str) -> bool:
+    """Whether the plan has no ``finally``, or it ran before this end, and none of its calls waits or is in flight."""
+    if saga.ending is None:
+        return not saga.plan.final
+    return saga.ending.status == status and not (saga.in_flight or saga.waiting or saga.doubts or saga.to_escalate)
+
+
 # --- the saga ----------------------------------------------------------------------------------------------------
 
 SAGA_TRANSITIONS: Final = (
@@ -85,9 +92,15 @@ SAGA_GUARDS: Final[Mapping[str, Guard[State]]] = {
     "escalate": Guard("a question is open", lambda saga: bool(saga.questions)),
     "answer_forward": Guard("not turned around", lambda saga: not saga.backward),
     "answer_backward": Guard("turned around", lambda saga: saga.backward),
-    "complete": Guard("forward, every step happened", lambda saga: saga.phase == FORWARD and saga.is_done()),
-    "compensated": Guard("everything undone", lambda saga: saga.is_undone() and not saga.left_any),
-    "waive": Guard("a remainder is accepted", lambda saga: saga.left_any),
+    "complete": Guard(
+        "forward, every step happened, finally ended",
+        lambda saga: saga.phase == FORWARD and saga.is_done() and _at_end(saga, COMPLETED),
+    ),
+    "compensated": Guard(
+        "everything undone, finally ended",
+        lambda saga: saga.is_undone() and not saga.left_any and _at_end(saga, COMPENSATED),
+    ),
+    "waive": Guard("a remainder is accepted, finally ended", lambda saga: saga.left_any and _at_end(saga, WAIVED)),
 }
 
 # --- a step ------------------------------------------------------------------------------------------------------

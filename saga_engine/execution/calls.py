@@ -42,7 +42,7 @@ def call_of(
         effect.attempt,
         state.key(index, way),
         state.epoch,
-        None if plan.deadline_s is None or state.backward or state.past_pivot else state.deadline_ms,
+        None if state.backward or state.past_pivot or state.ending is not None else state.deadline_ms,
         timeout_s,
         None,
         state.approval(index, way) if made.approval else "",

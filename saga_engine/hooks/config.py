@@ -14,7 +14,7 @@ from saga_engine.ports import Escalation, EscalationHook, Question
 from saga_engine.settings import TableReader
 
 #: The kinds of questions, and of the notice that asks nothing.
-KINDS: Final = (*OPTIONS, "deferred")
+KINDS: Final = (*OPTIONS, "deferred", "finally")
 _SECRET: Final = re.compile(r"\$secret\.([A-Za-z_]\w*)")
 _YEAR_S: Final = 366 * 86400.0
 

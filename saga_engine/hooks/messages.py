@@ -32,6 +32,7 @@ ASKS: Final[Mapping[str, str]] = {
     "session-kept": "the agent of this session failed, and the session is kept until its agent runs again",
     "ask": "the plan asks",
     "deferred": "it waits until its tool is available again; no answer is needed",
+    "finally": "a step of the plan's 'finally' was not done, or is in doubt; the saga's end does not change",
 }
 _TEXT_CHARS: Final = 500
 _TITLE_CHARS: Final = 200

@@ -1,11 +1,11 @@
 """Bindings: the values in params that are known only when the call is made.
 
 If a whole text is a binding, the value replaces it and keeps its type. Inside a longer text a binding stands in braces
-and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind, and over a list ``$item`` and
-``$index``; an additional dollar in front makes a literal. Keys of objects are never bindings, but the object
-``{"$first": [a, b, …]}`` stands for the first of its values that there is: the output of a step that was skipped is
-none, and neither is a path that matches nothing. A bound value is data: the engine never searches it for bindings or
-secrets, so a tool that returns ``$secret.TOKEN`` gets no secret.
+and becomes text. Only ``$output``, ``$input``, ``$saga``, ``$key`` and ``$secret`` bind, over a list ``$item`` and
+``$index``, and in ``finally`` ``$end``; an additional dollar in front makes a literal. Keys of objects are never
+bindings, but the object ``{"$first": [a, b, …]}`` stands for the first of its values that there is: the output of a
+step that was skipped is none, and neither is a path that matches nothing. A bound value is data: the engine never
+searches it for bindings or secrets, so a tool that returns ``$secret.TOKEN`` gets no secret.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
 
-Source = Literal["output", "input", "saga", "key", "secret", "item", "index"]
+Source = Literal["output", "input", "saga", "key", "secret", "item", "index", "end"]
 
-_WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|item|index)(?!\w)")
-_EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|item|index)(?!\w)")
+_WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|item|index|end)(?!\w)")
+_EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|item|index|end)(?!\w)")
 # Up to the brace that closes it; braces in quotes belong to the path.
 _INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+)\}", re.DOTALL)
 _STEP = re.compile(r"\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
@@ -46,9 +46,12 @@ _FORMS = {
     "secret": "write $secret.NAME: letters, digits and '_'",
     "item": "write $item or $item.field",
     "index": "write $index, with nothing after it",
+    "end": "write $end.status or another field of the end",
 }
 #: The key of an object that stands for the first of its values that there is.
 FIRST: Final = "$first"
+#: The fields of ``$end``: how the saga ended, for the steps of ``finally``.
+END_FIELDS: Final = ("status", "reason", "error", "clean", "compensated", "left")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -131,6 +134,13 @@ class _Input(_Within):
             return self._text
 
 
+class _End(_Within):
+    __slots__ = ()
+
+    def get(self, scope: Scope) -> Any:
+        return self._find(scope.end)
+
+
 class _SagaId(_Within):
     __slots__ = ()
 
@@ -166,7 +176,7 @@ class _Index(_Within):
         return scope.index
 
 
-_Bound = _Output | _Input | _SagaId | _Key | _Secret | _Item | _Index
+_Bound = _Output | _Input | _SagaId | _Key | _Secret | _Item | _Index | _End
 _NODES: dict[Source, type[_Bound]] = {
     "output": _Output,
     "input": _Input,
@@ -175,6 +185,7 @@ _NODES: dict[Source, type[_Bound]] = {
     "secret": _Secret,
     "item": _Item,
     "index": _Index,
+    "end": _End,
 }
 
 
@@ -355,9 +366,11 @@ class _Malformed(Exception):
 class Binder:
     """Compiles the params of one plan and adds the problems of its bindings to ``problems``."""
 
-    def __init__(self, keys: Mapping[str, int], problems: Problems) -> None:
+    def __init__(self, keys: Mapping[str, int], problems: Problems, *, end: bool = False) -> None:
+        """``end``: the params are resolved at the end of the saga, so ``$end`` binds."""
         self._keys = keys
         self._problems = problems
+        self._end = end
         self._complex: set[str] = set()
         self._count = 0
         self._item = False
@@ -490,6 +503,8 @@ class Binder:
         if source in {"item", "index"} and not self._item:
             hint = f"it binds over a list ('each', 'of', 'where'); for a literal '${source}' write '$${source}'"
             raise _Malformed(jsonpath.TailFault("binding-malformed", f"${source} has no list here", hint))
+        if source == "end":
+            return self._parse_end(text, rest, path, embedded=embedded)
         if rest != {"saga": ".id", "key": "", "index": ""}[source]:
             raise self._malformed(source, embedded=embedded)
         return Place(path, source, own, None, embedded, text)
@@ -506,6 +521,19 @@ class Binder:
             near = self._problems.did_you_mean(step[1], known) or known_names(known, "steps")
             raise _Malformed(jsonpath.TailFault("binding-unknown-step", f"there is no step {step[1]}", near))
         return Place(path, "output", key, self._tail(tail) if tail else None, embedded, text)
+
+    def _parse_end(self, text: str, rest: str, path: Path, *, embedded: bool) -> Place:
+        if not self._end:
+            hint = "it binds in the steps of 'finally'; for a literal '$end' write '$$end'"
+            raise _Malformed(jsonpath.TailFault("binding-malformed", "$end binds only in the steps of 'finally'", hint))
+        if rest and not rest.startswith((".", "[")):
+            raise self._malformed("end", embedded=embedded)
+        tail = self._tail(rest) if rest else None
+        field = tail.path[0] if tail is not None and tail.path else ""
+        if field and field not in END_FIELDS:
+            hint = self._problems.did_you_mean(str(field), END_FIELDS) or known_names(END_FIELDS, "fields of $end")
+            raise _Malformed(jsonpath.TailFault("binding-path-absent", f"$end has no field {cut(field, 64)}", hint))
+        return Place(path, "end", "", tail, embedded, text)
 
     def _tail(self, text: str) -> jsonpath.Tail:
         if text not in self._complex and len(text) <= MAX_TAIL_CHARS and jsonpath.scan(text) is None:

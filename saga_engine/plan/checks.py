@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.builtin_steps import check_builtin
+from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut, printable
@@ -42,6 +43,24 @@ def examine(made: Draft) -> None:
     for step in made.steps:
         _check_kind(made, step)
     _check_pivot(made, acyclic=acyclic)
+    if made.final is not None:
+        _examine_final(made.final, len(made.steps))
+
+
+def _examine_final(final: Draft, first: int) -> None:
+    """Find the problems of the steps of ``finally``; they were accepted with the plan, and are not checked again."""
+    for number, written in enumerate(final.plan.finally_):
+        step, path = final.steps[first + number], ("finally", number)
+        if final.check_from == 0 and not step.builtin:
+            _check_call(final, step, path, (*path, "params"))
+        for at, fallback in enumerate(step.fallbacks):
+            each = (written.fallback or ())[at]
+            _check_fallback(final, step, fallback, each, (*path, "fallback", at), last=at == len(step.fallbacks) - 1)
+        if step.index in final.bound:
+            _check_inputs(final, step)
+            if final.check_from == 0:
+                _check_secrets(final, step)
+    order_final(final, first)
 
 
 # --- tools and params ----------------------------------------------------------------------------------------------

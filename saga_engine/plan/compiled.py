@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from saga_engine.errors import BindingUnresolved
@@ -11,7 +11,8 @@ from saga_engine.plan.limits import MAX_PARALLEL
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 
 #: ``compensation``: a step that compensates for one that cannot be undone. It runs on the way back and is never undone.
-Kind = Literal["compensatable", "pivot", "retriable", "irreversible", "read", "compensation"]
+#: ``finally``: a step of the plan's ``finally``; it runs after all others and is never undone.
+Kind = Literal["compensatable", "pivot", "retriable", "irreversible", "read", "compensation", "finally"]
 OnFailure = Literal["compensate", "pause", "replan"]
 
 
@@ -36,6 +37,11 @@ class Scope(Protocol):
     @property
     def index(self) -> int:
         """Its position, from 0; raises ``BindingUnresolved`` where there is none."""
+        ...
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """How the saga ended; empty if it has not."""
         ...
 
     def output(self, step_key: str) -> Any:
@@ -187,6 +193,8 @@ class CompiledPlan:
     by_key: dict[str, int]
     #: The steps in the order of the list: one that took another's place stands there (``placement``).
     order: Sequence[int] = ()
+    #: The steps of ``finally``, with the indexes that they have behind all others (``with_final``).
+    final: list[CompiledStep] = field(default_factory=list)
     pivot: int | None = None
     deadline_s: float | None = None
     max_tool_calls: int | None = None
@@ -210,5 +218,16 @@ class CompiledPlan:
 
     def calls(self) -> Iterator[CompiledCall]:
         """Every call that the plan may make, forward and backward."""
-        for step in self.steps:
+        for step in self.all_steps():
             yield from step.calls()
+
+    def all_steps(self) -> Iterator[CompiledStep]:
+        """Its steps, then those of ``finally``."""
+        yield from self.steps
+        yield from self.final
+
+    def with_final(self) -> CompiledPlan:
+        """The plan with the steps of ``finally`` among its steps: they run now. This one is unchanged."""
+        steps = [*self.steps, *self.final]
+        by_key = {**self.by_key, **{step.key: step.index for step in self.final}}
+        return replace(self, steps=steps, by_key=by_key, order=range(len(steps)), final=[])

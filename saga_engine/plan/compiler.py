@@ -8,6 +8,7 @@ from saga_engine.plan import graph
 from saga_engine.plan.checks import examine
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.draft import draft
+from saga_engine.plan.final_steps import finish
 from saga_engine.plan.undo_params import UndoParams
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def compile_draft(made: Draft) -> CompiledPlan:
     plan, steps = made.plan, made.steps
     for step, dependents in zip(steps, graph.dependents([step.deps for step in steps]), strict=True):
         step.dependents = tuple(dependents)
-    calls = [call for step in steps for call in step.calls()]
+    final = finish(made)
+    calls = [call for step in [*steps, *final] for call in step.calls()]
     specs = {call.tool: call.spec for call in calls if call.spec is not None}
     secrets = [name for call in calls for name in sorted(call.params.secrets)]
     return CompiledPlan(
@@ -82,6 +84,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         steps=steps,
         by_key=made.by_key,
         order=made.order,
+        final=final,
         pivot=next((step.index for step in steps if step.kind == "pivot" and step.key not in made.dropped), None),
         deadline_s=plan.deadline_s,
         max_tool_calls=plan.max_tool_calls,

@@ -59,6 +59,11 @@ class Run:
         """As the scope below."""
         return self._scope.input
 
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """As the scope below."""
+        return self._scope.end
+
     def output(self, step_key: str) -> Any:
         """As the scope below."""
         return self._scope.output(step_key)

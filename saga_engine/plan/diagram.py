@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from saga_engine.plan.values import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 
@@ -38,6 +38,8 @@ _SHAPES: Final[Mapping[str, tuple[str, str, str]]] = {
     "retriable": ("[[", "]]", "box3d"),
     "irreversible": ("[[", "]]", "box3d"),
     "read": ("([", "])", "ellipse"),
+    "compensation": ("[", "]", "box"),
+    "finally": ("[/", "/]", "parallelogram"),
 }
 
 
@@ -47,14 +49,16 @@ def mermaid(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> st
     A solid arrow is a dependency that the step itself names; a dotted arrow follows from list order only.
     """
     lines = ["flowchart TD"]
-    for step in plan.steps:
+    for step in plan.all_steps():
         opening, closing, _ = _SHAPES[step.kind]
         label = "<br/>".join(_mermaid_text(line) for line in _label(step, statuses))
         lines.append(f'    s{step.index}{opening}"{label}"{closing}')
-    for step in plan.steps:
+    lines += ['    e(["the end is certain"])'] if _last(plan) else []
+    for step in plan.all_steps():
         for before in step.deps:
             arrow = "-->" if before in step.data_deps else "-.->"
             lines.append(f"    s{before} {arrow} s{step.index}")
+    lines += [f"    {before} -.-> {after}" for before, after in _around_the_end(plan)]
     for status, members in _by_status(plan, statuses).items():
         fill, border = _COLOURS[status]
         lines.append(f"    classDef {status} fill:{fill},stroke:{border},color:#1f2328")
@@ -70,16 +74,34 @@ def dot(plan: CompiledPlan, statuses: Mapping[str, str] | None = None) -> str:
         '    node [fontname="sans-serif", fontsize=11, style=filled, fillcolor="#f6f8fa", color="#8c959f"]',
         '    edge [color="#57606a"]',
     ]
-    for step in plan.steps:
+    for step in plan.all_steps():
         label = "\\n".join(_dot_text(line) for line in _label(step, statuses))
         colour = _COLOURS.get(_status(step, statuses))
         paint = f', fillcolor="{colour[0]}", color="{colour[1]}"' if colour else ""
         lines.append(f'    s{step.index} [label="{label}", shape={_SHAPES[step.kind][2]}{paint}]')
-    for step in plan.steps:
+    lines += ['    e [label="the end is certain", shape=plaintext, style=""]'] if _last(plan) else []
+    for step in plan.all_steps():
         for before in step.deps:
             style = "" if before in step.data_deps else " [style=dotted]"
             lines.append(f"    s{before} -> s{step.index}{style}")
+    lines += [f"    {before} -> {after} [style=dotted]" for before, after in _around_the_end(plan)]
     return "\n".join([*lines, "}"])
+
+
+def _last(plan: CompiledPlan) -> list[CompiledStep]:
+    """The steps of ``finally``, whether or not they run already."""
+    return [step for step in plan.all_steps() if step.kind == "finally"]
+
+
+def _around_the_end(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
+    """The arrows to and from the point at which the steps of ``finally`` begin."""
+    last = _last(plan)
+    for step in plan.steps if last else ():
+        if step.kind not in {"finally", "compensation"} and not step.dependents:
+            yield f"s{step.index}", "e"
+    for step in last:
+        if not step.deps:
+            yield "e", f"s{step.index}"
 
 
 def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
@@ -98,7 +120,7 @@ def _status(step: CompiledStep, statuses: Mapping[str, str] | None) -> str:
 
 def _by_status(plan: CompiledPlan, statuses: Mapping[str, str] | None) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for step in plan.steps:
+    for step in plan.all_steps():
         status = _status(step, statuses)
         if status in _COLOURS:
             found.setdefault(status, []).append(step.index)

@@ -78,6 +78,8 @@ class Draft:
     position: Mapping[int, int] = field(default_factory=dict)
     placed: set[int] = field(default_factory=set)
     problems: Problems = field(default_factory=Problems)
+    #: The steps of ``finally`` as a draft of their own, behind all steps of this one (``final_steps``).
+    final: Draft | None = None
 
 
 def draft(
@@ -106,8 +108,29 @@ def draft(
         else:
             made.by_key[step.key] = index
     drafter = _Drafter(made, undos, reads, compensates or {})
-    made.steps = [drafter.step(index, step) for index, step in enumerate(plan.steps)]
+    made.steps = [drafter.step(index, step, ("steps", index)) for index, step in enumerate(plan.steps)]
+    if plan.finally_:
+        made.final = _final(made, undos)
     return made
+
+
+def _final(made: Draft, undos: Mapping[str, str] | None) -> Draft:
+    """The draft of the steps of ``finally``. They may bind the outputs of all steps, and the end."""
+    plan, first = made.plan, len(made.steps)
+    keys = dict(made.by_key)
+    for number, step in enumerate(plan.finally_):
+        if step.key in keys:
+            later = 0 < made.check_from <= keys[step.key] < first
+            path: Path = ("steps", keys[step.key], "step_id") if later else ("finally", number, "step_id")
+            message = f'another step has the same step id, {step.key} (1 and "1" are the same id)'
+            made.problems.add("step-duplicate", path, message, "give each step a unique id")
+        keys.setdefault(step.key, first + number)
+    check_from = 0 if made.check_from == 0 else first + len(plan.finally_)
+    final = Draft(plan, made.input, made.catalog, check_from, frozenset(), by_key=keys, problems=made.problems)
+    drafter = _Drafter(final, undos, None, {}, end=True)
+    steps = [drafter.step(first + at, step, ("finally", at)) for at, step in enumerate(plan.finally_)]
+    final.steps = [*made.steps, *steps]
+    return final
 
 
 def undo_retry(retry: RetryPolicy) -> RetryPolicy:
@@ -124,15 +147,18 @@ class _Drafter:
         undos: Mapping[str, str] | None,
         reads: Collection[str] | None,
         compensates: Mapping[int, str],
+        *,
+        end: bool = False,
     ) -> None:
         self._made = made
-        self._binder = Binder(made.by_key, made.problems)
+        self._end = end
+        self._binder = Binder(made.by_key, made.problems, end=end)
         self._undos = undos
         self._reads = reads
         self._compensates = compensates
 
-    def step(self, index: int, written: Step) -> CompiledStep:
-        path: Path = ("steps", index)
+    def step(self, index: int, written: Step, path: Path) -> CompiledStep:
+        """The step at ``path`` of the plan."""
         if written.builtin:
             return self._builtin(index, written, path)
         spec = self._spec(written.tool)
@@ -158,7 +184,8 @@ class _Drafter:
         if written.resource is not None:
             step.resource = self._template({"resource": written.resource}, index, step.key, spec, path)
         step.fallbacks = tuple(
-            self._fallback(step, number, each) for number, each in enumerate(written.fallback or (), 1)
+            self._fallback(step, each, (*path, "fallback", number), f"{step.key}#{number + 1}")
+            for number, each in enumerate(written.fallback or ())
         )
         return step
 
@@ -190,6 +217,8 @@ class _Drafter:
         )
 
     def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:
+        if self._end:
+            return "finally"
         if index in self._compensates:
             return "compensation"
         if written.kind is not None:
@@ -200,7 +229,7 @@ class _Drafter:
             self._made.guessed.add(index)
         return "read" if spec is not None and spec.effect == "read" else "compensatable"
 
-    def _fallback(self, step: CompiledStep, number: int, written: Fallback) -> CompiledFallback:
+    def _fallback(self, step: CompiledStep, written: Fallback, path: Path, slot: str) -> CompiledFallback:
         if written.tool is None:
             return CompiledFallback(
                 way="cached" if written.cached_s is not None else "queue",
@@ -213,7 +242,6 @@ class _Drafter:
                 max_age_s=written.cached_s or 0.0,
                 every_s=written.queue_s or 0.0,
             )
-        path: Path = ("steps", step.index, "fallback", number - 1)
         spec = self._spec(written.tool)
         declared = spec or DEFAULT
         params = step.params
@@ -228,7 +256,7 @@ class _Drafter:
             retry=_retry(written.retry, declared.retry),
             timeout_s=declared.timeout_s if written.timeout_s is None else written.timeout_s,
         )
-        made.rollback = self._rollback(step, made, written.rollback, path, f"{step.key}#{number}")
+        made.rollback = self._rollback(step, made, written.rollback, path, slot)
         return made
 
     def _rollback(

@@ -8,6 +8,9 @@ MAX_PLAN_DEPTH = 64
 #: Values of any kind, at any depth. It limits the memory that a plan of the largest size can take.
 MAX_PLAN_NODES = 300_000
 MAX_STEPS = 10_000
+#: Steps of a plan's ``finally``, and how long after they have begun one more call may start, in seconds.
+MAX_FINALLY = 20
+FINALLY_S = 3600.0
 #: Calls of one saga in flight at a time.
 MAX_PARALLEL = 64
 #: Additions of steps to one saga while it runs.

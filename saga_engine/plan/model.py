@@ -268,6 +268,14 @@ class Plan(_Model):
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=limits.MAX_STEPS), BeforeValidator(_listed)] = (
         Field(description="The steps, in order.")
     )
+    finally_: Annotated[tuple[Step, ...], Field(max_length=limits.MAX_FINALLY), BeforeValidator(_listed)] = Field(
+        (),
+        alias="finally",
+        description=(
+            "Steps that run at the end, whether the saga completed or was undone; '$end.status' says which. They are "
+            "never undone, and their failure does not change the end."
+        ),
+    )
     assumptions: Annotated[
         tuple[Annotated[str, Field(max_length=limits.MAX_ASSUMPTION_CHARS)], ...],
         Field(max_length=limits.MAX_ASSUMPTIONS),
@@ -327,6 +335,10 @@ def load_plan(source: Plan | Source, *, session: bool = False) -> Plan:
     if session and data.get("steps") == []:
         return load_plan({**data, "steps": [{"step_id": 0, "tool": "any"}]}).model_copy(update={"steps": ()})
     problems = Problems()
+    last = data.get("finally")
+    if isinstance(last, list) and len(last) <= limits.MAX_FINALLY:
+        made = [_step(step, ("finally", index), problems) for index, step in enumerate(last)]
+        data = {**data, "finally": tuple(step for step in made if step is not None)}
     given = data.get("steps")
     steps: tuple[Step, ...] | None = None
     if isinstance(given, list) and len(given) > limits.MAX_STEPS:
@@ -437,9 +449,10 @@ def _add(kind: type[_Model], path: ProblemPath, inner: ProblemPath, detail: Erro
     owner = kind
     for part in inner[:-1]:
         owner = _NESTED.get(str(part), owner)
-    names = list(owner.model_fields)
-    name = next((str(part) for part in reversed(inner) if part in owner.model_fields), "")
-    about = (owner.model_fields[name].description or "") if name else ""
+    fields = {field.alias or name: field for name, field in owner.model_fields.items()}
+    names = list(fields)
+    name = next((str(part) for part in reversed(inner) if part in fields), "")
+    about = (fields[name].description or "") if name else ""
     given = detail.get("input")
     if detail["type"] == "missing":
         problems.add("field-missing", where, f"'{name}' is missing", about)

@@ -30,6 +30,7 @@ CODES = frozenset(
         "field-invalid",
         "field-missing",
         "field-unknown",
+        "finally-invalid",
         "graph-cycle",
         "kind-contradiction",
         "kind-retriable-before-pivot",

@@ -43,7 +43,8 @@ def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
     All tools must be known (``spec``).
     """
     makers: dict[tuple[int, int], _Output] = {}
-    for step in plan.steps:
+    every = [*plan.all_steps()]
+    for step in every:
         makers[step.index, 0] = _output(step.key, step)
         for number, fallback in enumerate(step.fallbacks, 1):
             makers[step.index, number] = _output(step.key, fallback)
@@ -52,13 +53,15 @@ def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
     for params in [*(call.params for call in plan.calls()), *builtin]:
         for key, tail in _bound_to(params):
             demands.setdefault(key, {})[tail.text] = tail
+    by_key = {step.key: step.index for step in every}
     unmade: set[tuple[str, str]] = set()
     for key, wanted in demands.items():
-        index = plan.by_key[key]
-        for number in range(len(plan.steps[index].fallbacks) + 1):
+        index = by_key[key]
+        for number in range(len(every[index].fallbacks) + 1):
             unmade |= {(key, text) for text in makers[index, number].make(wanted.values())}
     steps = [_step(step, unmade, makers[step.index, 0].value) for step in plan.steps]
-    return replace(plan, steps=steps), {place: maker.value for place, maker in makers.items()}
+    final = [_step(step, unmade, makers[step.index, 0].value) for step in plan.final]
+    return replace(plan, steps=steps, final=final), {place: maker.value for place, maker in makers.items()}
 
 
 def _bound_to(params: Params) -> Iterator[tuple[str, jsonpath.Tail]]:

@@ -101,7 +101,7 @@ class _PlannedCall:
 
 
 def _calls(plan: CompiledPlan) -> Iterator[_PlannedCall]:
-    for step in plan.steps:
+    for step in plan.all_steps():
         servings: list[CompiledStep | CompiledFallback] = [
             step,
             *(each for each in step.fallbacks if each.way == "tool"),

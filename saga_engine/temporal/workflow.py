@@ -269,7 +269,7 @@ class SagaFlow:
         state = self._here()
         if type(effect) is Probe or effect.direction != FORWARD or state.steps[effect.step].forward.doubt:
             return False
-        return state.turns and state.plan.steps[effect.step].compensates is None
+        return state.turns and state.ending is None and state.plan.steps[effect.step].compensates is None
 
     async def _teach(self, lesson: Lesson) -> None:
         """Have a worker remember an operator's 'happened'. In a task of its own: a cancel is meant for the workflow."""

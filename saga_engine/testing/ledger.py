@@ -273,6 +273,10 @@ def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, 
     if len(listed) > 1:
         yield f"it is in more than one list of the report: {', '.join(listed)}"
     ended = body["status"] in t.SAGA_FINAL
+    if step["kind"] == "finally":  # its effect is wanted however the saga ends
+        if (status == t.SUCCEEDED) is not stands and status not in (t.IN_DOUBT, t.RUNNING):
+            yield f"it is {status}, and its effect {'stands' if stands else 'does not stand'}"
+        return
     if step.get("compensated_by_others") or "compensates" in step:
         if (status == t.SUCCEEDED or step.get("compensated_by_others")) and not stands:
             yield "the report counts its effect as standing, or as a compensation, and there is none"

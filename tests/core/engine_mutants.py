@@ -14,15 +14,18 @@ import pytest
 from saga_engine.core import (
     decide,
     evolve,
+    finishing,
     interpret,
     messages,
     other_ways,
     proposed_steps,
+    questions,
     session_records,
     settling,
     state,
 )
 from saga_engine.core.evolve import amendments, calls, compensation, escalation, transition
+from saga_engine.core.evolve import final as evolving_final
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -44,6 +47,17 @@ def rewrite(module: ModuleType | type, function: str, *changes: tuple[str, str])
         for kind, handler in list(evolve._HANDLERS.items()):
             if handler is original:
                 monkeypatch.setitem(evolve._HANDLERS, kind, mutant)
+
+    return apply
+
+
+def spread(module: ModuleType, function: str, users: tuple[ModuleType, ...], *changes: tuple[str, str]) -> Patch:
+    """The same, where other modules have the function by its name."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        rewrite(module, function, *changes)(monkeypatch)
+        for user in users:
+            monkeypatch.setattr(user, function, getattr(module, function))
 
     return apply
 
@@ -263,4 +277,29 @@ ASK_MUTANTS: dict[str, Patch] = {
     ),
     "no answer denies a call": rewrite(escalation, "approval_expired", ('if question.kind == "ask":', "if False:")),
     "a question outlives the turn": rewrite(compensation, "close_call", ("if waits or asked:", "if waits:")),
+}
+
+#: Engines that are broken for the steps of ``finally``.
+FINAL_MUTANTS: dict[str, Patch] = {
+    "a failed step of finally turns the saga around": rewrite(
+        calls, "not_done", ("if state.ending is not None:", "if False:")
+    ),
+    "a failed step of finally holds back the others": rewrite(
+        evolving_final, "ended", ("waiter.waits -= 1", "waiter.waits -= error is None")
+    ),
+    "the end does not wait for finally": rewrite(
+        finishing, "decide", ("if state.in_flight or state.waiting or", "if state.in_flight or")
+    ),
+    "a doubt of finally counts as not done": rewrite(questions, "_unasked", ("if call.doubt:", "if False:")),
+    "finally asks operators": spread(
+        questions, "escalate", (settling, decide, interpret), ("if state.ending is not None:", "if False:")
+    ),
+    "a cancel stops finally": rewrite(messages, "check_cancel", ("if state.ending is not None:", "if False:")),
+    "finally has no bound": rewrite(finishing, "decide", ("if now >= ending.until:", "if False:")),
+    "the end of finally is not the one that was certain": rewrite(
+        finishing, "end", ("status = next(", 'status = "COMPENSATED" or next(')
+    ),
+    "a saga that was undone retries no step of finally": spread(
+        settling, "moot", (interpret,), ("or state.ending is not None", "")
+    ),
 }

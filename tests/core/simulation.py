@@ -496,9 +496,9 @@ class Simulation(Replanning):
         self._check_replans()
         self._check_doubts()
         shown = view(state)
-        statuses = {str(step["step_id"]): step["status"] for step in shown["steps"]}
+        statuses = {str(step["step_id"]): step["status"] for step in shown["steps"] if step["kind"] != "finally"}
         kinds = {step.key: step.kind for step in state.plan.steps}
-        standing = {step for step, count in self.world.standing.items() if count}
+        standing = {step for step, count in self.world.standing.items() if count and kinds[step] != "finally"}
         if state.status == t.COMPLETED:
             dropped = {key for added in state.added for key in added.addition.dropped}
             wanted = set(statuses) - dropped
@@ -539,7 +539,7 @@ class Simulation(Replanning):
     def _check_deadline(self, state: State) -> None:
         """Nothing is in flight, and all that can be decided is: a deadline that has passed has turned the saga around."""
         deadline = self.plan_body.get("deadline_s")
-        if deadline is None or state.turns or state.past_pivot:
+        if deadline is None or state.turns or state.past_pivot or state.ending is not None:
             return
         if max(self.now, state.at) >= self.started.at + deadline * 1000:
             raise Violation(f"the deadline went by, and nothing came of it: {view(state)}")

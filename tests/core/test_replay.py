@@ -117,7 +117,7 @@ def test_every_kind_of_record_has_its_sort() -> None:
     decided = {
         *("StepIntended", "ProbeIntended", "DeadlinePassed", "CallLimitReached", "CompensationStarted"),
         *("CompensationRefused", "ApprovalExpired", "AlertIntended", "PlannerAsked", "CompensationRequested"),
-        *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaWaived"),
+        *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaWaived", "FinallyStarted", "StepUnsettled"),
     }
     from saga_engine.analysis.replay_inputs import _MESSAGES, _SETTLING
 

@@ -103,3 +103,10 @@ def step(line: str) -> dict[str, Any]:
 def steps(body: list[str]) -> list[dict[str, Any]]:
     """The steps of a body, a line for each."""
     return [step(line) for line in body]
+
+
+def plan(body: list[str]) -> dict[str, Any]:
+    """The steps of a plan; a line that begins with ``finally`` has one of its ``finally``."""
+    last = [line.strip().removeprefix("finally ") for line in body if line.strip().startswith("finally ")]
+    listed = {"steps": steps([line for line in body if not line.strip().startswith("finally ")])}
+    return {**listed, "finally": steps(last)} if last else listed

@@ -20,6 +20,7 @@ SECTIONS: Final = {
     "Fallbacks": ("fallback",),
     "Questions of the plan": ("question",),
     "Policy and approvals": ("policy", "approval"),
+    "Finally": ("finally",),
     "Deadline and cancel": ("deadline", "cancel"),
     "Amendments and replanning": ("amend", "replan"),
     "Semantic compensation": ("semantic",),

@@ -177,7 +177,7 @@ class Player:
                 for each in body:
                     self._world.answer(each)
             case ["plan", name]:
-                self._plans[name] = {"steps": notation.steps(body), **read.pairs}
+                self._plans[name] = {**notation.plan(body), **read.pairs}
             case ["policy"]:
                 self._rules = {"rules": [notation.words(each).pairs for each in body], **read.pairs}
                 self._options["policy"] = self._rules

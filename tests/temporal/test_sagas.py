@@ -45,7 +45,13 @@ PLANS = {
         step(4, "refuse", depends_on=[2, 3]),
     ],
     "probed": [step(1), step(2, "silent"), step(3, "refuse")],
+    "finally": [step(1), step(2, "refuse")],
 }
+#: Run at the end of the plan of that name: one happens, and one stays in doubt.
+FINALLY = [
+    {"step_id": "told", "tool": "book", "params": {"item": "{$end.status}: {$end.reason}"}},
+    {"step_id": "lost", "tool": "lose", "params": {"item": "y"}},
+]
 
 
 def facts(records: list[Any]) -> list[Any]:
@@ -53,7 +59,7 @@ def facts(records: list[Any]) -> list[Any]:
     found = []
     for record in records:
         body = plain_record(comparable(record))
-        for name in ("at", "seed", "engine", "error"):
+        for name in ("at", "until_ms", "seed", "engine", "error"):
             body.pop(name, None)
         found.append(body)
     return found
@@ -62,7 +68,7 @@ def facts(records: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("name", PLANS)
 async def test_the_same_journal_as_in_process(name: str, place: Place, outside: Outside, tmp_path) -> None:
     """The same plan makes the same records in Temporal as in the engine's own runtime, the world agrees, and the run replays."""
-    plan = {"steps": PLANS[name]}
+    plan = {"steps": PLANS[name], **({"finally": FINALLY} if name == "finally" else {})}
     saga_id = place.saga_id(name)
     async with place.both(outside.tools) as coordinator:
         outcome = await coordinator.run(plan, saga_id=saga_id)

@@ -14,7 +14,7 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
-from saga_engine.core.evolve import amendments, calls, compensation, escalation
+from saga_engine.core.evolve import amendments, calls, compensation, escalation, final
 from saga_engine.core.evolve.transition import move, stop, turn_saga, wake
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Doubt
@@ -136,6 +136,8 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.AlertIntended: escalation.alert_intended,
     r.AlertSent: escalation.alert_sent,
     r.AlertFailed: escalation.alert_failed,
+    r.FinallyStarted: final.finally_started,
+    r.StepUnsettled: final.unsettled,
     r.SagaCompleted: _turning("complete"),
     r.SagaCompensated: _turning("compensated"),
     r.SagaEscalated: _turning("escalate"),

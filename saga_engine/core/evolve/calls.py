@@ -7,7 +7,7 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction, ErrorInfo
-from saga_engine.core.evolve import amendments, compensation
+from saga_engine.core.evolve import amendments, compensation, final
 from saga_engine.core.evolve.transition import index_of, move, settle, stop, turn_saga
 from saga_engine.core.state import State
 from saga_engine.core.state_values import (
@@ -120,6 +120,9 @@ def happened(state: State, index: int, step: StepState, output: Any, effect: Eff
     state.happened += 1
     step.happened_nth = state.happened
     compiled = state.plan.steps[index]
+    if state.ending is not None:
+        final.ended(state, index)
+        return
     if compiled.compensates is not None:
         _release_dependents(state, compiled)
         amendments.compensation_happened(state, compiled.compensates)
@@ -274,6 +277,9 @@ def _begin_anew(state: State, index: int, step: StepState, error: ErrorInfo, due
 
 def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed") -> None:
     """A forward step did not happen and is not retried: turn around, or ask."""
+    if state.ending is not None:
+        final.ended(state, index, state.steps[index].forward.error)
+        return
     stuck = state.plan.steps[index].compensates
     if stuck is not None:
         amendments.compensation_failed(state, stuck)

@@ -1,4 +1,7 @@
-"""Built-in steps: what they do, a module for each word. Nothing is called for them; their records settle them."""
+"""Built-in steps: what they do, a module for each word. Nothing is called for them; their records settle them.
+
+``final`` has the steps of a plan's ``finally``, which call tools.
+"""
 
 from __future__ import annotations
 
