@@ -392,4 +392,29 @@ OF_CALLS = [
         "saga_engine/core/report.py",
         (("return masked_view(state, body)", "return body"),),
     ),
+    # 45
+    Mutation(
+        "tests/test_asks.py::test_answer_and_expiry_compete_for_one_record",
+        "an answer that comes after the expiry counts",
+        "saga_engine/core/messages.py",
+        (("question.expires is not None and question.expires <= now_ms", "False"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_asks.py::test_the_deadline_binds_a_saga_that_only_asks",
+        "a question outlives the deadline of its saga",
+        "saga_engine/core/decide.py",
+        (("idle = not state.in_flight and (state.questions or state.open)", "idle = False"),),
+    ),
+    Mutation(
+        "tests/test_asks.py::test_options_that_look_like_the_engines_own_answers_are_only_values",
+        "an option that the engine knows is the engine's answer",
+        "saga_engine/core/evolve/escalation.py",
+        (
+            (
+                'if question.kind == "ask":  # whatever',
+                'if question.kind == "ask" and record.decision == "abort":  # whatever',
+            ),
+        ),
+    ),
 ]
