@@ -163,6 +163,12 @@ class SagaNotFound(SagaError):
     code = "saga-not-found"
 
 
+class TemplateNotFound(SagaError):
+    """The store has no template of this name and version."""
+
+    code = "template-not-found"
+
+
 class SagaExists(SagaError):
     """This id belongs to a saga with another plan or other input."""
 

@@ -220,8 +220,9 @@ class Coordinator(Plans, Views, Searches):
 
     async def submit(
         self,
-        plan: PlanSource,
+        plan: PlanSource | None = None,
         *,
+        template: str | None = None,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         tags: Sequence[str] = (),
@@ -231,10 +232,13 @@ class Coordinator(Plans, Views, Searches):
 
         With ``detach`` it is queued, and a worker drives it (``work``, ``saga worker``). The id is ``saga_id``, else
         the plan's ``task_id``, else a new sortable one. An id that exists with the same plan and input is that saga,
-        which is driven on if no process drives it. ``search`` finds it by its ``tags`` and the plan's. Raises
-        ``PlanInvalid``, ``SagaExists``, ``SecretMissing``, ``SettingInvalid``, ``QueueFull`` or ``StoreUnavailable``.
+        which is driven on if no process drives it. ``search`` finds it by its ``tags`` and the plan's. Instead of a
+        plan a ``template`` may be given: ``NAME`` (its latest version) or ``NAME@VERSION``. Raises ``PlanInvalid``,
+        ``SagaExists``, ``SecretMissing``, ``SettingInvalid``, ``TemplateNotFound``, ``QueueFull`` or
+        ``StoreUnavailable``.
         """
-        handle = await self._begin(plan, saga_id, input, tags, detach=detach)
+        source, reference = await self.templates.chosen(plan, template, input)
+        handle = await self._begin(source, saga_id, input, tags, reference, detach=detach)
         await handle.journalled()
         return handle
 
@@ -246,10 +250,7 @@ class Coordinator(Plans, Views, Searches):
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         tags: Sequence[str] = (),
     ) -> SagaResult:
-        """``submit``, then wait until the saga ends or needs an operator.
-
-        Cancelling the wait leaves the saga running.
-        """
+        """``submit``, then wait until the saga ends or needs an operator. Cancelling the wait leaves it running."""
         return await (await self._begin(plan, saga_id, input, tags, detach=False)).wait()
 
     async def _begin(
@@ -258,10 +259,11 @@ class Coordinator(Plans, Views, Searches):
         saga_id: str | None,
         given: Mapping[str, Any] | None,
         tags: Sequence[str] = (),
+        template: str = "",
         *,
         detach: bool,
     ) -> Handle:
-        submission = submission_of(source, saga_id, given, self.tools, tags, limits=self.limits)
+        submission = submission_of(source, saga_id, given, self.tools, tags, limits=self.limits, template=template)
         name = submission.saga_id
         present = self.supervisor.find(name)
         if present is None or (present.detached and not detach):  # one that is being queued leaves the queue again

@@ -54,6 +54,7 @@ def submission_of(  # noqa: PLR0917
     compiling: Compile = compile_submitted,
     *,
     limits: Limits = NO_LIMITS,
+    template: str = "",
 ) -> Submission:
     """A new saga, with its own seed for its keys. Its id is ``saga_id``, else the plan's, else a new one.
 
@@ -71,6 +72,7 @@ def submission_of(  # noqa: PLR0917
         seed=secrets.token_hex(8),
         input=chosen,
         tags=tuple(tags),
+        template=template,
     )
 
 

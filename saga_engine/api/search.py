@@ -1,19 +1,28 @@
-"""How a runtime lists and searches its sagas: both halves of it, the built-in runtime's and Temporal's."""
+"""How a runtime lists and searches its sagas and has templates: the built-in one with a store, and Temporal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from saga_engine.errors import RuntimeUnsupported
+from saga_engine.api.engine import PlanSource
+from saga_engine.errors import RuntimeUnsupported, SettingInvalid
 from saga_engine.execution.search import SagaPage, query_of, searched
+from saga_engine.execution.templates import Templates
 from saga_engine.ports import Head, Store
+from saga_engine.tools.registry import ToolRegistry
 
 
 class Searches:
     """The sagas of a store: part of the ``Coordinator``."""
 
     store: Store
+    tools: ToolRegistry
+
+    @property
+    def templates(self) -> Templates:
+        """Named plans in the store, for ``submit(template=…)``."""
+        return Templates(self.store.documents(), self.tools)
 
     async def search(
         self,
@@ -45,6 +54,11 @@ class Searches:
 class SearchesNothing:
     """Sagas in Temporal: part of the ``TemporalCoordinator``."""
 
+    @property
+    def templates(self) -> Templates:
+        """Raises ``RuntimeUnsupported``: templates are in a store."""
+        raise _no_templates()
+
     async def search(self, **_: Any) -> SagaPage:
         """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
         raise _not_listed()
@@ -52,6 +66,21 @@ class SearchesNothing:
     async def list(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Head]:  # noqa: ARG002
         """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
         raise _not_listed()
+
+
+def only_plan(plan: PlanSource | None, template: str | None) -> PlanSource:
+    """The plan of a submission. Raises ``RuntimeUnsupported`` for a template, and ``SettingInvalid``."""
+    if template is not None:
+        raise _no_templates()
+    if plan is None:
+        raise SettingInvalid("nothing to submit", hint="give a plan")
+    return plan
+
+
+def _no_templates() -> RuntimeUnsupported:
+    return RuntimeUnsupported(
+        "Temporal keeps no templates", hint="submit the plan itself; `saga template show NAME --json` prints it"
+    )
 
 
 def _not_listed() -> RuntimeUnsupported:

@@ -37,7 +37,7 @@ from saga_engine.api.requests import (
     simulated,
     submission_of,
 )
-from saga_engine.api.search import SearchesNothing
+from saga_engine.api.search import SearchesNothing, only_plan
 from saga_engine.api.shared_store import SharedStore
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
@@ -235,8 +235,9 @@ class TemporalCoordinator(SearchesNothing):
 
     async def submit(
         self,
-        plan: PlanSource,
+        plan: PlanSource | None = None,
         *,
+        template: str | None = None,
         saga_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the plan's own word
         tags: Sequence[str] = (),
@@ -248,7 +249,7 @@ class TemporalCoordinator(SearchesNothing):
         that exists with the same plan and input is that saga. With ``detach`` the handle has the saga's initial state,
         and no worker is asked. Raises ``PlanInvalid``, ``SagaExists`` and ``RuntimeUnavailable``.
         """
-        submission = await self._submitted(plan, saga_id, input, tags)
+        submission = await self._submitted(only_plan(plan, template), saga_id, input, tags)
         if detach:
             started = submission.started(0)  # only the workflow knows when
             return Handle.ended(SagaResult(begin(started, submission.compiled)))

@@ -34,6 +34,7 @@ from saga_engine.cli.schema import schema
 from saga_engine.cli.show import show
 from saga_engine.cli.simulate import simulate
 from saga_engine.cli.submit import submit
+from saga_engine.cli.template import app as template
 from saga_engine.cli.tools import tools
 from saga_engine.cli.top import top
 from saga_engine.cli.trace import app as trace
@@ -77,6 +78,7 @@ for _name, _body, _about in (
     if _name in _DRIVING:
         _body = logged(_body, default="info" if _name == "worker" else "warning")
     app.command(_name, cls=PlainCommand, short_help=_about)(command(_body))
+app.add_typer(template, name="template", short_help="Named plans: put, list, show, delete.")
 app.add_typer(trace, name="trace", short_help="Export, verify and replay a saga's run.")
 
 

@@ -75,6 +75,20 @@ async def reading_from(settings: Settings) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
+async def writing_to(settings: Settings) -> AsyncIterator[Store]:
+    """The store to write to, without a coordinator. Reports a silent store."""
+    from saga_engine.stores import open_store
+
+    store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
+    try:
+        with silence_told(settings):
+            await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
 async def looking(settings: Settings, saga_id: str, tools: ToolRegistry | None = None) -> AsyncIterator[Engine]:
     """The runtime that the settings name, for reading a saga. Raises ``SagaNotFound`` if there is no store."""
     if settings.runtime:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saga_engine.cli.options import DebugOption, FullOption, JsonOption, PlanArgument, StoreOption, ToolsOption
+from saga_engine.cli.options import DebugOption, FullOption, JsonOption, StoreOption, ToolsOption
 from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption, settings_there
 
 if TYPE_CHECKING:
@@ -14,13 +14,20 @@ if TYPE_CHECKING:
     from saga_engine.cli.drive import Driven
     from saga_engine.execution.result import SagaResult
     from saga_engine.plan.model import Plan
+    from saga_engine.plan.parser import Source
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
 
 
 def submit(
-    plan: PlanArgument,
+    plan: Annotated[
+        str | None, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")
+    ] = None,
     *,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", metavar="NAME", help="Instead of PLAN: a template, NAME or NAME@VERSION."),
+    ] = None,
     tools: ToolsOption = None,
     saga_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The saga's id. Default: the plan's task_id, or a new one.")
@@ -52,11 +59,12 @@ def submit(
     Examples:
       saga submit trip.json --tools tools.py
       saga submit trip.json --tools booking.tools:registry --input guest=Ada --input nights=2
+      saga submit --template renewal@2 --tools tools.py --input customer=42
       saga submit - --tools tools.py --json < trip.json
     """
     from saga_engine.cli.check import tell_warnings
     from saga_engine.cli.inputs import input_values, require_used
-    from saga_engine.cli.options import plan_source, registry_for
+    from saga_engine.cli.options import registry_for
     from saga_engine.execution.ids import check_saga_id, new_saga_id
     from saga_engine.execution.search import check_tags
     from saga_engine.plan.salvage import load_checked
@@ -66,13 +74,37 @@ def submit(
     values = input_values(given or [])
     settings = settings_there(runtime, task_queue, store, tools)
     registry = registry_for(settings)
-    loaded = load_checked(plan_source(plan), registry if settings.names_tools else None, input=values or None)
+    source, reference = _source(settings, plan, template, values)
+    loaded = load_checked(source, registry if settings.names_tools else None, input=values or None)
     require_used(values, loaded)
     # Chosen here, so that the message of an interrupt can name it.
     chosen = check_saga_id(saga_id or loaded.task_id or new_saga_id(), "--id")
     tell_warnings(warnings_of(loaded, registry if settings.names_tools else None))
-    given_all = {"saga_id": chosen, "input": values or None, "tags": tags or (), "detach": detach}
+    given_all: dict[str, Any] = {"saga_id": chosen, "input": values or None, "tags": tags or (), "detach": detach}
+    given_all |= {"template": reference} if reference else {"plan": loaded}
     return _submitted(settings, registry, loaded, given_all, full=full, as_json=as_json)
+
+
+def _source(
+    settings: Settings, plan: str | None, template: str | None, values: dict[str, Any]
+) -> tuple[Source, str | None]:
+    """The plan to submit, and the version of the template that it comes from."""
+    from saga_engine.cli.options import plan_source
+
+    if (plan is None) == (template is None):
+        raise typer.BadParameter("give either a plan or --template NAME", param_hint="PLAN")
+    if template is None:
+        assert plan is not None
+        return plan_source(plan), None
+    if settings.runtime:
+        from saga_engine.api.search import only_plan
+
+        only_plan(None, template)
+    from saga_engine.cli.template import template_of
+
+    found = template_of(settings, template)
+    found.checked_input(values)
+    return found.plan, found.reference
 
 
 def _submitted(
@@ -95,7 +127,7 @@ def _submitted(
     from saga_engine.errors import Interrupted, PlanInvalid
 
     async def submitted(coordinator: Engine) -> SagaResult:
-        handle = await coordinator.submit(plan, **given)
+        handle = await coordinator.submit(**given)
         return await handle.wait()
 
     async def work(coordinator: Engine) -> Driven:

@@ -25,7 +25,8 @@ class SagaStarted(Record, frozen=True, tag=True):
     ``sensitive`` the params of each that no view shows (``masking``). A ``session`` has no plan in advance: its calls
     are added one by one, and it is open until it is closed. ``fork_of`` is the id of the saga whose effects this one
     reuses, ``undo_of`` that of the completed one that it undoes. ``limits`` are the operator's on that day; None: no
-    other than the engine's. ``tags`` are the saga's own, beside those of its plan.
+    other than the engine's. ``tags`` are the saga's own, beside those of its plan. ``template`` is the
+    ``NAME@VERSION`` of the template that its plan comes from.
     """
 
     saga_id: str
@@ -41,6 +42,7 @@ class SagaStarted(Record, frozen=True, tag=True):
     session: bool = False
     fork_of: str = ""
     tags: list[str] = []
+    template: str = ""
     refs: dict[str, ValueRef] = {}
     limits: Limits | None = None
     undo_of: str = ""

@@ -391,6 +391,8 @@ def summary(state: State) -> dict[str, Any]:
         body["name"] = state.plan.name
     if state.tags:
         body["tags"] = list(state.tags)
+    if state.template:
+        body["template"] = state.template
     reason = failure(state)
     if reason is not None:
         body["error"] = _cut(reason)

@@ -129,6 +129,7 @@ class State:
         "status",
         "steps",
         "tags",
+        "template",
         "to_escalate",
         "tools",
         "undo_of",
@@ -151,6 +152,7 @@ class State:
         self.sensitive: Mapping[str, list[str]] = started.sensitive
         #: By these the saga is found.
         self.tags = tuple(dict.fromkeys([*plan.tags, *started.tags]))
+        self.template = started.template
         self.started_at = self.at = started.at
         self.ended_at = 0
         #: The end is certain, and the steps of ``finally`` run; None: not yet, or the plan has none.

@@ -31,6 +31,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tags: tuple[str, ...] = ()
     #: Of an undo: the first record of the completed saga, whose plan and tools are those of that day.
     undoes: SagaStarted | None = None
+    template: str = ""
 
     def started(self, at_ms: int) -> SagaStarted:
         """The record that starts the saga at ``at_ms`` (Unix ms). Nothing else makes one."""
@@ -62,4 +63,5 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             fork_of=self.fork_of,
             limits=None if self.limits == NO_LIMITS else self.limits,
             tags=list(self.tags),
+            template=self.template,
         )

@@ -53,6 +53,8 @@ CODES = frozenset(
         "rollback-reads",
         "secret-not-allowed",
         "step-duplicate",
+        "template-input",
+        "template-task-id",
         "tool-not-allowed",
         "tool-unknown",
         "undo-unfillable",

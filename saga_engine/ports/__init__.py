@@ -5,6 +5,7 @@ Everything here is a protocol or a plain message; the rooms behind the ports nev
 
 from __future__ import annotations
 
+from saga_engine.ports.documents import Document, DocumentKind, DocumentStore, DueDocuments
 from saga_engine.ports.escalation import Escalation, EscalationHook, Observer, Question
 from saga_engine.ports.guards import BreakerState, Claim, GuardStore, SagaLookup
 from saga_engine.ports.planner import (
@@ -61,6 +62,10 @@ __all__ = [
     "Clock",
     "CompensationRequest",
     "Creation",
+    "Document",
+    "DocumentKind",
+    "DocumentStore",
+    "DueDocuments",
     "Entry",
     "Escalation",
     "EscalationHook",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
+from saga_engine.ports.documents import DocumentStore
 from saga_engine.ports.guards import GuardStore
 from saga_engine.ports.queue import WorkStore
 from saga_engine.ports.values import ValueStore
@@ -294,6 +295,10 @@ class Store(Protocol):
 
     def value_store(self) -> ValueStore:
         """Large values of sagas whose journals lie elsewhere."""
+        ...
+
+    def documents(self) -> DocumentStore:
+        """Named documents: templates of plans, schedules."""
         ...
 
     def work(self) -> WorkStore:

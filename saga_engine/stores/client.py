@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _UNCONFIRMED: Final = frozenset(
     {
         "close_lease",
+        "document_due",
         "guard_breaker",
         "guard_counts",
         "guard_good",

@@ -64,6 +64,7 @@ from saga_engine.stores.append_entries import damaged_head, head_of, options
 from saga_engine.stores.client import Calls
 from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
+from saga_engine.stores.documents import RedisDocuments
 from saga_engine.stores.durability import demand
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.index import Candidate, latest, scanned, sought
@@ -521,6 +522,10 @@ class RedisStore:
     def value_store(self) -> RedisValues:
         """Large values of sagas whose journals lie elsewhere, on the connections that do not carry the journal."""
         return RedisValues(self._mender, self._namespace)
+
+    def documents(self) -> RedisDocuments:
+        """Named documents, on the connections that do not carry the journal."""
+        return RedisDocuments(self._mender, self._namespace)
 
     async def _status(self, saga_id: str) -> str | None:
         found = await self._plain("HGET", self._key("head", saga_id), "status")

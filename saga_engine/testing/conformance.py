@@ -26,6 +26,7 @@ import pytest
 from saga_engine.core.transitions import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import PAGE_START, Ack, Acquired, Creation, Entry, Head, Held, PagePlace, Store
+from saga_engine.testing.document_conformance import DocumentConformance
 from saga_engine.testing.queue_conformance import WorkConformance
 from saga_engine.testing.reservation_conformance import ReservationConformance
 from saga_engine.testing.search_conformance import SearchConformance
@@ -569,9 +570,11 @@ class _Lists:
         return True
 
 
-class StoreConformance(
-    _Journal, _Leases, _Mail, _Lists, SearchConformance, ReservationConformance, WorkConformance, ValueConformance
-):
+class _Beside(SearchConformance, DocumentConformance, ReservationConformance, WorkConformance, ValueConformance):
+    """The laws of what lies beside the journals."""
+
+
+class StoreConformance(_Journal, _Leases, _Mail, _Lists, _Beside):
     """The whole suite. Subclass it and give it a fixture ``store``: an opened, empty ``Store``."""
 
     pytestmark = pytest.mark.asyncio

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from saga_engine.ports import (
         Acquired,
         AppendReply,
+        DocumentStore,
         Entry,
         GuardStore,
         Head,
@@ -270,6 +271,10 @@ class FaultyStore:
     def guard_store(self) -> GuardStore:
         """That of the inner store, with a fault point around each verb: ``guard_claim``, ``guard_remember``, ..."""
         return cast("GuardStore", _FaultyVerbs(self.inner.guard_store(), self.faults, "guard"))
+
+    def documents(self) -> DocumentStore:
+        """The named documents, with the same faults."""
+        return cast("DocumentStore", _FaultyVerbs(self.inner.documents(), self.faults, "document"))
 
     def value_store(self) -> ValueStore:
         """That of the inner store, with a fault point around each verb: ``value_put`` and ``value_get``."""
