@@ -19,7 +19,7 @@ from saga_engine.errors import BindingUnresolved
 from saga_engine.plan import jsonpath
 from saga_engine.plan.limits import MAX_BINDINGS, MAX_COMPLEX_TAILS, MAX_TAIL_CHARS, MAX_TEXT_CHARS
 from saga_engine.plan.problems import known_names
-from saga_engine.plan.values import cut
+from saga_engine.plan.values import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +33,7 @@ _WHOLE = re.compile(r"(\$+)(output|input|saga|key|secret|item|index|end)(?!\w)")
 _EMBEDDED = re.compile(r"\{(\$+)(output|input|saga|key|secret|item|index|end)(?!\w)")
 # Up to the brace that closes it; braces in quotes belong to the path.
 _INNER = re.compile(r"((?:[^'\"{}\\]|'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")*+)\}", re.DOTALL)
+_ID = re.compile(r"\.([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
 _STEP = re.compile(r"\.step_([A-Za-z0-9_-]{1,64})(?![A-Za-z0-9_-])")
 _NAME = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]{0,127})\Z")
 _OWN = re.compile(r"\$output(?![^.\[])")
@@ -512,6 +513,10 @@ class Binder:
     def _parse_output(self, text: str, rest: str, path: Path, *, embedded: bool) -> Place:
         step = _STEP.match(rest)
         if step is None:
+            named = _ID.match(rest)
+            if named and named[1] in self._keys:  # the usual slip
+                hint = f"did you mean $output.step_{named[1]}{printable(rest[named.end() :], 80)}?"
+                raise _Malformed(jsonpath.TailFault("binding-malformed", "it is not a valid binding", hint))
             raise self._malformed("output", embedded=embedded)
         tail = rest[step.end() :]
         # A plan may itself contain a step with the id 'step_1'.

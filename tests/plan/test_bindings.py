@@ -221,6 +221,12 @@ def test_what_almost_binds_is_a_problem(text: str) -> None:
     assert found[0].hint
 
 
+def test_a_step_id_without_its_prefix_is_recognized() -> None:
+    """The hint of the usual slip is what was meant."""
+    _, found = compiled({"a": "for {$output.1.price}"})
+    assert [problem.hint for problem in found] == ["did you mean $output.step_1.price?"]
+
+
 @pytest.mark.parametrize("tail", ["[?(@.a==1)]", "[?@.a =~ '(a+)+$']", ".a where b", ".a wherenot b", "[?(1)]"])
 def test_filters_are_refused(tail: str) -> None:
     """No plan can compute: filters and regular expressions have a code of their own."""
