@@ -271,12 +271,16 @@ def _list(registry: ToolRegistry, names: Sequence[str]) -> str:
     from saga_engine.cli.output import table
 
     rows = []
+    specs = {name: spec for name in registry.names() if (spec := registry.spec(name)) is not None}
+    undos = {spec.undo for spec in specs.values()}
     for name in names:
-        tool, spec = registry.get(name), registry.spec(name)
+        tool, spec = registry.get(name), specs.get(name)
         if tool is None or spec is None:
             continue
         about = next(iter(spec.description.splitlines()), "")
-        rows.append([name, spec.effect, spec.undo, spec.probe, _guards(tool), about])
+        stays = spec.effect == "write" and spec.undo is None and name not in undos
+        undo = "none: irreversible" if stays else spec.undo
+        rows.append([name, spec.effect, undo, spec.probe, _guards(tool), about])
     return table(["TOOL", "EFFECT", "UNDO", "PROBE", "GUARDS", "ABOUT"], rows, limit_chars=_ABOUT_CHARS)
 
 

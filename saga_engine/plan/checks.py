@@ -440,7 +440,11 @@ def _check_pivot(made: Draft, *, acyclic: bool) -> None:
     pivots = [step for step in wanted if step.kind == "pivot"]
     for second in pivots[1:]:
         message = f"a plan has at most one pivot, and step {pivots[0].key} is one already"
-        hint = "split the plan, or give this step a rollback in place of the kind"
+        hint = (
+            f"if it can be undone, remove its kind and give it a rollback; if it may follow step {pivots[0].key} and "
+            'be repeated until it succeeds, set "kind": "retriable" and make it depend on that step; if its effect may '
+            'remain when the rest is undone, set "kind": "irreversible"'
+        )
         made.problems.add("pivot-second", ("steps", second.index, "kind"), message, hint)
     if not acyclic:
         return  # a cycle has no before and after
@@ -453,7 +457,11 @@ def _check_pivot(made: Draft, *, acyclic: bool) -> None:
     for step in wanted:
         if step.kind == "retriable" and step.index not in after:
             message = f"step {step.key} is retriable, but no pivot comes before it"
-            hint = "use retriable only after a pivot; here add a rollback instead"
+            hint = (
+                "if it can be undone, remove its kind and give it a rollback (or register an undo for its tool); if it "
+                'cannot, make it depend on the pivot, or set "kind": "irreversible" if its effect may remain when the '
+                "rest is undone"
+            )
             made.problems.add("kind-retriable-before-pivot", ("steps", step.index, "kind"), message, hint)
         elif pivots and step.kind == "compensatable" and step.index not in before and step.index not in made.guessed:
             message = f"step {step.key} can be undone, but it may run after step {pivots[0].key}, the pivot"

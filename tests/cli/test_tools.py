@@ -52,6 +52,15 @@ def test_the_list_shows_each_tool_and_who_is_switched_off(shop):
     assert "noisy is switched off by saga.toml [tools.noisy]" in ran.err
 
 
+def test_the_list_says_which_tools_cannot_be_undone(cli):
+    """A tool that writes and has no undo is irreversible; one that is another tool's undo, or reads, is not called so."""
+    shutil.copy(TOOLS, cli.folder / "tools.py")
+    (cli.folder / "more.py").write_text(GOOD)
+    lines = cli("tools", "--tools", "tools.py", "--tools", "more.py").out.splitlines()
+    listed = {line.split()[0]: "none: irreversible" in line for line in lines if line}
+    assert (listed["send_parcel"], listed["book"], listed["unbook"]) == (True, False, False)
+
+
 def test_one_tool_shows_where_its_options_come_from(shop):
     """An operator sees which value is in force, and which table set it."""
     ran = shop("tools", "book")

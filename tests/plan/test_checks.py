@@ -378,3 +378,15 @@ def test_hostile_words_are_cut_and_escaped() -> None:
     for problem in problems([{"tool": evil, "params": {evil: "$output.step_1\x1b"}}]):
         assert (problem.message + problem.path + problem.hint).isprintable()
         assert len(problem.message) < 600
+
+
+@pytest.mark.parametrize(
+    ("code", "steps"),
+    [("pivot-second", [PIVOT, PIVOT]), ("kind-retriable-before-pivot", [{**ANY, "kind": "retriable"}, PIVOT])],
+)
+def test_hints_about_kinds_name_each_way_out(code: str, steps: list[dict]) -> None:
+    """A step of the wrong kind gets an undo, follows the pivot, or is irreversible; no hint leads back to its problem."""
+    (hint,) = [problem.hint for problem in problems(steps) if problem.code == code]
+    assert "give it a rollback" in hint
+    assert "pivot" in hint or "step 1" in hint
+    assert '"kind": "irreversible"' in hint
