@@ -160,3 +160,20 @@ async def test_an_agent_asks_and_runs_again_with_the_answer(tmp_path: Path) -> N
         with pytest.raises(SessionDiverged, match="the params of ask were"):
             async with coordinator.session("trip") as session:
                 await session.ask("Really?", options=["yes", "no"])
+
+
+def test_a_completed_saga_that_asked_is_undone_from_the_command_line(tmp_path: Path) -> None:
+    """The undo of a saga passes over its questions, undoes what stands, and tells its progress."""
+    tools, plan = tmp_path / "tools.py", tmp_path / "plan.json"
+    tools.write_text(
+        "from saga_engine import tool\n\n\n@tool(undo='leave')\ndef stay(how: str) -> dict:\n    return {'how': how}\n\n\n"
+        "@tool\ndef leave(how: str) -> None:\n    pass\n"
+    )
+    stays = {"step_id": 2, "tool": "stay", "params": {"how": "$output.step_1.answer"}}
+    plan.write_text(json.dumps({"task_id": "trip", "steps": [{"step_id": 1, "ask": ASK}, stays]}))
+    run = CliRunner(env={"SAGA_STORE": f"embedded://{tmp_path}/.saga", "SAGA_TOOLS": str(tools)})
+    assert run.invoke(app, ["submit", str(plan)]).exit_code == 4
+    assert run.invoke(app, ["resolve", "trip", "1", "yes"]).exit_code == 0
+    undone = run.invoke(app, ["undo", "trip"])
+    assert undone.exit_code == 3, undone.output
+    assert "compensated: 2" in undone.output

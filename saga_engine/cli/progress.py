@@ -138,7 +138,7 @@ class Progress:
         self._names = {str(step["step_id"]): step["name"] for step in body["steps"]}
         if "ending" in body:
             self._ending.add(body["saga_id"])
-        counted = [step for step in body["steps"] if step["kind"] != "finally"]
+        counted = [step for step in body["steps"] if step.get("kind") != "finally"]
         self._total = sum(step["status"] != "SKIPPED" and "compensates" not in step for step in counted)
         self._large = len(self._names) > _TOLD_ONE_BY_ONE
         self._done = sum(step["status"] == "SUCCEEDED" for step in counted)
