@@ -38,7 +38,8 @@ _MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
 #: Records of a step that change neither. (A permanent success or failure is not made again without another record.)
 _CHANGES_NEITHER = frozenset(
     {
-        *("StepSucceeded", "StepFailed", "StepInDoubt", "StepEscalated", "StepUnsettled", "ApprovalExpired"),
+        *("StepSucceeded", "StepWaiting", "StepFailed", "StepInDoubt", "StepEscalated", "StepUnsettled"),
+        "ApprovalExpired",
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
         *("CallAdded", "EffectReused", "PlannerAsked", "PlannerGaveUp", "CompensationProposed", "SessionKept"),
     }

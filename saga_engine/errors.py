@@ -125,6 +125,12 @@ class OutputNotFetched(SagaError, LookupError):
     code = "output-not-fetched"
 
 
+class EventRefused(SagaError):
+    """An event was not accepted: its name, key, id or payload is none, does not fit, or its channel is full."""
+
+    code = "event-refused"
+
+
 class BindingUnresolved(SagaError):
     """A binding has no value, or more than one, when the call that needs it is about to be made."""
 

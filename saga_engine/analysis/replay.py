@@ -333,6 +333,18 @@ class Replay:
             )
             if "output" in record.refs or self._trace.redacted:
                 return
+        elif isinstance(record, r.StepSucceeded):  # an event
+            about = self._state.waits[self._state.plan.by_key[record.step]].about
+            if "output" in record.refs or self._trace.redacted:
+                return
+            message = Message(
+                id=record.source,
+                kind="event",
+                step=record.step,
+                event=about["event"],
+                key=about["key"],
+                output=record.output,
+            )
         elif isinstance(record, r.EffectTransferred) and record.message:
             message = Message(id=record.message, kind="transfer", steps=list(record.steps), to=record.to)
         elif isinstance(record, r.StepsAdded) and record.message and not self._trace.redacted:

@@ -71,6 +71,7 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
         elif (
             0 < at <= copied
             or isinstance(record, _MESSAGES)
+            or (isinstance(record, r.StepSucceeded) and record.via == "event")
             or (isinstance(record, r.StepsAdded) and record.written is None)
         ):
             sort = "message"

@@ -171,7 +171,7 @@ class _Run:
         rested = False
         while self._calls < most:
             self._decide()
-            if self._answer():
+            if self._answer() or self._arrive():
                 continue
             if self._state.status in t.SAGA_FINAL or self._state.status == t.ESCALATED:
                 rested = True
@@ -208,6 +208,18 @@ class _Run:
                 return True
             if asked.expires is not None and asked.expires > self._now:
                 self._now = asked.expires
+                return True
+        return False
+
+    def _arrive(self) -> bool:
+        """Bring the event that a step waits for, once no call is left to be made; whether anything changed."""
+        for index, wait in () if self._queue else self._state.waits.items():
+            if wait.on == "event" and (index, FORWARD) not in self._faults:
+                key = self._plan.steps[index].key
+                sample = self._outputs[index, 0]
+                self._settle(r.StepSucceeded(at=self._now, step=key, output=sample, via="event", source="simulated"))
+                self._order[index] = None
+                self._afterwards(index)
                 return True
         return False
 

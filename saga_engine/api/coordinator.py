@@ -11,6 +11,7 @@ from saga_engine.api.coordinator_plans import Plans
 from saga_engine.api.coordinator_views import Views
 from saga_engine.api.engine import PlanSource
 from saga_engine.api.escalation import Hooks, escalation_of
+from saga_engine.api.events import EventMethods
 from saga_engine.api.plans import Registration, as_configured, close_sources, declared_tools, rules_from
 from saga_engine.api.requests import (
     amend_message,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @of_one_loop
-class Coordinator(Plans, Views, Searches):
+class Coordinator(Plans, Views, Searches, EventMethods):
     """Submits, drives, resumes and shows sagas. Many run at once in one process and share one lease and one writer.
 
     Implements ``Engine``. Use ``Coordinator.open``, which documents the arguments.
@@ -383,7 +384,7 @@ class Coordinator(Plans, Views, Searches):
         ``SettingInvalid``.
         """
         chosen = served(self.store.work().count, concurrency, partitions)
-        worker = Worker(self.store.work(), self.supervisor, concurrency=concurrency, partitions=chosen)
+        worker = Worker(self.store, self.supervisor, concurrency=concurrency, partitions=chosen)
         self._workers.add(worker)
         try:
             return await worker.run()

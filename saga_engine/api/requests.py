@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.analysis.simulation import Rehearsal, rehearse
 from saga_engine.core.messages import Message
 from saga_engine.core.submission import Submission
-from saga_engine.errors import PlanInvalid, Problem
+from saga_engine.errors import PlanInvalid, Problem, RuntimeUnsupported
 from saga_engine.execution.ids import check_saga_id, new_saga_id
 from saga_engine.execution.plan_cache import compile_submitted
 from saga_engine.execution.search import check_tags
@@ -43,6 +43,15 @@ def checked(
     compiled = compiling(plan, chosen, tools)
     limits.check_steps(len(plan.steps))
     return plan, limits.applied(compiled), chosen
+
+
+def require_no_events(words: Iterable[str]) -> None:
+    """Raises ``RuntimeUnsupported`` for the word of a step that waits for an event."""
+    if "wait" in words:
+        raise RuntimeUnsupported(
+            "steps that wait for an event are not for Temporal: events and waits find each other in a store",
+            hint="run the plan with a store, or let a tool wait",
+        )
 
 
 def submission_of(  # noqa: PLR0917

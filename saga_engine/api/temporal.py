@@ -34,6 +34,7 @@ from saga_engine.api.requests import (
     cancel_message,
     export_of,
     problems_of,
+    require_no_events,
     simulated,
     submission_of,
 )
@@ -285,6 +286,7 @@ class TemporalCoordinator(SearchesNothing):
     ) -> Submission:
         submission = submission_of(plan, saga_id, given, self.tools, tags, _compile, limits=self.limits)
         name = submission.saga_id
+        require_no_events(step.builtin for step in submission.compiled.steps)
         body = payloads.Begin(
             started=payloads.first_body(submission),
             declared=declared(submission.compiled.tool_digests, self.tools),
@@ -407,6 +409,7 @@ class TemporalCoordinator(SearchesNothing):
         Raises ``SagaNotFound``, ``AmendRefused``, ``PlanInvalid``, ``ValueNotJson`` and ``RuntimeUnavailable``.
         """
         message = amend_message(steps, by, note)
+        require_no_events(word for step in message.steps for word in step)
         check_amendment(state_of(await self._records(saga_id), self.tools), message.steps)
         return await self._sent(saga_id, message, declarations_of(message.steps, self.tools), wait=wait)
 

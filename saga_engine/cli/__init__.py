@@ -20,6 +20,7 @@ from saga_engine.cli.cancel import cancel
 from saga_engine.cli.check import check
 from saga_engine.cli.command import command
 from saga_engine.cli.doctor import doctor
+from saga_engine.cli.event import event, events
 from saga_engine.cli.fork import fork
 from saga_engine.cli.graph import graph
 from saga_engine.cli.history import history
@@ -64,6 +65,8 @@ for _name, _body, _about in (
     ("cancel", cancel, "Cancel a saga and compensate it."),
     ("inbox", inbox, "List the open questions and how to answer."),
     ("resolve", resolve, "Answer a question of a saga."),
+    ("event", event, "Send an event to the saga that waits for it."),
+    ("events", events, "List the events that arrived."),
     ("amend", amend, "Add steps to a running saga."),
     ("fork", fork, "Run a changed plan; reuse unchanged steps."),
     ("undo", undo, "Undo a saga that has completed."),

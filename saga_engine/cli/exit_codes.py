@@ -53,6 +53,7 @@ _OF_ERROR: Final = {
     "amend-refused": CONFLICT,
     "fork-refused": CONFLICT,
     "undo-refused": CONFLICT,
+    "event-refused": CONFLICT,
     "plan-invalid": PLAN_INVALID,
     "planner-failed": PLAN_INVALID,
     "planner-asks": NEEDS_PERSON,

@@ -78,7 +78,7 @@ from saga_engine.core.questions import escalate
 from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, Proposal, Replanning, Turning
-from saga_engine.core.steps import ask
+from saga_engine.core.steps import ask, waiting
 from saga_engine.plan.tool_spec import Semantic
 
 #: How often the planner may find another way for one saga.
@@ -141,6 +141,7 @@ def _is_quiet(state: State) -> bool:
         state.ready
         or state.undo_ready
         or state.waiting
+        or state.waits
         or state.doubts
         or (state.phase != FORWARD and not isinstance(state.phase, Backward))
         or state.to_escalate
@@ -232,6 +233,8 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
         state.phase, Replanning
     ):  # no step starts that the other way may not need (scenario replan)
         return _replan(state, state.phase.step, now, capabilities)
+    if state.waits and (ended := waiting.due_waits(state, now)):
+        return ended
     # One limit for all calls: retries that are due, calls that settle a doubt, undos, and new steps.
     room = left = state.plan.max_parallel - len(state.in_flight)
     if plan.max_tool_calls is not None and not state.past_pivot:
@@ -260,7 +263,7 @@ def _bound(state: State, now: int) -> Records:
 
     The deadline also binds a saga that only waits for an operator, and a session whose agent does nothing.
     """
-    moving = state.ready or state.waiting or state.doubts or isinstance(state.phase, Replanning)
+    moving = state.ready or state.waiting or state.waits or state.doubts or isinstance(state.phase, Replanning)
     idle = not state.in_flight and (state.questions or state.open)
     # A saga in which nothing can move any more may complete although its deadline passed; calls in flight are awaited.
     deadline = state.binding_deadline
@@ -351,7 +354,7 @@ def _calls(state: State, now: int) -> Records:
 def _rest(state: State, now: int, *, untold: bool) -> Records:
     """Nothing can be started. Wait for what is in flight; else for an operator; else the saga is over."""
     # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
-    if state.in_flight or state.asking or any(due > now for due in state.waiting.values()):
+    if state.in_flight or state.asking or state.waits or any(due > now for due in state.waiting.values()):
         return _NONE
     if untold or any(alert.in_flight for alert in state.alerts.values()):
         return _NONE

@@ -20,7 +20,7 @@ from saga_engine.core.evolve import evolve
 from saga_engine.core.plan_growth import Accepted
 from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
-from saga_engine.core.steps import ask
+from saga_engine.core.steps import ask, wait
 from saga_engine.errors import (
     AmendRefused,
     CancelRefused,
@@ -55,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    kind: Literal["cancel", "resolve", "amend", "transfer", "close", "keep"]
+    kind: Literal["cancel", "resolve", "amend", "transfer", "close", "keep", "event"]
     by: str = ""
     note: str = ""
     step: str = ""
@@ -69,6 +69,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     error: ErrorInfo | None = None
     ask: bool = False
     idle_ms: int = 0
+    #: Of ``event``, whose ``id`` is the event's: its name and key. ``output`` is its payload.
+    event: str = ""
+    key: str = ""
 
     def __post_init__(self) -> None:
         plain({"by": self.by, "note": self.note, "step": self.step, "decision": self.decision, "reason": self.reason})
@@ -120,6 +123,9 @@ def answer(state: State, message: Message, now_ms: int) -> r.AnyRecord:
         if message.kind == "cancel":
             check_cancel(state)
             return r.CancelRequested(at=now_ms, by=message.by, note=message.note, message=message.id)
+        if message.kind == "event":
+            event = wait.Event(message.id, message.event, message.key, message.output)
+            return wait.arrived(state, message.step, event, now_ms)
         if message.kind == "close":
             return _close(state, message, now_ms)
         if message.kind == "keep":

@@ -14,6 +14,7 @@ import msgspec
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
 from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
+from saga_engine.core.waits import WaitsOn
 from saga_engine.plan.operator_limits import Limits
 
 
@@ -89,6 +90,19 @@ class StepBegun(Record, frozen=True, tag=True):
     direction: Direction = FORWARD
 
 
+class StepWaiting(Record, frozen=True, tag=True):
+    """A built-in step waits from here on; it holds no task and no worker's place.
+
+    ``on``: what ends the wait. ``due_ms``: when it ends by itself (Unix ms on the store's clock); None: never.
+    ``about``: what it waits for.
+    """
+
+    step: str
+    on: WaitsOn
+    due_ms: int | None = None
+    about: Any = None
+
+
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """The model that wrote something, its prompts, and its usage. ``cost_usd`` None: unknown."""
 
@@ -107,7 +121,8 @@ class StepSucceeded(Record, frozen=True, tag=True):
 
     ``via``: its own response (``call``), a ``probe``'s, an operator's (``decision``), that of an identical call of
     another saga (``deduplicated``; ``source`` made it and owns its effect), the last good result of a read (``cache``,
-    ``age_ms`` old), or a computation's result (``computed``).
+    ``age_ms`` old), or a computation's result (``computed``). Of a step that waited: the end of its time (``timer``),
+    or the ``event`` with the id ``source``.
     """
 
     step: str
@@ -538,6 +553,7 @@ AnyRecord = (
     | StepIntended
     | StepQueued
     | StepBegun
+    | StepWaiting
     | StepSucceeded
     | StepRetryScheduled
     | StepFailed

@@ -399,6 +399,9 @@ def summary(state: State) -> dict[str, Any]:
     due = state.next_overdue()
     if due is not None:
         body["due_ms"] = due
+    if state.waits and state.only_waits():
+        body["waits"] = len(state.waits)
+        body["wakes_ms"] = state.next_due(state.at)
     if state.questions:
         body["questions"] = [
             {

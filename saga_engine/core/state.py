@@ -21,6 +21,8 @@ no step starts. Once there is a reason to turn around it is ``Turning``, and fro
 * ``waiting``: something is due at a time: a retry, the next way to settle a doubt, or a call that an operator wants.
 * ``doubts``: the next way to settle the doubt is due now.
 
+A step without a tool may wait: it is in ``waits`` from ``StepWaiting`` until the record that ends that, or the turn.
+
 What has no call yet is in ``ready`` (a step whose dependencies have all happened) or in ``undo_ready`` (an undo that no
 other undo precedes). What no call can settle is in ``to_escalate``; from the question on it is in ``questions``.
 ``decide`` looks at these sets only, and neither ``decide`` nor ``evolve`` examines all steps for one call: the cost of
@@ -85,6 +87,7 @@ from saga_engine.core.state_values import (
     Underway,
 )
 from saga_engine.core.states import ESCALATED, PENDING, SAGA_FINAL, SUCCEEDED
+from saga_engine.core.waits import Wait
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.compiled import CompiledCall, CompiledPlan, CompiledRollback, Serving, WithoutList
 
@@ -136,6 +139,7 @@ class State:
         "undo_open",
         "undo_ready",
         "waiting",
+        "waits",
     )
 
     def __init__(self, started: SagaStarted, plan: CompiledPlan, growth: Growth | None = None) -> None:
@@ -170,6 +174,7 @@ class State:
         self.ready: dict[int, None] = {step.index: None for step in plan.steps if not step.deps}
         self.in_flight: dict[Place, Flight] = {}
         self.waiting: dict[Place, int] = {}
+        self.waits: dict[int, Wait] = {}
         self.doubts: dict[Place, None] = {}
         self.undo_ready: dict[int, None] = {}
         self.undo_open = 0
@@ -341,9 +346,10 @@ class State:
 
         Call it when ``decide`` has nothing more to do at ``now_ms``: what is overdue waits for others, not for time.
         """
-        if not (self.waiting or self.alerts or self.plan.deadline_s or self.questions):
+        if not (self.waiting or self.waits or self.alerts or self.plan.deadline_s or self.questions):
             return None
         dues = [due for due in self.waiting.values() if due > now_ms]
+        dues += [wait.due for wait in self.waits.values() if wait.due is not None and wait.due > now_ms]
         dues += [expires for expires in self.expiries() if expires > now_ms]
         dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]

@@ -180,6 +180,7 @@ class StepState(msgspec.Struct, eq=False):
     undo_waits: int | None = None  # undos that come before its own and have not ended yet; None: its own is not wanted
     undo_next: int = -1  # in a session: the step whose undo comes right after its own
     accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
+    event: str = ""  # the id of the event that ended its wait
     semantic: Semantic | None = None  # None: no model has answered about it
 
     def call(self, direction: Direction) -> CallState:

@@ -23,6 +23,7 @@ SAGA_FINAL: Final = frozenset({COMPLETED, COMPENSATED, WAIVED})
 
 # --- a step ------------------------------------------------------------------------------------------------------
 
+WAITING: Final = "WAITING"
 SUCCEEDED: Final = "SUCCEEDED"
 FAILED: Final = "FAILED"
 BLOCKED: Final = "BLOCKED"
@@ -34,6 +35,7 @@ SKIPPED: Final = "SKIPPED"
 STEP_STATES: Final = (
     PENDING,
     RUNNING,
+    WAITING,
     SUCCEEDED,
     FAILED,
     BLOCKED,

@@ -7,6 +7,8 @@ The rules, in words:
 * It rests (ESCALATED) only when nothing can go on before an operator answers; an answer puts it back on the way it was.
 * It ends COMPENSATED only if everything that happened was undone; if an operator accepted a remainder, or an
   irreversible step happened, it is WAIVED.
+* A step that calls no tool may wait (WAITING); the wait ends once: by what it waits for, by its time, or by the turn of
+  the saga, which skips the step.
 * A step that the policy refused is BLOCKED, which is not FAILED: nothing was called.
 * A step that happened can only be undone; a step that did not happen can only be left alone. A step of which neither is
   known (IN_DOUBT) can become either, but only by evidence: an answer, a probe, an operator.
@@ -49,6 +51,7 @@ from saga_engine.core.states import (
     STEP_REST,
     STEP_STATES,
     SUCCEEDED,
+    WAITING,
     WAIVED,
 )
 
@@ -108,14 +111,16 @@ SAGA_GUARDS: Final[Mapping[str, Guard[State]]] = {
 STEP_TRANSITIONS: Final = (
     # forward
     ("intend", [PENDING, RUNNING, IN_DOUBT, ESCALATED], RUNNING),
-    ("succeed", [RUNNING, IN_DOUBT, ESCALATED], SUCCEEDED),
+    # a built-in step waits for time, an event or another saga; from ESCALATED if an operator wants that once more
+    ("wait", [PENDING, ESCALATED], WAITING),
+    ("succeed", [RUNNING, WAITING, IN_DOUBT, ESCALATED], SUCCEEDED),
     # a computation has its result
     ("compute", [PENDING], SUCCEEDED),
-    ("fail", [PENDING, RUNNING, IN_DOUBT, ESCALATED], FAILED),
+    ("fail", [PENDING, RUNNING, WAITING, IN_DOUBT, ESCALATED], FAILED),
     # the policy, or the operator whom it asked, refused a call of which no earlier attempt is in doubt
     ("block", [RUNNING, ESCALATED], BLOCKED),
     ("doubt", [RUNNING, IN_DOUBT, ESCALATED], IN_DOUBT),
-    ("skip", [PENDING], SKIPPED),
+    ("skip", [PENDING, WAITING], SKIPPED),
     # a fork reuses what another saga's step did
     ("reuse", [PENDING], SUCCEEDED),
     # backward: a blind undo starts from IN_DOUBT, an undo after an answer from ESCALATED
@@ -169,6 +174,7 @@ __all__ = [
     "STEP_STATES",
     "STEP_TRANSITIONS",
     "SUCCEEDED",
+    "WAITING",
     "WAIVED",
     "compile_moves",
     "machine",

@@ -10,22 +10,28 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.ask import ask_output, check_ask
+from saga_engine.plan.sleep import check_sleep
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.value_schema import ValueSchema
+from saga_engine.plan.wait import check_wait, wait_output
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Template
     from saga_engine.plan.problems import Path, Problems
 
-_Check = Callable[["Problems", Mapping[str, Any], "Template", "Path"], None]
+_Check = Callable[["Problems", Any, "Template", "Path"], None]
 
 #: What is wrong with the body of a step, by its word.
-_CHECKS: Final[Mapping[str, _Check]] = {"ask": check_ask}
+_CHECKS: Final[Mapping[str, _Check]] = {"ask": check_ask, "sleep": check_sleep, "wait": check_wait}
 #: The schema of its output, if its body determines one.
-_OUTPUTS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {"ask": ask_output}
+_OUTPUTS: Final[Mapping[str, Callable[[Any], dict[str, Any] | None]]] = {
+    "ask": ask_output,
+    "sleep": lambda _: {"type": "null"},
+    "wait": wait_output,
+}
 
 
-def builtin_spec(word: str, body: Mapping[str, Any]) -> ToolSpec:
+def builtin_spec(word: str, body: Any) -> ToolSpec:
     """The declaration of a built-in step."""
     schema = _OUTPUTS[word](body) if word in _OUTPUTS else None
     if schema is None:

@@ -192,8 +192,7 @@ class _Drafter:
     def _builtin(self, index: int, written: Step, path: Path) -> CompiledStep:
         """A step without a tool: its body is its params, under its word."""
         word = written.builtin
-        given = getattr(written, word)
-        body = given if isinstance(given, dict) else plain(given.model_dump(exclude_unset=True))
+        body = plain(written.body)
         if word == "compute":
             params: Template = computation(self._binder, self._made.problems, body, written.key, path)
             self._note(params, index, None, path)

@@ -157,8 +157,46 @@ class Ask(_Model):
     )
 
 
+class Until(_Model):
+    """A moment."""
+
+    until: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
+        description="A date with a time and an offset, as in ISO 8601: '2026-12-01T09:00:00+01:00'. It may bind."
+    )
+
+
+class OtherOutput(_Model):
+    """The output of the step if no event comes in time."""
+
+    value: Any = Field(description="Any JSON value.")
+
+
+class Wait(_Model):
+    """An event to wait for. Its payload is the step's output."""
+
+    event: Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] = Field(
+        description="The name of the event: letters, digits, '.', '_', ':' and '-'."
+    )
+    key: str | int | None = Field(
+        None, description="Which of these events: a text or a whole number. It may bind. Default: the saga's id."
+    )
+    payload_schema: _Values | None = Field(
+        None, alias="schema", description="The JSON Schema of the payload. Default: any JSON value."
+    )
+    timeout_s: _Seconds | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
+        None, description="The longest wait, in seconds. It may bind. Default: as long as the saga's deadline permits."
+    )
+    on_timeout: Literal["fail"] | OtherOutput = Field(
+        "fail",
+        description=(
+            "What follows if no event comes in time. fail: the step fails. "
+            "An object with 'value': that is the step's output."
+        ),
+    )
+
+
 #: The words of built-in steps: each is a field of a step, in place of ``tool``.
-BUILTINS: Final = ("ask", "compute")
+BUILTINS: Final = ("ask", "compute", "sleep", "wait")
 #: Fields that belong to a call of a tool alone.
 _OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback")
 
@@ -188,6 +226,14 @@ class Step(_Model):
             "is the step's output."
         ),
     )
+    sleep: _Wait | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | Until | None = Field(
+        None,
+        description=(
+            "In place of a tool: let time pass. Seconds; a duration of ISO 8601, such as 'P1D' or 'PT90M'; "
+            "or an object with 'until'."
+        ),
+    )
+    wait: Wait | None = Field(None, description="In place of a tool: wait for an event from outside.")
     params: _Values = Field(
         default_factory=dict,
         description=(
@@ -247,6 +293,12 @@ class Step(_Model):
         """The word of a built-in step; empty for a call of a tool."""
         return next((word for word in BUILTINS if getattr(self, word) is not None), "")
 
+    @property
+    def body(self) -> Any:
+        """What is written under the word of a built-in step."""
+        given = getattr(self, self.builtin)
+        return given.model_dump(exclude_unset=True) if isinstance(given, _Model) else given
+
 
 class Plan(_Model):
     """A saga plan, version 1: either every step completes, or every step is undone."""
@@ -304,7 +356,14 @@ class Plan(_Model):
         return digest(self.model_dump(exclude_unset=True))
 
 
-_NESTED: dict[str, type[_Model]] = {"rollback": Rollback, "retry": Retry, "fallback": Fallback, "ask": Ask}
+_NESTED: dict[str, type[_Model]] = {
+    "rollback": Rollback,
+    "retry": Retry,
+    "fallback": Fallback,
+    "ask": Ask,
+    "sleep": Until,
+    "wait": Wait,
+}
 #: Replacements for pydantic's messages: by field, then by pydantic's type of error.
 _EXPECTED = {
     "step_id": "a step id is a whole number from 0, or 1 to 64 letters, digits, '_' and '-'",

@@ -52,12 +52,14 @@ CODES = frozenset(
         "rollback-on-read",
         "rollback-reads",
         "secret-not-allowed",
+        "sleep-invalid",
         "step-duplicate",
         "template-input",
         "template-task-id",
         "tool-not-allowed",
         "tool-unknown",
         "undo-unfillable",
+        "wait-invalid",
     }
 )
 

@@ -222,6 +222,8 @@ class _NoResult(_Unread):
 def _step(step: CompiledStep, unmade: set[tuple[str, str]], output: Any) -> CompiledStep:
     if step.builtin == "compute" and any(place.source == "output" for place in _places(step.params)):
         return replace(step, params=_Unread(step.params, {"compute": output}))  # what it computes with is unknown
+    if step.builtin in ("sleep", "wait"):
+        return replace(step, params=_Unread(step.params, {step.builtin: _unbound(step.params.raw[step.builtin])}))
     if step.builtin == "ask":
         return replace(step, params=_Unread(step.params, {"ask": sample_ask(step.params.raw["ask"])}))
     return replace(
@@ -253,3 +255,14 @@ def _params(params: Params, unmade: set[tuple[str, str]]) -> Params:
 
 def _lenient(spec: ToolSpec | None) -> ToolSpec | None:
     return None if spec is None else replace(spec, check_params=lambda _: ())
+
+
+def _unbound(body: Any) -> Any:
+    """The body of a step that waits, for a simulation: what binds becomes a time, or a key."""
+    if isinstance(body, str):
+        return 1 if "$" in body else body
+    if isinstance(body, dict):
+        bound = {name: value for name, value in body.items() if isinstance(value, str) and "$" in value}
+        samples = {"until": "1970-01-02T00:00:00Z", "timeout_s": 1, "key": "sample"}
+        return {name: samples[name] if name in bound and name in samples else value for name, value in body.items()}
+    return body

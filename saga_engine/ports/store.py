@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol
 
 from saga_engine.ports.documents import DocumentStore
+from saga_engine.ports.events import EventStore
 from saga_engine.ports.guards import GuardStore
 from saga_engine.ports.queue import WorkStore
 from saga_engine.ports.values import ValueStore
@@ -277,11 +278,11 @@ class Store(Protocol):
         """
         ...
 
-    async def post(self, saga_id: str, message: bytes) -> Head:
+    async def post(self, saga_id: str, message: bytes, *, spare_ms: int = 5_000) -> Head:
         """Post a message to a saga and wake its owner; returns the head as it then was. Raises ``SagaNotFound``.
 
-        If no process owns the saga, the sender acts on it; if that fails, a worker does, seconds later. A saga holds
-        some hundreds of messages at least; ``StoreRefused`` (reason ``MESSAGES``) reports that there is no room.
+        If no process owns the saga, the sender acts on it; if that fails, a worker does after ``spare_ms``. A saga
+        holds some hundreds of messages at least; ``StoreRefused`` (reason ``MESSAGES``) reports that there is no room.
         """
         ...
 
@@ -291,6 +292,10 @@ class Store(Protocol):
 
     def guard_store(self) -> GuardStore:
         """The shared state of the guards of all processes, in the same place as the journals."""
+        ...
+
+    def event_store(self) -> EventStore:
+        """Events and the waits for them, in the same place as the journals."""
         ...
 
     def value_store(self) -> ValueStore:

@@ -23,19 +23,22 @@ from saga_engine.core.decide import ORDERS, decide, effects_of
 from saga_engine.core.effects import Alert, AnyEffect, AskPlanner, CallTool, Done, ErrorInfo, Outcome, Unknown
 from saga_engine.core.evolve import evolve
 from saga_engine.core.interpret import Advice, interpret, interpret_alert
-from saga_engine.core.messages import answer_to
+from saga_engine.core.messages import answer_to, decode_message
 from saga_engine.core.report import summary
 from saga_engine.core.state import State
+from saga_engine.core.steps.wait import REFUSALS as EVENT_REFUSALS
 from saga_engine.errors import LeaseLost
 from saga_engine.execution.calls import lessons_of
 from saga_engine.execution.clock import StoreClock
 from saga_engine.execution.observers import MaskedObservers, Observers
 from saga_engine.ports import Ack, Call, Creation, Entry, Store
 from saga_engine.runtime.defect_reports import tell_defect
-from saga_engine.runtime.due_times import AT_ONCE, queued_again
+from saga_engine.runtime.due_times import queued_again, told_in_head
 from saga_engine.runtime.index_changes import IndexChanges
 from saga_engine.runtime.link import Link
+from saga_engine.runtime.listening import Listening
 from saga_engine.runtime.performer import Performer
+from saga_engine.runtime.resting import Resting
 from saga_engine.runtime.stop_reasons import refusal
 from saga_engine.runtime.trials import Trials
 from saga_engine.runtime.writer import JournalWriter
@@ -48,11 +51,9 @@ Result = Outcome | Advice | ErrorInfo | None
 _ASIDE: Final = frozenset({Alert, AskPlanner})
 #: How long notifications may still take when the process, or a session's agent, stops.
 ALERT_GRACE_S: Final = 5.0
-#: For a longer wait for a timer, a saga needs no task.
-_SLEEP_MS = 1_000
 
 
-class SagaDriver:
+class SagaDriver(Resting):
     """The only writer of one saga, as long as its epoch is the saga's.
 
     ``messages``: whether any may be waiting. ``rest_ms``: if a wait for a timer takes longer, the driver releases the
@@ -86,7 +87,6 @@ class SagaDriver:
         "_writer",
         "journalled",
         "running",
-        "sleeps_until_ms",
         "state",
         "stopping",
         "suspected",
@@ -137,6 +137,8 @@ class SagaDriver:
         self._link = link
         self._rest_ms = rest_ms
         self._messages = messages
+        #: What the store knows of its waits for events, once it has any.
+        self._listening: Listening | None = Listening(store, state) if state.waits else None
         self._outcomes: list[tuple[AnyEffect, Result]] = []
         self._tasks: dict[asyncio.Task[None], AnyEffect] = {}
         self._wake: asyncio.Future[None] | None = None
@@ -174,10 +176,6 @@ class SagaDriver:
         """A caller waits for the saga here: it does not return to the queue to wait for a timer."""
         self._rest_ms = None
 
-    def sleeps_s(self) -> float:
-        """For how long, in seconds, nothing moves the saga."""
-        return max(self.sleeps_until_ms - self._now_ms(), 0) / 1000 + 0.001
-
     def under_way(self) -> int:
         """How many calls, undos and probes are in flight."""
         return len(self.state.in_flight)
@@ -207,8 +205,8 @@ class SagaDriver:
                 lessons = lessons_of(self.state, records) if consumed else ()
                 noted = self._take_notes(records) if self._notes else ()
                 if not self.stopping:
-                    if self._link is not None:
-                        self._take_requests(records, self._link)
+                    if self._link is not None or self._listening is not None:
+                        self._take_requests(records)
                     if not lessons:  # else the saga could end before they have been learned
                         self._decide(records, settled_at)
                 if records or consumed or self._kept:
@@ -224,7 +222,7 @@ class SagaDriver:
                 if self._trials.active:
                     self._trials.proceeds(self)
                 if self._released:
-                    return None
+                    return await self._settle_waits()
                 if lessons:
                     records = []
                     continue
@@ -238,9 +236,9 @@ class SagaDriver:
                     return await self._release()
                 self._performer.begun += len(effects)
                 records = []
-                if not effects and self._is_left_session():
-                    return await self._release()
-                if not effects and self._may_sleep():
+                if self.state.waits or self._listening is not None:
+                    await self._listen(busy=bool(effects or self._tasks))
+                if not effects and await self._rests():
                     return None
                 if len(effects) == 1 and self._is_alone() and type(effects[0]) not in _ASIDE:
                     # It runs right here, without its own task: the hot path of a sequential saga.
@@ -252,7 +250,7 @@ class SagaDriver:
             self.running = False
             if self._link is not None:
                 self._link.driver = None
-            tasks = [*self._tasks]
+            tasks = [*self._tasks, *([] if self._listening is None else self._listening.tasks())]
             for task in tasks:
                 task.cancel()
             if self._trials.active:
@@ -267,11 +265,6 @@ class SagaDriver:
         if self._link is not None:
             self._link.driver = self
             self._link.on_driver(self.state)
-
-    async def _release(self) -> None:
-        """Give the saga away: workers continue it at once; in an open session its agent does, up to the deadline."""
-        due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE
-        await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
 
     # --- deciding and writing ------------------------------------------------------------------------------------
 
@@ -295,32 +288,19 @@ class SagaDriver:
         if trials.active:
             trials.frees(self)
 
-    def _is_left_session(self) -> bool:
-        """Whether this is an open session without an agent, settled but for its deadline, which a worker enforces."""
-        state = self.state
-        kept = self._link is not None and not self._link.left
-        if not state.open or kept or self._tasks or self._outcomes or self._messages or self._is_held():
-            return False
-        return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
-
     def _is_held(self) -> bool:
         """Whether the saga has something to do that must not begin yet."""
         return self._trials.active and self._trials.holds(self)
 
-    def _may_sleep(self) -> bool:
-        """Whether the saga waits for a distant timer; it then sleeps until that time."""
-        if self._tasks or self._outcomes or self._messages or self.stopping or self._link is not None:
-            return False
-        if not self.state.only_waits() or self._is_held():
-            return False
-        due_ms = self.state.next_due(self._decided_at)
-        if due_ms is not None and due_ms - self._decided_at > _SLEEP_MS:
-            self.sleeps_until_ms = due_ms
-        return self.sleeps_until_ms > 0
+    def _take_requests(self, records: list[r.AnyRecord]) -> None:
+        """Events that are held for the saga, and the facts that a session's agent wants recorded.
 
-    def _take_requests(self, records: list[r.AnyRecord], link: Link) -> None:
-        """The facts that a session's agent wants recorded; its calls and their intents share an append."""
-        while link.requests:
+        An agent's calls and their intents share an append.
+        """
+        if self._listening is not None and self._listening.holds:
+            records += self._listening.take(self._now_ms())
+        link = self._link
+        while link is not None and link.requests:
             record = link.requests.popleft()(self.state, self._now_ms())
             if record is not None:
                 evolve(self.state, record)
@@ -394,6 +374,9 @@ class SagaDriver:
             record = answer_to(self.state, data, now)
             evolve(self.state, record)
             records.append(record)
+            if isinstance(record, r.MessageRefused) and record.code in EVENT_REFUSALS:
+                self._listening = self._listening or Listening(self._store, self.state)
+                self._listening.answered(decode_message(data), record)
         return len(waiting)
 
     def _commit(self, records: list[r.AnyRecord], consumed: int) -> asyncio.Future[Ack]:
@@ -403,7 +386,7 @@ class SagaDriver:
         data = encode_all(records, values)
         status = state.status if state.status != self._head_status else None
         # What the head says about open questions: a listing reads no journal.
-        asked = (tuple(state.questions), state.next_overdue()) if state.questions else None
+        asked = told_in_head(state) if state.questions or state.waits else None
         final = state.status in t.SAGA_FINAL
         resting = state.status == t.ESCALATED and not state.alerts_pending(
             alerting=self._performer.capabilities.alerting
@@ -456,6 +439,8 @@ class SagaDriver:
             return self._in_store(queued_again(self.state, self._decided_at))
         if self._rest_ms is None or self._outcomes or self._messages or not self.state.only_waits():
             return 0
+        if any(wait.on == "event" for wait in self.state.waits.values()):
+            return 0  # the store has to know of the wait first
         due_ms = self.state.next_due(self._decided_at)
         return self._in_store(due_ms) if due_ms is not None and due_ms - self._decided_at > self._rest_ms else 0
 
@@ -482,13 +467,15 @@ class SagaDriver:
 
     def _has_post(self) -> bool:
         """Whether there are messages to read, or a session's request to record."""
+        if self._listening is not None and self._listening.holds:
+            return True
         return self._messages or (self._link is not None and bool(self._link.requests))
 
     def _is_alone(self) -> bool:
         """Whether an effect is the only thing that the saga waits for."""
         # (An open session's agent may ask for something else meanwhile.)
         state = self.state
-        return not (self._tasks or state.waiting or self._outcomes or state.open)
+        return not (self._tasks or state.waiting or state.waits or self._outcomes or state.open)
 
     def _result(self, effect: AnyEffect) -> Awaitable[Result]:
         performer = self._performer

@@ -230,7 +230,7 @@ async def resume_all(store: Store, supervisor: Supervisor) -> dict[str, SagaResu
                 done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-            tasks.add(asyncio.create_task(ended(supervisor.resume(head.saga_id))))
+            tasks.add(asyncio.create_task(ended(supervisor.resume(head.saga_id, waits=_waits(head)))))
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
@@ -266,8 +266,27 @@ async def _can_go_on(store: Store, supervisor: Supervisor) -> AsyncIterator[Head
             if status == ESCALATED and not supervisor.clock.heard and any(_due_ms(head) for head in found):
                 await supervisor.lease()  # only the store's clock tells what is overdue
             for head in found:
-                if status != ESCALATED or head.messages or _overdue(head, supervisor.clock.now_ms()):
+                if head.messages or _can_move(head, supervisor.clock.now_ms()):
                     yield head
+
+
+def _can_move(head: Head, now_ms: int) -> bool:
+    """Whether a saga does not only wait for an operator, an event or a time that has not come."""
+    if head.status == ESCALATED:
+        return _overdue(head, now_ms)
+    # What an owner has not released may have to be, if its process has ended.
+    wakes_ms = _wakes_ms(head) if _waits(head) and not head.owner else 0
+    return wakes_ms is not None and wakes_ms <= now_ms
+
+
+def _waits(head: Head) -> bool:
+    """Whether a saga's steps wait for time, an event or another saga, and nothing else goes on in it."""
+    return bool(head.summary) and "waits" in msgspec.json.decode(head.summary)
+
+
+def _wakes_ms(head: Head) -> int | None:
+    found: int | None = msgspec.json.decode(head.summary)["wakes_ms"]
+    return found
 
 
 def _overdue(head: Head, now_ms: int) -> bool:

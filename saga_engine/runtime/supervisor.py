@@ -173,12 +173,15 @@ class Supervisor:
         saga = Running(submission.saga_id, digest=submission.digest, link=link, detached=detach)
         return self.take_over(saga, FromSubmission(submission, reused, detach))
 
-    def resume(self, saga_id: str, link: Link | None = None) -> Handle:
-        """Resume a saga from its journal; with a ``link`` for the agent of a session. Raises ``LeaseHeld``."""
+    def resume(self, saga_id: str, link: Link | None = None, *, waits: bool = False) -> Handle:
+        """Resume a saga from its journal; with a ``link`` for the agent of a session. Raises ``LeaseHeld``.
+
+        ``waits``: no caller waits for its end; if it only waits itself, it returns to the queue.
+        """
         self._still_open()
         present = self._running.get(saga_id)
         if present is None or present.detached:
-            return self.take_over(Running(saga_id, link=link), FromJournal())
+            return self.take_over(Running(saga_id, link=link, queued=waits), FromJournal())
         if link is not None:
             raise LeaseHeld(f"saga {saga_id} is in use in this process", hint="one agent a session")
         present.stay()

@@ -20,8 +20,9 @@ import msgspec
 from saga_engine.errors import Interrupted, LeaseLost, SagaError, SettingInvalid, StoreRefused, StoreUnavailable
 from saga_engine.execution.event_loops import happens
 from saga_engine.execution.result import Handle, SagaResult
-from saga_engine.ports import Taken, Taking, WorkStore
+from saga_engine.ports import Store, Taken, Taking
 from saga_engine.runtime.due_times import AT_ONCE
+from saga_engine.runtime.events import Events
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
 from saga_engine.runtime.supervisor import Supervisor
@@ -88,9 +89,10 @@ def served(count: int, concurrency: int, partitions: Iterable[int] | None) -> li
 class Worker:
     """Drives up to ``concurrency`` sagas of ``partitions`` at a time. ``run`` it once."""
 
-    def __init__(self, work: WorkStore, supervisor: Supervisor, *, concurrency: int, partitions: Sequence[int]) -> None:
-        self._work = work
+    def __init__(self, store: Store, supervisor: Supervisor, *, concurrency: int, partitions: Sequence[int]) -> None:
+        self._work = store.work()
         self._supervisor = supervisor
+        self._events = Events(store, supervisor)
         self._concurrency = concurrency
         self._partitions = list(partitions)
         self._stopping = asyncio.Event()
@@ -267,12 +269,18 @@ class Worker:
             try:
                 await self._reclaim()
                 await self._tell()
+                await self._tell_again()
                 await self._verify()
             except (StoreUnavailable, StoreRefused) as error:
                 _log.info("no looking after other owners now: %s", error)
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
                 _log.exception("a round of looking after other owners failed")
             await happens(self._stopping, _LOOK_AGAIN_S if self._suspects_lately() else _LOOK_ROUND_S)
+
+    async def _tell_again(self) -> None:
+        """Periodically bring sagas the events of which their senders could not tell them."""
+        if self._rounds % _ROUNDS_PER_VERIFICATION == 0:
+            await self._events.tell_again(self._covered(await self._lease()))
 
     async def _verify(self) -> None:
         """Verify periodically that the store keeps the configured durability; if not, the worker takes no work."""

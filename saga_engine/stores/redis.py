@@ -66,6 +66,7 @@ from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
 from saga_engine.stores.documents import RedisDocuments
 from saga_engine.stores.durability import demand
+from saga_engine.stores.events import RedisEvents
 from saga_engine.stores.guards import RedisGuards
 from saga_engine.stores.index import Candidate, latest, scanned, sought
 from saga_engine.stores.leases import RedisLeases, renewed_anywhere
@@ -490,9 +491,9 @@ class RedisStore:
 
     # --- messages ---
 
-    async def post(self, saga_id: str, message: bytes) -> Head:
+    async def post(self, saga_id: str, message: bytes, *, spare_ms: int = 5_000) -> Head:
         """Post a message to a saga and wake its owner. The same bytes never wait twice."""
-        found = await self._run("post", [self._key("head", saga_id)], [message])
+        found = await self._run("post", [self._key("head", saga_id)], [message, spare_ms])
         if found is None:
             raise self._not_found(saga_id)
         if found == 0:
@@ -518,6 +519,10 @@ class RedisStore:
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""
         return RedisGuards(self._mender, self._namespace, self._status, self._driven, saga_keys=self._tally_and_head)
+
+    def event_store(self) -> RedisEvents:
+        """Events and the waits for them, on the connections that do not carry the journal."""
+        return RedisEvents(self._mender, self._tags)
 
     def value_store(self) -> RedisValues:
         """Large values of sagas whose journals lie elsewhere, on the connections that do not carry the journal."""

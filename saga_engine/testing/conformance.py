@@ -27,6 +27,7 @@ from saga_engine.core.transitions import SAGA_STATES
 from saga_engine.errors import JournalUnreadable, LeaseLost, SagaNotFound, StoreRefused
 from saga_engine.ports import PAGE_START, Ack, Acquired, Creation, Entry, Head, Held, PagePlace, Store
 from saga_engine.testing.document_conformance import DocumentConformance
+from saga_engine.testing.event_conformance import EventConformance
 from saga_engine.testing.queue_conformance import WorkConformance
 from saga_engine.testing.reservation_conformance import ReservationConformance
 from saga_engine.testing.search_conformance import SearchConformance
@@ -465,7 +466,7 @@ class _Mail:
         assert list((await store.renew("B", LONG_MS)).wakes) == ["s1"]
 
 
-class _Lists:
+class _Lists(SearchConformance):
     """Finding sagas, and how long they are kept."""
 
     async def test_list_follows_the_status(self, store: Store) -> None:
@@ -570,7 +571,7 @@ class _Lists:
         return True
 
 
-class _Beside(SearchConformance, DocumentConformance, ReservationConformance, WorkConformance, ValueConformance):
+class _Beside(EventConformance, DocumentConformance, ReservationConformance, WorkConformance, ValueConformance):
     """The laws of what lies beside the journals."""
 
 

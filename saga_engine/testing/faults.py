@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         AppendReply,
         DocumentStore,
         Entry,
+        EventStore,
         GuardStore,
         Head,
         Held,
@@ -258,10 +259,10 @@ class FaultyStore:
         with self.faults.at("list"):
             return await self.inner.list(status, limit)
 
-    async def post(self, saga_id: str, message: bytes) -> Head:
+    async def post(self, saga_id: str, message: bytes, *, spare_ms: int = 5_000) -> Head:
         """As the inner store."""
         with self.faults.at("post"):
-            return await self.inner.post(saga_id, message)
+            return await self.inner.post(saga_id, message, spare_ms=spare_ms)
 
     async def messages(self, saga_id: str) -> Sequence[bytes]:
         """As the inner store."""
@@ -279,6 +280,10 @@ class FaultyStore:
     def value_store(self) -> ValueStore:
         """That of the inner store, with a fault point around each verb: ``value_put`` and ``value_get``."""
         return cast("ValueStore", _FaultyVerbs(self.inner.value_store(), self.faults, "value"))
+
+    def event_store(self) -> EventStore:
+        """That of the inner store, with a fault point around each verb: ``event_send``, ``event_register``, ..."""
+        return cast("EventStore", _FaultyVerbs(self.inner.event_store(), self.faults, "event"))
 
     def work(self) -> WorkStore:
         """That of the inner store, with a fault point around each verb: ``work_take``, ``work_reclaim``, ..."""

@@ -26,6 +26,7 @@ from saga_engine.core import (
 )
 from saga_engine.core.evolve import amendments, calls, compensation, escalation, transition
 from saga_engine.core.evolve import final as evolving_final
+from saga_engine.core.steps import wait, waiting
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -102,7 +103,9 @@ MUTANTS: dict[str, Patch] = {
     "start forward calls while turning around": rewrite(
         state.State, "calls_forward", ("any(direction == FORWARD for _, direction in self.in_flight)", "False")
     ),
-    "compensate past the pivot": rewrite(decide, "_turn_around", ("if pivot is not None:", "if False:")),
+    "compensate past the pivot": rewrite(
+        decide, "_turn_around", ("if pivot is not None and not state.undo_of:", "if False:")
+    ),
     "report a failed undo as done": rewrite(
         calls, "failed", ('move(step, "undo_failed")', "compensation.end_undo(state, index); return")
     ),
@@ -302,4 +305,27 @@ FINAL_MUTANTS: dict[str, Patch] = {
     "a saga that was undone retries no step of finally": spread(
         settling, "moot", (interpret,), ("or state.ending is not None", "")
     ),
+}
+
+
+#: Faults that only steps that wait can show.
+WAITING_MUTANTS: dict[str, Patch] = {
+    "an event counts twice": rewrite(
+        wait,
+        "arrived",
+        ("if wait is None or wait.about", "if wait is not None and wait.about"),
+        ("if wait.due is not None", "if wait is not None and wait.due is not None"),
+    ),
+    "a time-out after the event": rewrite(calls, "succeeded", ("state.waits.pop(index, None)", "None")),
+    "an event after the time-out": rewrite(wait, "arrived", ("if wait.due is not None", "if False")),
+    "a wait is lost at a takeover": rewrite(
+        evolve, "_resumed", ("state.epoch = record.epoch", "state.epoch = record.epoch\n    state.waits.clear()")
+    ),
+    "an event that does not fit counts": rewrite(wait, "misfit", ("if schema is None", "if True")),
+    "a wait outlives the turn of its saga": rewrite(
+        compensation, "compensation_started", ("(t.PENDING, t.WAITING)", "(t.PENDING,)")
+    ),
+    "a sleep ends early": rewrite(waiting, "due_waits", ("open_wait.due <= now", "True")),
+    "only an operator moves a saga that waits": rewrite(decide, "_rest", ("or state.waits or", "or")),
+    "a saga that waits has no deadline": rewrite(decide, "_bound", ("or state.waits or", "or")),
 }

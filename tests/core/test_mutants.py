@@ -9,10 +9,18 @@ import pytest
 
 from saga_engine.errors import JournalUnreadable
 from tests.core.ask_simulation import AskSimulation
-from tests.core.engine_mutants import ASK_MUTANTS, FINAL_MUTANTS, LATER_MUTANTS, MUTANTS, SESSION_MUTANTS
+from tests.core.engine_mutants import (
+    ASK_MUTANTS,
+    FINAL_MUTANTS,
+    LATER_MUTANTS,
+    MUTANTS,
+    SESSION_MUTANTS,
+    WAITING_MUTANTS,
+)
 from tests.core.final_simulation import FinalSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
+from tests.core.waiting_simulation import WaitingSimulation
 from tests.core.world import Violation
 
 
@@ -59,7 +67,15 @@ def test_the_simulation_of_finally_catches(name: str, monkeypatch: pytest.Monkey
     assert hunt(range(1000), FinalSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", WAITING_MUTANTS)
+def test_the_simulation_of_waits_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is broken for steps that wait does not get through."""
+    WAITING_MUTANTS[name](monkeypatch)
+    assert hunt(range(3000), WaitingSimulation), f"nothing noticed the mutant '{name}'"
+
+
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
     assert hunt(range(300), Simulation, SessionSimulation, AskSimulation) is None
     assert hunt(range(100), FinalSimulation) is None
+    assert hunt(range(100), WaitingSimulation) is None

@@ -115,7 +115,7 @@ def test_the_order_of_fields_comes_back() -> None:
 def test_every_kind_of_record_has_its_sort() -> None:
     """A new kind of record is placed on purpose: decided, or given by whom."""
     decided = {
-        *("StepIntended", "ProbeIntended", "DeadlinePassed", "CallLimitReached", "CompensationStarted"),
+        *("StepIntended", "StepWaiting", "ProbeIntended", "DeadlinePassed", "CallLimitReached", "CompensationStarted"),
         *("CompensationRefused", "ApprovalExpired", "AlertIntended", "PlannerAsked", "CompensationRequested"),
         *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaWaived", "FinallyStarted", "StepUnsettled"),
     }

@@ -165,8 +165,8 @@ OF_SUPERVISORS = [
         "saga_engine/core/evolve/compensation.py",
         (
             (
-                "    for index, step in enumerate(state.steps):\n        if step.status == t.PENDING:",
-                "    for index, step in enumerate(state.steps):\n        if state.added and index >= 2 and step.status == t.SUCCEEDED:\n            continue\n        if step.status == t.PENDING:",
+                "    for index, step in enumerate(state.steps):\n        if step.status in (t.PENDING, t.WAITING):",
+                "    for index, step in enumerate(state.steps):\n        if state.added and index >= 2 and step.status == t.SUCCEEDED:\n            continue\n        if step.status in (t.PENDING, t.WAITING):",
             ),
         ),
     ),
@@ -449,7 +449,7 @@ OF_SUPERVISORS = [
     Mutation(
         "tests/runtime/test_deadlines.py::test_a_worker_sees_to_the_deadline_of_a_session_that_another_process_left",
         "a session is given up without the time of its deadline",
-        _DRIVER,
+        "saga_engine/runtime/resting.py",
         (
             (
                 "due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE",

@@ -102,6 +102,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepIntended: calls.intended,
     r.StepQueued: calls.queued,
     r.StepBegun: calls.begun,
+    r.StepWaiting: calls.step_waits,
     r.StepSucceeded: calls.succeeded,
     r.StepRetryScheduled: calls.retry_scheduled,
     r.StepFailed: calls.failed,

@@ -24,6 +24,7 @@ from saga_engine.core.state_values import (
     Reused,
     StepState,
 )
+from saga_engine.core.waits import Wait
 from saga_engine.plan.compiled import CompiledStep
 
 
@@ -91,10 +92,25 @@ def never_made(state: State, index: int, direction: Direction, at: int) -> None:
     state.waiting[index, direction] = at
 
 
+def step_waits(state: State, record: r.StepWaiting) -> None:
+    """A step without a tool waits."""
+    index = index_of(state, record)
+    step = state.steps[index]
+    move(step, "wait")
+    state.ready.pop(index, None)
+    state.waiting.pop((index, FORWARD), None)
+    state.waits[index] = Wait(record.on, record.due_ms, record.about)
+    step.forward.first_at = record.at
+    if state.status == t.PENDING:
+        turn_saga(state, "go")
+
+
 def succeeded(state: State, record: r.StepSucceeded) -> None:
     """A call happened."""
     index = state.plan.by_key[record.step]
     step = state.steps[index]
+    if state.waits:
+        state.waits.pop(index, None)
     settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
         if record.via == "computed":  # nothing was called
@@ -104,6 +120,8 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
             move(step, "compute")
         else:
             move(step, "succeed")
+            if record.via == "event":
+                step.event = record.source
         made = record.via != "deduplicated"
         effect = Made(record.via, record.age_ms) if made else Deduplicated(record.source, record.age_ms)
         happened(state, index, step, record.output, effect)
@@ -185,7 +203,7 @@ def failed(state: State, record: r.StepFailed) -> None:
     """A call failed permanently."""
     index = index_of(state, record)
     step = state.steps[index]
-    for queue in (state.ready, state.undo_ready, state.denied):
+    for queue in (state.ready, state.undo_ready, state.denied, state.waits):
         queue.pop(index, None)
     settle(state, step, index, record.direction, record.at)
     step.call(record.direction).error = record.error

@@ -29,9 +29,10 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
     state.ready.clear()
     state.undo_ready.clear()
     _close_forward(state)
+    state.waits.clear()
     started: list[int] = []
     for index, step in enumerate(state.steps):
-        if step.status == t.PENDING:
+        if step.status in (t.PENDING, t.WAITING):  # what it waited for comes too late
             move(step, "skip")
         elif step.status != t.SKIPPED:  # one that was dropped has been skipped before
             started.append(index)

@@ -10,11 +10,13 @@ from typing import Final
 
 from saga_engine.core import records as r
 from saga_engine.core.state import State
-from saga_engine.core.steps import ask, compute
+from saga_engine.core.steps import ask, compute, sleep, wait
 
 _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
     ask.KIND: ask.begin,
     compute.KIND: compute.begin,
+    sleep.KIND: sleep.begin,
+    wait.KIND: wait.begin,
 }
 
 

@@ -1,7 +1,7 @@
 -- Post a message to a saga and wake its owner. Replies the head as it then is, or false for no such saga.
 --
 -- KEYS  head
--- ARGV  message
+-- ARGV  message, how long its sender may take to act on it before a worker does (ms; see law 4)
 --
 -- LAWS
 -- 1. The same bytes never wait twice: a post that is repeated after a lost reply changes nothing. (A message carries an
@@ -11,7 +11,6 @@
 -- 4. A process that posts to a saga without an owner takes the saga over. If it dies first, a worker comes after a
 --    while: the poster goes first, because it has the tools and waits for the outcome.
 
-local TO_SPARE_MS = 5000
 local MOST_WAITING = 1000
 
 local head, message = KEYS[1], ARGV[1]
@@ -41,7 +40,7 @@ if owner ~= '' then
   redis.call('SADD', tag .. 'wake:' .. owner, id)
 end
 if ttl_of(tag, owner) == 0 and not FINAL[status] then
-  local soon = now_ms() + TO_SPARE_MS
+  local soon = now_ms() + tonumber(ARGV[2])
   local due = redis.call('ZSCORE', tag .. 'due', id)
   if not due or tonumber(due) > soon then
     redis.call('ZADD', tag .. 'due', soon, id)

@@ -1,0 +1,152 @@
+"""Accepts events from outside, and brings them to the sagas that wait for them.
+
+An event is durable in the store before its sender is told anything. What is held for a saga becomes a message to it,
+posted by the sender; if the sender ends first, a worker finds the event again, because its saga has not settled it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from saga_engine.core.messages import encode_message
+from saga_engine.core.states import SAGA_FINAL
+from saga_engine.errors import EventRefused, SagaError, SagaNotFound
+from saga_engine.plan.values import plain
+from saga_engine.plan.wait import MAX_ID_CHARS, MAX_PAYLOAD_BYTES, key_of, misfit, name_problem
+from saga_engine.ports import Channel, DueEvent, ListedEvent, Receipt, Store, StoredEvent
+from saga_engine.runtime.journal import read_records, state_of
+from saga_engine.runtime.listening import EVENT_KEEP_MS, channel_of, message_of, taken_by
+from saga_engine.runtime.supervisor import Supervisor
+
+_log = logging.getLogger("saga_engine.events")
+
+#: How many events of one name and key are kept if nothing waits for them.
+MOST_KEPT: Final = 100
+#: A saga that has not settled an event for so long is told again.
+_TELL_AGAIN_MS: Final = 5_000
+_TELL_AT_ONCE: Final = 100
+
+
+class EventReceipt(NamedTuple):
+    """What became of an event that was sent.
+
+    ``disposition``: ``held`` for the step of a saga that waits, which decides; ``kept`` until a step waits for it;
+    ``taken`` or ``refused`` by that step; ``late``: the step that waited for it waits no more. ``repeated``: an event
+    with this id had arrived before, and this one was dropped.
+    """
+
+    event_id: str
+    disposition: str
+    repeated: bool
+    saga_id: str = ""
+    step: str = ""
+
+
+class Events:
+    """The events of one store, as this process sends and delivers them."""
+
+    def __init__(self, store: Store, supervisor: Supervisor) -> None:
+        self._store = store
+        self._supervisor = supervisor
+
+    async def send(self, name: str, key: str | int, payload: Any, event_id: str | None) -> EventReceipt:
+        """Accept an event once. Raises ``EventRefused``, ``StoreUnavailable``, ``StoreRefused``."""
+        channel, event = _checked(name, key, payload, event_id)
+        events = self._store.event_store()
+        about = await events.first(channel)
+        if about is not None and (wrong := misfit(msgspec.json.decode(about)["schema"], payload)):
+            raise EventRefused(
+                f"the payload does not fit what the step that waits expects: {wrong}",
+                hint="send it again with a payload that fits; nothing was recorded",
+            )
+        receipt = await events.send(channel, event, keep_ms=EVENT_KEEP_MS, most=MOST_KEPT)
+        if receipt.disposition == "full":
+            raise EventRefused(
+                f"{MOST_KEPT} events {name} with this key are kept already, and nothing waits for them",
+                hint="`saga events` lists them; they expire by themselves",
+            )
+        if receipt.disposition == "held" and receipt.waiter is not None:
+            await self._deliver(DueEvent(channel, receipt.waiter, event.id), receipt)
+            # The saga may have ended meanwhile, or before its owner could say so.
+            receipt = (await events.look(channel, event.id) or receipt)._replace(known=receipt.known)
+        waiter = receipt.waiter
+        found = EventReceipt(event.id, receipt.disposition, receipt.known)
+        return found if waiter is None else found._replace(saga_id=waiter.saga_id, step=waiter.step)
+
+    async def listed(self, name: str | None, key: str | int | None, limit: int) -> Sequence[ListedEvent]:
+        """The events of a name and key, or of all, the last ones first."""
+        channel = None if name is None or key is None else Channel(name, key_of(key))
+        found = await self._store.event_store().listed(channel, limit)
+        return [event for event in found if name is None or event.channel.name == name]
+
+    async def tell_again(self, partitions: Sequence[int]) -> None:
+        """Bring sagas the events that they have not settled: their senders, or their owners, ended first."""
+        events = self._store.event_store()
+        for due in await events.due(partitions, older_ms=_TELL_AGAIN_MS, limit=_TELL_AT_ONCE):
+            receipt = await events.look(due.channel, due.event)
+            if receipt is None or receipt.waiter != due.waiter:
+                continue
+            try:
+                if not await self._settled(due):
+                    await self._deliver(due, receipt)
+            except SagaError as error:
+                _log.warning("event %s cannot be brought to saga %s yet: %s", due.event, due.waiter.saga_id, error)
+
+    async def _deliver(self, due: DueEvent, receipt: Receipt) -> None:
+        """Post a held event to its saga; or settle it, if the saga is gone or has ended."""
+        channel, waiter, event = due
+        message = message_of(channel, waiter, StoredEvent(event, receipt.payload))
+        try:
+            head = await self._store.post(waiter.saga_id, encode_message(message), spare_ms=0)
+        except SagaNotFound:
+            await self._store.event_store().over(channel, waiter, keep_ms=EVENT_KEEP_MS)
+            return
+        if head.status in SAGA_FINAL:
+            await self._settled(due)
+        else:
+            self._supervisor.notify(waiter.saga_id)
+
+    async def _settled(self, due: DueEvent) -> bool:
+        """Whether the journal of the saga says that the wait is over; then the store is told."""
+        channel, waiter, _ = due
+        events = self._store.event_store()
+        try:
+            state = state_of(await read_records(self._store, waiter.saga_id))
+        except SagaNotFound:
+            await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS)
+            return True
+        index = state.plan.by_key.get(waiter.step, -1)
+        wait = state.waits.get(index)
+        if wait is not None and channel_of(wait) == channel:
+            return False
+        if state.status not in SAGA_FINAL and index < 0:
+            return False  # a step of a session that this process has not read
+        await events.over(channel, waiter, keep_ms=EVENT_KEEP_MS, taken=taken_by(state, index))
+        return True
+
+
+def _checked(name: str, key: str | int, payload: Any, event_id: str | None) -> tuple[Channel, StoredEvent]:
+    """The event as the store keeps it. Raises ``EventRefused`` and ``ValueNotJson``."""
+    if problem := name_problem(name):
+        raise EventRefused(problem, hint="use the name that the plan's 'wait' step has")
+    try:
+        channel = Channel(name, key_of(key))
+    except ValueError as error:
+        raise EventRefused(str(error), hint="use the key that the plan's 'wait' step has") from error
+    chosen = secrets.token_hex(8) if event_id is None else event_id
+    if not chosen or not chosen.isprintable() or len(chosen) > MAX_ID_CHARS:
+        raise EventRefused(
+            f"the id of an event is 1 to {MAX_ID_CHARS} printable characters", hint="use the sender's own id of it"
+        )
+    data = msgspec.json.encode(plain(payload))
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise EventRefused(
+            f"the payload has {len(data)} bytes of JSON, but only {MAX_PAYLOAD_BYTES} are allowed",
+            hint="send a reference to it",
+        )
+    return channel, StoredEvent(chosen, data)

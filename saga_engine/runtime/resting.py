@@ -1,0 +1,153 @@
+"""How a driver stops although its saga has not ended: it sleeps, leaves it to the store, or is stopped.
+
+What a saga waits for then is known outside the driver: its time by the supervisor or the store's queue, its events by
+the store (``listening``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.errors import StoreRefused, StoreUnavailable
+from saga_engine.runtime.due_times import AT_ONCE
+from saga_engine.runtime.listening import Listening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from saga_engine.core.effects import AnyEffect
+    from saga_engine.core.state import State
+    from saga_engine.ports import Store
+    from saga_engine.runtime.link import Link
+
+_log = logging.getLogger("saga_engine.driver")
+
+#: For a longer wait for a timer, a saga needs no task.
+_SLEEP_MS: Final = 1_000
+#: When a saga that sleeps without a timer is awake for a moment.
+_LOOK_AGAIN_MS: Final = 86_400_000
+
+
+class Resting:
+    """The part of ``SagaDriver`` that lets it stop."""
+
+    __slots__ = ("_listening", "sleeps_until_ms")
+
+    _listening: Listening | None
+    sleeps_until_ms: int
+
+    if TYPE_CHECKING:
+        state: State
+        stopping: bool
+        _decided_at: int
+        _link: Link | None
+        _messages: bool
+        _outcomes: Sequence[Any]
+        _rest_ms: int | None
+        _store: Store
+        _tasks: dict[asyncio.Task[None], AnyEffect]
+
+        def rouse(self) -> None:
+            """As of ``SagaDriver``."""
+
+        def _has_post(self) -> bool: ...
+
+        def _is_held(self) -> bool: ...
+
+        def _in_store(self, due_ms: int) -> int: ...
+
+        def _now_ms(self) -> int: ...
+
+    def sleeps_s(self) -> float:
+        """For how long, in seconds, nothing moves the saga."""
+        return max(self.sleeps_until_ms - self._now_ms(), 0) / 1000 + 0.001
+
+    async def _rests(self) -> bool:
+        """Whether the driver stops here: nothing can be done before something comes from outside, or its time."""
+        if self._is_left_session():
+            await self._release()
+            return True
+        if self._may_leave():
+            await self._leave()
+            return True
+        return self._may_sleep()
+
+    async def _release(self) -> None:
+        """Give the saga away: workers continue it at once; in an open session its agent does, up to the deadline."""
+        due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE
+        await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
+
+    def _is_left_session(self) -> bool:
+        """Whether this is an open session without an agent: everything that needs no agent is settled.
+
+        Only its deadline may still pass; a worker enforces that.
+        """
+        state = self.state
+        kept = self._link is not None and not self._link.left
+        if not state.open or kept or self._tasks or self._outcomes or self._messages or self._is_held():
+            return False
+        return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
+
+    def _may_sleep(self) -> bool:
+        """Whether the saga waits for a distant timer; it then sleeps until that time."""
+        if self._tasks or self._outcomes or self._has_post() or self.stopping or self._link is not None:
+            return False
+        if not self.state.only_waits() or self._is_held():
+            return False
+        due_ms = self.state.next_due(self._decided_at)
+        if due_ms is None and self.state.waits:
+            due_ms = self._decided_at + _LOOK_AGAIN_MS  # for an event, or another saga: it is woken by a message
+        if due_ms is not None and due_ms - self._decided_at > _SLEEP_MS:
+            self.sleeps_until_ms = due_ms
+        return self.sleeps_until_ms > 0
+
+    async def _listen(self, *, busy: bool) -> None:
+        """Register the waits for events that have become durable, and settle those that are over.
+
+        ``busy``: calls are made, or about to be; the store must not delay them.
+        """
+        listening = self._listening = self._listening or Listening(self._store, self.state)
+        if listening.task is not None:
+            if busy and not listening.task.done():
+                return
+            await asyncio.wait([listening.task])
+            listening.task = None
+        if listening.settled:
+            return
+        if busy:
+            listening.task = asyncio.create_task(
+                self._listen_apart(listening), name=f"saga-events {self.state.saga_id}"
+            )
+        else:
+            await listening.settle()
+
+    async def _settle_waits(self) -> None:
+        """The saga is no longer ours: whatever comes of this, its journal says what became of its waits."""
+        if self._listening is not None:
+            await self._listen_apart(self._listening)
+
+    async def _listen_apart(self, listening: Listening) -> None:
+        try:
+            await listening.settle()
+        except (StoreUnavailable, StoreRefused) as error:
+            _log.info("the waits of saga %s are not settled yet: %s", self.state.saga_id, error)
+        else:
+            self.rouse()
+
+    def _may_leave(self) -> bool:
+        """Whether a saga for which nobody waits here waits for an event, another saga or a distant time."""
+        if self._rest_ms is None or not self.state.waits or self._has_post() or self._tasks or self._outcomes:
+            return False
+        if self.stopping or self._is_held() or not self.state.only_waits():
+            return False
+        if self._listening is not None and not self._listening.settled:
+            return False
+        due_ms = self.state.next_due(self._decided_at)
+        return due_ms is None or due_ms - self._decided_at > self._rest_ms
+
+    async def _leave(self) -> None:
+        """Release a saga that waits: a message wakes a worker, or its time does."""
+        due_ms = self._in_store(self.state.next_due(self._decided_at) or 0)
+        await self._store.release(self.state.saga_id, self.state.epoch, due_ms)

@@ -1,0 +1,206 @@
+-- Events by name and key, and the waits for them. All keys are of one partition, which follows from name and key.
+--
+-- KEYS  box, kept, seen, waits, index, due
+--       box   hash   e:<event> payload     s:<event> what became of it, and the wait: 'held\n<wait>'
+--                    l:<event> of a late event: what its wait left for it
+--                    h:<wait> the event held for it     a:<wait> its about     holds: how many events are held
+--                    last, last_about: the wait that ended last without an event, and what it left
+--       kept  zset   events that nothing has, by arrival
+--       seen  zset   ids of all events by arrival in ms, for as long as repeats are recognised
+--       waits zset   waits that have no event, by arrival
+--       index zset   channels with events, by the last arrival (one key for each partition)
+--       due   zset   '<channel>\n<wait>\n<event>' by the time when the saga was told (one key for each partition)
+-- ARGV  verb, channel, keep_ms, then
+--       'send', event, payload, most     'register', wait, about     'over', wait, taken, refused, about
+--       'first'                          'look', event               'list', limit
+-- Reply of 'send' {1 known or 0, what became of it, payload, about}   'register' and 'look' {event, payload} or likewise
+--
+-- LAWS
+-- 1. An id is accepted once: a repeat changes nothing, and learns what became of the first one.
+-- 2. An event is held for one wait, the one that came first, and for no other until that wait is over without it.
+-- 3. A wait that is registered again gets the same event: its owner may have ended before it was journalled.
+-- 4. Only 'over' ends what is held: the owner of the saga journals first what became of it.
+-- 5. An event that comes after its wait is over is late. If the wait left something for it (about), it is nobody else's.
+-- 6. A channel without waits and held events expires keep_ms after its last change; another one does not.
+
+local call = redis.call
+local TRIM_AT_ONCE = 100
+
+local box, kept, seen, waits, index, due = unpack(KEYS)
+local verb, channel, keep_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local now = now_ms()
+
+local function member(wait, event)
+  return channel .. '\n' .. wait .. '\n' .. event
+end
+
+local function became(event, what)
+  call('HSET', box, 's:' .. event, what)
+end
+
+-- What became of an event: its word, and the wait.
+local function state_of(event)
+  local found = call('HGET', box, 's:' .. event)
+  if not found then
+    return nil
+  end
+  local cut = string.find(found, '\n', 1, true)
+  return cut and string.sub(found, 1, cut - 1) or found, cut and string.sub(found, cut + 1) or ''
+end
+
+local function hold(event, wait)
+  call('HSET', box, 'h:' .. wait, event)
+  call('HINCRBY', box, 'holds', 1)
+  became(event, 'held\n' .. wait)
+  call('ZREM', kept, event)
+  call('ZREM', waits, wait)
+  call('ZADD', due, now, member(wait, event))
+end
+
+-- An event that nothing has: for the wait that came first, late, or kept. Returns the wait that has it now.
+local function give(event)
+  local wait = call('ZRANGE', waits, 0, 0)[1]
+  if wait then
+    hold(event, wait)
+    return wait
+  end
+  local last, about = unpack(call('HMGET', box, 'last', 'last_about'))
+  if last and about ~= '' then
+    became(event, 'late\n' .. last)
+    call('HSET', box, 'l:' .. event, about)
+    call('ZADD', due, now, member(last, event))
+    return nil
+  end
+  became(event, last and 'late\n' .. last or 'kept')
+  call('ZADD', kept, tonumber(call('ZSCORE', seen, event) or now), event)
+  return nil
+end
+
+local function let_go(event, wait)
+  if call('HGET', box, 'h:' .. wait) == event then
+    call('HDEL', box, 'h:' .. wait)
+    call('HINCRBY', box, 'holds', -1)
+  end
+  call('ZREM', due, member(wait, event))
+end
+
+local function expire()
+  local open = call('ZCARD', waits) > 0 or tonumber(call('HGET', box, 'holds') or 0) > 0
+  for _, key in ipairs({box, kept, seen, waits}) do
+    if open then
+      call('PERSIST', key)
+    else
+      call('PEXPIRE', key, keep_ms)
+    end
+  end
+end
+
+local function trim()
+  for _, event in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - keep_ms, 'LIMIT', 0, TRIM_AT_ONCE)) do
+    if state_of(event) ~= 'held' then
+      call('HDEL', box, 'e:' .. event, 's:' .. event, 'l:' .. event)
+      call('ZREM', kept, event)
+      call('ZREM', seen, event)
+    end
+  end
+  for _, name in ipairs(call('ZRANGEBYSCORE', index, '-inf', now - keep_ms, 'LIMIT', 0, TRIM_AT_ONCE)) do
+    call('ZREM', index, name)
+  end
+end
+
+local function receipt(known, event)
+  local word, wait = state_of(event)
+  local payload, about = unpack(call('HMGET', box, 'e:' .. event, 'l:' .. event))
+  return {known, word, wait, payload or '', about or ''}
+end
+
+local verbs = {}
+
+function verbs.send()
+  local event, payload, most = ARGV[4], ARGV[5], tonumber(ARGV[6])
+  trim()
+  if state_of(event) then
+    return receipt(1, event)
+  end
+  if call('ZCARD', kept) >= most and call('ZCARD', waits) == 0 then
+    return {0, 'full', '', '', ''}
+  end
+  call('HSET', box, 'e:' .. event, payload)
+  -- Two of one millisecond keep their order.
+  local last = call('ZREVRANGE', seen, 0, 0, 'WITHSCORES')
+  call('ZADD', seen, math.max(now, (tonumber(last[2]) or 0) + 0.001), event)
+  call('ZADD', index, now, channel)
+  give(event)
+  expire()
+  return receipt(0, event)
+end
+
+function verbs.register()
+  local wait, about = ARGV[4], ARGV[5]
+  local event = call('HGET', box, 'h:' .. wait)
+  if not event then
+    call('HSET', box, 'a:' .. wait, about)
+    event = call('ZRANGE', kept, 0, 0)[1]
+    if event then
+      hold(event, wait)
+    elseif not call('ZSCORE', waits, wait) then
+      local last = call('ZREVRANGE', waits, 0, 0, 'WITHSCORES')
+      call('ZADD', waits, math.max(now, (tonumber(last[2]) or 0) + 0.001), wait)
+    end
+  end
+  expire()
+  return event and {event, call('HGET', box, 'e:' .. event) or ''} or {}
+end
+
+function verbs.over()
+  local wait, taken, refused, about = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+  local event = call('HGET', box, 'h:' .. wait)
+  local again = ''
+  for _, pair in ipairs({{taken, 'taken\n'}, {refused, 'refused\n'}}) do
+    local known, by = state_of(pair[1])
+    if pair[1] ~= '' and (known == 'held' or known == 'late') and by == wait then
+      became(pair[1], pair[2] .. wait)
+      call('HDEL', box, 'e:' .. pair[1], 'l:' .. pair[1])
+      call('ZREM', kept, pair[1])
+      let_go(pair[1], wait)
+    end
+  end
+  if refused == '' then
+    call('ZREM', waits, wait)
+    call('HDEL', box, 'a:' .. wait)
+    if taken == '' then
+      call('HSET', box, 'last', wait, 'last_about', about)
+    else
+      call('HDEL', box, 'last', 'last_about')
+    end
+    if event and event ~= taken then
+      let_go(event, wait)
+      again = give(event) or ''
+    end
+  end
+  expire()
+  return again
+end
+
+function verbs.first()
+  local wait = call('ZRANGE', waits, 0, 0)[1]
+  return wait and call('HGET', box, 'a:' .. wait) or false
+end
+
+function verbs.look()
+  return state_of(ARGV[4]) and receipt(1, ARGV[4]) or {}
+end
+
+function verbs.list()
+  local found = {}
+  for _, event in ipairs(call('ZREVRANGE', seen, 0, tonumber(ARGV[4]) - 1)) do
+    local word, wait, payload = unpack(receipt(1, event), 2)
+    local at = math.floor(tonumber(call('ZSCORE', seen, event)))
+    for _, item in ipairs({event, at, word or '', wait or '', payload or ''}) do
+      found[#found + 1] = item
+    end
+  end
+  return found
+end
+
+return verbs[verb]()

@@ -1,0 +1,135 @@
+"""A saga whose steps wait: for time, and for events that come early, twice, late, not fitting, or through a crash."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from saga_engine.core import records as r
+from saga_engine.core.messages import Message
+from saga_engine.core.state import State
+from tests.core.cases import Catalog, make_case
+from tests.core.simulation import Simulation
+from tests.core.world import Violation
+
+SCHEMA = {"type": "object", "required": ["ref"]}
+
+
+class WaitingSimulation(Simulation):
+    """The plans of ``Simulation``, with steps that wait among the others."""
+
+    def __init__(self, dice: random.Random, trouble: float = 0.5) -> None:
+        #: By wait: the events that its store has for it, and that no record has taken.
+        self.held: dict[str, list[Message]] = {}
+        self.sent = 0
+        super().__init__(dice, trouble)
+
+    def _case(self) -> tuple[dict[str, Any], Catalog]:
+        body, catalog = make_case(self.dice)
+        steps: list[dict[str, Any]] = []
+        free = all(step.get("kind") != "pivot" for step in body["steps"])
+        for step in body["steps"]:
+            steps.append(step)
+            if self.dice.random() < 0.6:
+                steps.append(self._builtin(f"w{len(steps)}", step, free=free))
+        return {**body, "steps": steps}, catalog
+
+    def _builtin(self, key: str, after: dict[str, Any], *, free: bool) -> dict[str, Any]:
+        made: dict[str, Any] = {"step_id": key}
+        if "depends_on" in after or self.dice.random() < 0.3:
+            made["depends_on"] = [after["step_id"]] if self.dice.random() < 0.6 or not free else []
+        if self.dice.random() < 0.4:
+            return made | {"sleep": self.dice.choice([0, 3, "PT4S", {"until": "1970-01-01T00:16:45Z"}])}
+        wait: dict[str, Any] = {"event": key, "key": "k", "schema": SCHEMA}
+        if self.dice.random() < 0.5:
+            wait["timeout_s"] = self.dice.choice([1, 5])
+            wait["on_timeout"] = self.dice.choice(["fail", {"value": {"ref": "none"}}])
+        return made | {"wait": wait}
+
+    # --- the outside ---------------------------------------------------------------------------------------------
+
+    def _outside_message(self, state: State) -> None:
+        super()._outside_message(state)
+        waits = [step["step_id"] for step in self.plan_body["steps"] if "wait" in step]
+        if waits and self.dice.random() < 0.1:
+            self._send(self.dice.choice(waits))
+        if waits and self.dice.random() < 0.5:
+            self._deliver()
+
+    def _send(self, step: str) -> Message:
+        """An event: sometimes one that does not fit, sometimes one that is sent again."""
+        known = self.held.setdefault(step, [])
+        if known and self.dice.random() < 0.3:
+            return known[-1]
+        self.sent += 1
+        payload = {"ref": self.sent} if self.dice.random() < 0.8 else {"nothing": 1}
+        made = Message(id=f"e{self.sent}", kind="event", step=step, event=step, key="k", output=payload)
+        known.append(made)
+        return made
+
+    def _deliver(self) -> None:
+        """A sender, or a worker in its place, tells the saga; some do although it waits no more."""
+        if not self.journal.data:
+            return
+        state = self._folded()
+        waiting = {state.plan.steps[index].key for index in state.waits}
+        answered = {getattr(record, name, "") for record in self.journalled() for name in ("message", "source")}
+        for step, events in self.held.items():
+            for event in events:
+                if event.id in answered or event in self.inbox:
+                    continue
+                if step in waiting or self.dice.random() < 0.1:
+                    self.inbox.append(event)
+                break
+
+    def _idle(self, state: State, pending: list[r.AnyRecord]) -> bool:
+        """Only an event can move the saga: it comes in the end."""
+        waits = [state.plan.steps[index].key for index in state.waits]
+        if not waits:
+            return False
+        self._send(waits[0])
+        self._deliver()
+        return True
+
+    # --- the laws ------------------------------------------------------------------------------------------------
+
+    def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
+        if any(isinstance(record, r.SagaEscalated) for record in records) and state.waits:
+            raise Violation("the saga says that only an operator can move it, and it waits for something else")
+        return super()._append(state, epoch, seq, records)
+
+    def _check_end(self, state: State) -> None:
+        super()._check_end(state)
+        waiting: dict[str, r.StepWaiting] = {}
+        taken: list[str] = []
+        ended: set[str] = set()
+        turned = False
+        for record in self.journalled():
+            turned = turned or isinstance(record, r.CompensationStarted)
+            if isinstance(record, r.StepWaiting):
+                waiting[record.step] = record
+                ended.discard(record.step)  # an operator wants it once more
+                continue
+            wait = waiting.get(getattr(record, "step", ""))
+            if wait is None or not isinstance(record, (r.StepSucceeded, r.StepFailed)):
+                continue
+            if wait.step in ended or turned:
+                raise Violation(f"the wait of {wait.step} was over, and ended once more")
+            ended.add(wait.step)
+            by_event = isinstance(record, r.StepSucceeded) and record.via == "event"
+            if by_event == (wait.due_ms is not None and wait.due_ms <= record.at):
+                raise Violation(f"{wait.step}: {record} does not fit the time that it had, {wait.due_ms}")
+            if isinstance(record, r.StepSucceeded) and by_event:
+                taken.append(record.source)
+                if set(record.output) != {"ref"}:
+                    raise Violation(f"{wait.step} took an event that does not fit")
+        if len(taken) != len(set(taken)):
+            raise Violation(f"an event counts twice: {taken}")
+        if state.waits:
+            raise Violation("the saga has ended, and a step still waits")
+        self._check_statuses(state)
+
+    def _check_statuses(self, state: State) -> None:
+        for step in state.steps:
+            if step.status == "WAITING":
+                raise Violation("the saga has ended, and a step is said to wait")
