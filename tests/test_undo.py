@@ -239,6 +239,32 @@ async def test_undos_get_what_the_calls_left() -> None:
         assert ["-added", "-other", f"cancel {key}"] == LOG
 
 
+async def test_steps_that_changed_nothing_are_not_repeated_or_undone() -> None:
+    """Computed values are there for the undos; the steps of ``finally`` ran at the end of the saga, and do not again."""
+    undo = {"tool": "cancel", "params": {"what": "$output.step_total"}}
+    total = {"step_id": "total", "compute": {"join": ["a", "b"], "with": "-"}}
+    body = plan(total, step("x", rollback=undo), **{"finally": [step("bye", "mail")]})
+    async with open_memory() as engine:
+        outcome = await engine.run(body, saga_id="s")
+        assert (outcome.status, LOG) == ("COMPLETED", ["x", "mail bye"])
+        LOG.clear()
+        outcome = await undone(engine)
+        assert (outcome.status, LOG) == ("COMPENSATED", ["-a-b"])
+        assert outcome.body["report"]["clean"]
+
+
+async def test_irreversible_steps_remain_wherever_they_stand() -> None:
+    """They are listed, and what came before and after them is undone."""
+    async with open_memory() as engine:
+        await engine.run(plan(step("a"), step("m", "mail", kind="irreversible"), step("b")), saga_id="s")
+        LOG.clear()
+        with pytest.raises(UndoRefused, match=r"step m \(mail, irreversible\)"):
+            await engine.undo("s")
+        outcome = await undone(engine, accept=True)
+        assert (outcome.status, LOG) == ("WAIVED", ["-b", "-a"])
+        assert outcome.body["report"]["left_in_place"] == ["m"]
+
+
 async def test_tools_that_changed_or_are_gone() -> None:
     """Only the undos are needed. One that is missing changes nothing; one that changed is asked about, not called."""
     async with open_memory("changed") as engine:

@@ -17,6 +17,7 @@ import msgspec
 from saga_engine.analysis.undo import UndoPlan, choose_undo, step_of
 from saga_engine.core import states as t
 from saga_engine.core.fold import started_of
+from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.records import AnyRecord, EffectTransferred, UndoRequested
 from saga_engine.core.state import State
 from saga_engine.core.submission import Submission
@@ -154,14 +155,17 @@ class Undoing:
         return EffectTransferred(at=now_ms, steps=steps, to=undo.saga_id)
 
     def _submission(self) -> Submission:
-        first = msgspec.structs.replace(started_of(self._records), saga_id=self.saga_id, undo_of=self._of)
+        first = started_of(self._records)
+        body = plan_of(first)
+        if body.pop("finally", None) is not None:  # it ran at the end of the completed saga
+            first = msgspec.structs.replace(first, plan=msgspec.Raw(msgspec.json.encode(body)))
         return Submission(
             saga_id=self.saga_id,
             plan=b"",
             compiled=compile_journalled(first, self._catalog),
             digest=self._identity,
             seed=secrets.token_hex(8),
-            undoes=started_of(self._records),
+            undoes=first,
         )
 
     # --- what is refused -----------------------------------------------------------------------------------------
