@@ -42,7 +42,7 @@ def call_of(
         effect.attempt,
         state.key(index, way),
         state.epoch,
-        None if state.backward or state.past_pivot or state.ending is not None else state.deadline_ms,
+        None if plan.deadline_s is None or _unbound(state) else state.deadline_ms,
         timeout_s,
         None,
         state.approval(index, way) if made.approval else "",
@@ -54,6 +54,11 @@ def call_of(
         _chosen(state, index) if backward else step.compensates is not None,
         waits,
     )
+
+
+def _unbound(state: State) -> bool:
+    """Whether the plan's deadline does not bind the saga's calls any more."""
+    return state.backward or state.past_pivot or state.ending is not None
 
 
 class Lesson(NamedTuple):
