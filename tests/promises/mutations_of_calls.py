@@ -297,6 +297,24 @@ OF_CALLS = [
         (("and nobody's approval of it is valid\")", '") if False else None'),),
         only="approval",
     ),
+    # 46
+    Mutation(
+        "tests/test_finally.py::test_whatever_becomes_of_them_the_end_is_what_it_was",
+        "a step of finally that fails turns the saga around",
+        "saga_engine/core/evolve/calls.py",
+        (("final.ended(state, index, state.steps[index].forward.error)\n        return", "pass"),),
+    ),
+    Mutation(
+        "tests/test_finally.py::test_the_end_is_certain",
+        "a cancel is accepted while finally runs",
+        "saga_engine/core/messages.py",
+        (
+            (
+                "    if state.ending is not None:\n        raise CancelRefused(",
+                "    if False:\n        raise CancelRefused(",
+            ),
+        ),
+    ),
     # 24
     Mutation(
         "tests/policy/test_paths.py::test_outside",
