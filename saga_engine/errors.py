@@ -175,6 +175,12 @@ class TemplateNotFound(SagaError):
     code = "template-not-found"
 
 
+class ScheduleNotFound(SagaError):
+    """The store has no schedule of this name."""
+
+    code = "schedule-not-found"
+
+
 class SagaExists(SagaError):
     """This id belongs to a saga with another plan or other input."""
 

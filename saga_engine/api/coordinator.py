@@ -19,6 +19,7 @@ from saga_engine.api.requests import (
     cancel_message,
     submission_of,
 )
+from saga_engine.api.schedules import Schedules
 from saga_engine.api.search import Searches
 from saga_engine.core.messages import check_amendment
 from saga_engine.errors import SagaError
@@ -27,6 +28,7 @@ from saga_engine.execution.event_loops import of_one_loop
 from saga_engine.execution.ids import check_saga_id, new_saga_id, other_plan
 from saga_engine.execution.observers import Observers
 from saga_engine.execution.result import Handle, SagaResult
+from saga_engine.execution.schedules import ScheduleBody, tags_of
 from saga_engine.guards.chain import GuardedTools
 from saga_engine.plan.operator_limits import NO_LIMITS, Limits
 from saga_engine.plan.tool_spec import Semantic
@@ -42,6 +44,7 @@ from saga_engine.runtime.session_block import opened
 from saga_engine.runtime.session_options import Diverging, OnFailure
 from saga_engine.runtime.session_start import session_handle
 from saga_engine.runtime.supervisor import Supervisor
+from saga_engine.runtime.ticks import Ticks
 from saga_engine.runtime.undo import Undo, Undoing
 from saga_engine.runtime.worker import Report, Worker, served
 from saga_engine.stores import open_store
@@ -384,12 +387,25 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         ``SettingInvalid``.
         """
         chosen = served(self.store.work().count, concurrency, partitions)
-        worker = Worker(self.store, self.supervisor, concurrency=concurrency, partitions=chosen)
+        ticks = Ticks(self.store, self._begin_scheduled, self._cancel_scheduled)
+        worker = Worker(self.store, self.supervisor, concurrency=concurrency, partitions=chosen, ticks=ticks)
         self._workers.add(worker)
         try:
             return await worker.run()
         finally:
             self._workers.discard(worker)
+
+    @property
+    def schedules(self) -> Schedules:
+        """When templates start by themselves; workers fire their ticks (``work``, ``saga worker``)."""
+        return Schedules(self.store, self.tools, self._begin_scheduled)
+
+    async def _begin_scheduled(self, name: str, body: ScheduleBody, saga_id: str) -> None:
+        tags = tags_of(name, body)
+        await self.submit(template=body.template, saga_id=saga_id, input=body.input, tags=tags, detach=True)
+
+    async def _cancel_scheduled(self, saga_id: str) -> None:
+        await self.cancel(saga_id, by="schedule", note="its schedule starts the next saga", wait=False)
 
     async def wait(self, saga_id: str) -> SagaResult:
         """Wait until a saga ends or rests, in whatever process it runs. Raises ``SagaNotFound``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from saga_engine.api.engine import PlanSource
 from saga_engine.errors import RuntimeUnsupported, SettingInvalid
@@ -58,6 +58,11 @@ class SearchesNothing:
     def templates(self) -> Templates:
         """Raises ``RuntimeUnsupported``: templates are in a store."""
         raise _no_templates()
+
+    @property
+    def schedules(self) -> NoReturn:
+        """Raises ``RuntimeUnsupported``: schedules are in a store."""
+        raise RuntimeUnsupported("Temporal keeps no schedules of this engine", hint="use `temporal schedule create`")
 
     async def search(self, **_: Any) -> SagaPage:
         """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""

@@ -45,6 +45,7 @@ _OF_STATUS: Final = {
 _OF_ERROR: Final = {
     "saga-not-found": NOT_FOUND,
     "template-not-found": NOT_FOUND,
+    "schedule-not-found": NOT_FOUND,
     "saga-exists": CONFLICT,
     "session-diverged": CONFLICT,
     "session-ended": CONFLICT,

@@ -26,6 +26,7 @@ from saga_engine.runtime.events import Events
 from saga_engine.runtime.lease import Lease, lease_clock_s
 from saga_engine.runtime.owner import parse, provably_dead, this_process
 from saga_engine.runtime.supervisor import Supervisor
+from saga_engine.runtime.ticks import Ticks
 
 _log = logging.getLogger("saga_engine.worker")
 
@@ -89,7 +90,16 @@ def served(count: int, concurrency: int, partitions: Iterable[int] | None) -> li
 class Worker:
     """Drives up to ``concurrency`` sagas of ``partitions`` at a time. ``run`` it once."""
 
-    def __init__(self, store: Store, supervisor: Supervisor, *, concurrency: int, partitions: Sequence[int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        supervisor: Supervisor,
+        *,
+        concurrency: int,
+        partitions: Sequence[int],
+        ticks: Ticks | None = None,
+    ) -> None:
+        self._ticks = ticks
         self._work = store.work()
         self._supervisor = supervisor
         self._events = Events(store, supervisor)
@@ -271,6 +281,8 @@ class Worker:
                 await self._tell()
                 await self._tell_again()
                 await self._verify()
+                if self._ticks is not None and not self._stopping.is_set():
+                    await self._ticks.fire()
             except (StoreUnavailable, StoreRefused) as error:
                 _log.info("no looking after other owners now: %s", error)
             except Exception:  # noqa: BLE001 - the next round may do better, and sagas of the dead wait for it
