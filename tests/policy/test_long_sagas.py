@@ -43,6 +43,6 @@ async def test_the_counts_of_a_live_saga_do_not_expire():
             assert ttl_ms > 0
             assert ttl_ms - 60_000 < raw.pttl(key_of(raw, "tally", "s1")) <= ttl_ms + 60_000
             months_go_by(raw)
-            assert not [
-                key for key in raw.keys("*") if b"s1" in key and b":index:" not in key and not key.endswith(b":expiry")
-            ]
+            # The indexes, and the terms by which one of them is cleaned, outlive the saga until the next append cleans them.
+            indexes = (b":index:", b":terms:", b":expiry")
+            assert not [key for key in raw.keys("*") if b"s1" in key and not any(name in key for name in indexes)]
