@@ -39,7 +39,7 @@ _MAY_HAVE_HAPPENED = frozenset({"StepIntended", "StepBegun"})
 _CHANGES_NEITHER = frozenset(
     {
         *("StepSucceeded", "StepWaiting", "StepFailed", "StepInDoubt", "StepEscalated", "StepUnsettled"),
-        "ApprovalExpired",
+        *("ApprovalExpired", "StepSkipped", "OutputChecked"),
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
         *("CallAdded", "EffectReused", "PlannerAsked", "PlannerGaveUp", "CompensationProposed", "SessionKept"),
     }

@@ -62,6 +62,8 @@ class Fingerprints:
             made = self.of_call(state, index, ask.as_params(record))
             if made is not None:
                 self._found[index] = made
+        elif isinstance(record, r.StepSkipped):
+            self.skip(state, state.plan.by_key[record.step])
         elif isinstance(record, r.StepSucceeded) and record.via == compute.VIA:
             index = state.plan.by_key[record.step]
             made = self.of_call(state, index, {compute.KIND: record.output})
@@ -83,6 +85,12 @@ class Fingerprints:
         builtin = state.plan.steps[index].builtin
         tool = f"={builtin}" if builtin else state.acting(index).tool  # no tool's name begins so
         return fingerprint(tool, state.tools.get(tool, ""), params, [each for each in upstream if each is not None])
+
+    def skip(self, state: State, index: int) -> None:
+        """The conditions of a step do not hold; what depends on it has a fingerprint all the same."""
+        made = self.of_call(state, index, None)
+        if made is not None:
+            self._found[index] = f"skipped:{made}"
 
     def get(self, index: int) -> str | None:
         """The fingerprint of a step; None if it has none."""

@@ -78,6 +78,11 @@ def choose(
             step = plan.steps[index]
             if index in taken or step.key == run_from or not taken.issuperset(step.deps):
                 continue
+            if step.when is not None and (truth := step.when.evaluate(StateScope(state))) is not True:
+                if truth is False:  # it has no effect in either saga, and is in nobody's way
+                    prints.skip(state, index)
+                    taken.add(index)
+                continue
             record = _match(state, prints, index, standing, old, own_only=own_only)
             if record is not None:
                 evolve(state, record)

@@ -15,8 +15,11 @@ from saga_engine.core.effects import FORWARD, Ask, Blocked, Direction, Done, Err
 from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.redaction import REDACTED
 from saga_engine.core.session_records import opening_of
+from saga_engine.core.steps import compute
 from saga_engine.errors import BindingUnresolved
+from saga_engine.plan.comparisons import Truth
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Params, Scope
+from saga_engine.plan.conditions import Condition, Conditions
 from saga_engine.plan.model import Plan
 from saga_engine.plan.preview import brief
 from saga_engine.plan.tool_spec import ToolCatalog, ToolSpec
@@ -132,20 +135,28 @@ class _FromTrace(dict[str, Any]):
 class Templates:
     """The templates of a saga that is run again; if a value that they need is incomplete, the recorded params count."""
 
-    __slots__ = ("_recorded", "_redacted")
+    __slots__ = ("_held", "_recorded", "_redacted")
 
     def __init__(self, entries: Sequence[TracedRecord], *, redacted: bool) -> None:
         self._redacted = redacted
         self._recorded: dict[tuple[str, Direction, int], dict[str, Any]] = {}
+        self._held: dict[tuple[str, type], bool] = {}
         for entry in entries:
             record, params = entry.record, entry.body.get("params")
             if isinstance(record, r.StepIntended) and isinstance(params, dict):
                 self._recorded.setdefault((record.step, record.direction, record.fallback), params)
+            elif isinstance(record, r.StepSucceeded) and record.via == compute.VIA:
+                self._recorded.setdefault((record.step, FORWARD, 0), {compute.KIND: record.output})
+            elif isinstance(record, r.StepSkipped | r.OutputChecked):
+                held = isinstance(record, r.OutputChecked) and record.error is not None
+                self._held[record.step, type(record)] = held
 
     def wrap(self, steps: Iterable[CompiledStep]) -> None:
         """Replace the plan's templates by these."""
         for step in steps:
             step.params = self._wrapped(step.params, step.key, FORWARD, 0)
+            step.when = self._conditions(step.when, self._held.get((step.key, r.StepSkipped), True))
+            step.failed_when = self._conditions(step.failed_when, self._held.get((step.key, r.OutputChecked), False))
             step.spec = _trusting(step.spec)
             # Fallbacks that are no call of another tool share the step's own undo.
             for number, serving in enumerate(step.servings()):
@@ -157,12 +168,33 @@ class Templates:
                     undo.params = self._wrapped(undo.params, step.key, "compensate", 0)
                     undo.spec = _trusting(undo.spec)
 
+    def _conditions(self, given: Conditions | None, held: bool) -> Conditions | None:
+        if given is None or isinstance(given.condition, _Recorded):
+            return given
+        return given._replace(condition=_Recorded(given, held, redacted=self._redacted and given.bound))
+
     def _wrapped(self, template: Params, key: str, direction: Direction, fallback: int) -> Params:
         if isinstance(template, _Template):
             return template
         recorded = self._recorded.get((key, direction, fallback))
         own = key if direction != FORWARD else ""
         return _Template(template, recorded, own, redacted=self._redacted)
+
+
+class _Recorded(Condition):
+    """Conditions; if a value that they need is incomplete, what came of them on the day counts."""
+
+    __slots__ = ("_given", "_held", "_redacted")
+
+    def __init__(self, given: Conditions, held: bool, *, redacted: bool) -> None:
+        self._given = given
+        self._held = held
+        self._redacted = redacted
+
+    def evaluate(self, scope: Scope) -> Truth:
+        """As on the day."""
+        partial = self._redacted or any(_partial(scope, key) for key in self._given.outputs)
+        return self._held if partial else self._given.evaluate(scope)
 
 
 class _Template:

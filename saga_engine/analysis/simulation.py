@@ -46,6 +46,8 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "deadline": "the deadline passes right after it",
     "unanswered": "nobody answers what it asks",
     "not-computable": "its computation has no result",
+    "skipped": "its conditions do not hold",
+    "output-fails": "its output means failure",
 }
 #: How a built-in step fails, by its word.
 _FAILS: Final[dict[str, FaultKind]] = {"ask": "unanswered", "compute": "not-computable"}
@@ -266,6 +268,10 @@ class _Stage:
             kinds = [_FAILS[step.builtin]] if step.builtin in _FAILS else []
         elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
+        if step.when is not None:
+            kinds.append("skipped")
+        if step.failed_when is not None:
+            kinds.append("output-fails")
         if not last:  # neither stops the steps of ``finally``
             kinds.append("cancel")
         if self.plan.deadline_s is not None and not last and index != self.well.order[-1]:

@@ -35,7 +35,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import OpenQuestion
 from saga_engine.core.steps import ask
 from saga_engine.plan.compiled import CompiledFallback, CompiledPlan
-from saga_engine.plan.sample_outputs import Outputs, without_result
+from saga_engine.plan.sample_outputs import Outputs, failing, skipping, without_result
 from saga_engine.plan.tool_spec import ToolSpec
 
 FaultKind = Literal[
@@ -52,6 +52,8 @@ FaultKind = Literal[
     "deadline",
     "unanswered",
     "not-computable",
+    "skipped",
+    "output-fails",
 ]
 #: How long it takes until another process takes over from one that died: a lease, by default.
 DOWNTIME_MS: Final = 15_000
@@ -73,6 +75,7 @@ class Fault(NamedTuple):
     response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
     dies before the outcome is journalled. ``cancel``, ``deadline``: right after the step happened. ``unanswered``:
     nobody answers what the step asks. ``not-computable``: its computation has no result.
+    ``skipped``: its ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
     """
 
     kind: FaultKind
@@ -145,11 +148,12 @@ class _Run:
 
     def __init__(self, plan: CompiledPlan, outputs: Outputs, faults: tuple[Fault, ...]) -> None:
         for fault in faults:
-            if fault.kind == "not-computable":
-                plan = without_result(plan, fault.step)
+            if fault.kind in _CHANGES:
+                plan = _CHANGES[fault.kind](plan, fault.step)
         self._plan = plan
         self._outputs = outputs
-        self._faults = {(fault.step, fault.direction): fault for fault in faults if fault.kind not in _AFTERWARDS}
+        at_calls = [fault for fault in faults if fault.kind not in _AFTERWARDS and fault.kind not in _CHANGES]
+        self._faults = {(fault.step, fault.direction): fault for fault in at_calls}
         self._after = {fault.step: fault.kind for fault in faults if fault.kind in _AFTERWARDS}
         self._fired: dict[Fault, int] = {}
         self._now = _START_MS
@@ -351,4 +355,6 @@ class _Run:
             self._now = max(self._now, self._state.deadline_ms or 0)
 
 
+#: Faults that lie in the plan's own values.
+_CHANGES: Final = {"not-computable": without_result, "skipped": skipping, "output-fails": failing}
 _AFTERWARDS: Final = frozenset({"cancel", "deadline"})

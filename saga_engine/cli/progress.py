@@ -42,6 +42,8 @@ _STATES: Final = {
     "StepQueued": ("waits for its turn", "undo waits for its turn"),
     "StepBegun": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
+    "StepSkipped": ("skipped", "skipped"),
+    "OutputChecked": ("output checked", "output checked"),
     "EffectReused": ("reused", "reused"),
     "StepRetryScheduled": ("waits to retry", "waits to retry"),
     "StepFailed": ("not done", "undo failed"),
@@ -59,10 +61,10 @@ _STATES: Final = {
 _ENDED: Final = frozenset(
     {
         *("StepSucceeded", "EffectReused", "StepFailed", "StepBlocked", "StepEscalated", "ApprovalExpired"),
-        "StepUnsettled",
+        *("StepUnsettled", "StepSkipped", "OutputChecked"),
     }
 )
-_ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused"})
+_ROUTINE: Final = frozenset({"StepIntended", "StepSucceeded", "EffectReused", "StepSkipped"})
 #: Records of alerts; the final output of the command covers them.
 _UNTOLD: Final = frozenset({"AlertIntended", "AlertSent", "SagaStarted"})
 _STYLES: Final = {
@@ -358,6 +360,8 @@ def _remark(kind: str, record: Any) -> str:
         return shown(record.kind, _NOTE_CHARS) + (f", rule {shown(record.rule, 40)}" if record.rule else "")
     if kind == "StepSucceeded" and record.via != "call":
         return known_by(record.via, record.source, record.age_ms)
+    if kind == "StepSkipped":
+        return shown(record.why, _NOTE_CHARS)
     if kind == "EffectReused":
         return f"the effect of {shown(record.source, _NOTE_CHARS)}"
     if kind == "ApprovalExpired":

@@ -23,6 +23,8 @@ _LISTS = (
     ("unresolved", "unresolved"),
     ("left_in_place", "left in place"),
     ("semantic", "compensated by other steps"),
+    ("skipped", "skipped"),
+    ("continued", "failed, and the saga went on"),
 )
 _MAX_LISTED = 40
 _OUTPUT_CHARS = 160

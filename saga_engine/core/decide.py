@@ -79,6 +79,7 @@ from saga_engine.core.settling import MAX_CRASHES
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward, Proposal, Replanning, Turning
 from saga_engine.core.steps import ask, waiting
+from saga_engine.core.steps.conditional import checked
 from saga_engine.plan.tool_spec import Semantic
 
 #: How often the planner may find another way for one saga.
@@ -148,6 +149,7 @@ def _is_quiet(state: State) -> bool:
         or state.denied
         or state.questions
         or state.alerts
+        or state.to_check
     )
 
 
@@ -227,6 +229,8 @@ def effects_of(state: State, record: r.AnyRecord) -> AnyEffect | None:
 
 def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
     plan = state.plan
+    if state.to_check:  # before anything that depends on them, and before the end
+        return [checked(state, index, now) for index in state.to_check]
     if (plan.deadline_s is not None or plan.max_tool_calls is not None) and (bound := _bound(state, now)):
         return bound
     if state.phase != FORWARD and isinstance(
@@ -249,6 +253,8 @@ def _forward(state: State, now: int, capabilities: Capabilities) -> Records:
         left = min(left + len(undos), room)  # an undo is no forward call: the limit on calls does not count it
     for index in islice(state.ready, max(left - len(out), 0)):
         out.append(settling.intend(state, index, FORWARD, now))
+    if left <= 0 and state.ready:  # a built-in step is no call: no limit on calls counts it
+        out += [settling.intend(state, index, FORWARD, now) for index in state.ready if plan.steps[index].builtin]
     if out:
         return out
     # A session that is open may still add calls; a partial rollback is finished before the saga may complete.
@@ -302,7 +308,8 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
 
 
 def _wants_to_call(state: State, now: int) -> bool:
-    return bool(state.ready) or bool(state.doubts) or any(due <= now for due in state.waiting.values())
+    calls = any(not state.plan.steps[index].builtin for index in state.ready)
+    return calls or bool(state.doubts) or any(due <= now for due in state.waiting.values())
 
 
 def _turn_around(state: State, reason: str, now: int) -> Records:

@@ -39,7 +39,18 @@ _SAID: Final = (
 )
 #: The fields of a plan that hold no user values.
 _FORM: Final = frozenset(
-    {"step_id", "tool", "depends_on", "kind", "retry", "timeout_s", "deadline_s", "max_tool_calls", "on_failure"}
+    {
+        "step_id",
+        "tool",
+        "depends_on",
+        "kind",
+        "retry",
+        "timeout_s",
+        "deadline_s",
+        "max_tool_calls",
+        "on_failure",
+        "on_error",
+    }
 )
 #: The engine's own answers; any other is an option of the plan's.
 _WORDS: Final = frozenset(option for options in OPTIONS.values() for option in options) | {"answer", "ask-again"}

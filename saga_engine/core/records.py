@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from saga_engine.core.condition_records import OutputChecked as OutputChecked
+from saga_engine.core.condition_records import StepSkipped as StepSkipped
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
 from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
@@ -555,6 +557,8 @@ AnyRecord = (
     | StepBegun
     | StepWaiting
     | StepSucceeded
+    | StepSkipped
+    | OutputChecked
     | StepRetryScheduled
     | StepFailed
     | StepBlocked

@@ -119,8 +119,9 @@ def report(state: State, status: str = "") -> dict[str, Any]:
     ``unresolved``: it is unknown whether its effect remains, or its undo has not ended. ``left_in_place``: its effect
     remains for good. ``clean`` is True when the saga has ended and no unintended effect remains: the last three are
     empty. A saga that still moves forward, or completed, has no remainder: its effects are intended. ``semantic``:
-    other steps compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason. Both are
-    present only if not empty. ``finally``: the status of each step of the plan's ``finally``, present once they run.
+    other steps compensated for it. ``dropped``: a planner dropped it and nothing replaces it, with the reason.
+    ``skipped``: its conditions did not hold. ``continued``: it failed, and the saga went on. These four are present
+    only if not empty. ``finally``: the status of each step of the plan's ``finally``, present once they run.
     """
     status = status or state.status
     lists: dict[str, list[int | str]] = {"compensated": [], "failed": [], "unresolved": [], "left_in_place": []}
@@ -135,13 +136,18 @@ def report(state: State, status: str = "") -> dict[str, Any]:
         for each in state.added
         for key, reason in each.addition.reasons.items()
     ]
+    passed: dict[str, list[int | str]] = {"skipped": [], "continued": []}
+    for compiled, step in zip(state.plan.steps, state.steps, strict=True) if state.passed else ():
+        if step.settled and step.status in (t.SKIPPED, t.FAILED, t.BLOCKED):
+            passed["skipped" if step.status == t.SKIPPED else "continued"].append(compiled.step_id)
     remains = lists["failed"] or lists["unresolved"] or lists["left_in_place"] or semantic
     clean = status in t.SAGA_FINAL and not remains
-    more = {**({"semantic": semantic} if semantic else {}), **({"dropped": reasons} if reasons else {})}
+    more = {"semantic": semantic, "dropped": reasons, **passed}
+    shown: dict[str, Any] = {**lists, **{name: found for name, found in more.items() if found}}
     if state.ending is not None:
         last = state.plan.steps[state.ending.first :]
-        more["finally"] = [{"step_id": step.step_id, "status": state.steps[step.index].status} for step in last]
-    return {**lists, **more, "clean": clean}
+        shown["finally"] = [{"step_id": step.step_id, "status": state.steps[step.index].status} for step in last]
+    return {**shown, "clean": clean}
 
 
 def _bucket(state: State, compiled: CompiledStep, step: StepState, status: str) -> str | None:
@@ -382,7 +388,7 @@ class _AtHand(StateScope):
 def summary(state: State) -> dict[str, Any]:
     """The line that ``saga list`` shows, stored in the saga's head so that a listing reads no journal."""
     steps = len(state.plan.steps) if state.ending is None else state.ending.first
-    body: dict[str, Any] = {"steps": steps, "done": steps - state.remaining}
+    body: dict[str, Any] = {"steps": steps, "done": steps - state.remaining - state.passed}
     if state.session:
         body["session"] = True
     if state.plan.goal:

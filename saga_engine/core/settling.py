@@ -67,8 +67,8 @@ def facts(state: State, index: int, direction: Direction) -> tuple[ToolSpec, Ret
 def intend(state: State, index: int, direction: Direction, now: int) -> r.AnyRecord:
     """The intent of the next attempt of a call; or why it cannot be made."""
     step, at = state.plan.steps[index], state.steps[index]
-    if step.builtin:
-        return begin(state, index, now)
+    if (step.builtin or step.when is not None) and direction == FORWARD and (made := begin(state, index, now)):
+        return made
     serving = state.serving(index, direction)
     template, spec = serving.params, serving.spec
     assert spec is not None, _AT_HAND

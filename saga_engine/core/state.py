@@ -116,6 +116,7 @@ class State:
         "left_any",
         "notices",
         "open",
+        "passed",
         "phase",
         "plan",
         "questions",
@@ -133,6 +134,7 @@ class State:
         "steps",
         "tags",
         "template",
+        "to_check",
         "to_escalate",
         "tools",
         "undo_of",
@@ -170,6 +172,7 @@ class State:
         self.remaining = len(plan.steps)
         self.calls = 0
         self.happened = 0
+        self.passed = 0  # how many steps are settled and did not happen
         # Dicts serve as ordered sets: what came first goes first.
         self.ready: dict[int, None] = {step.index: None for step in plan.steps if not step.deps}
         self.in_flight: dict[Place, Flight] = {}
@@ -179,6 +182,7 @@ class State:
         self.undo_ready: dict[int, None] = {}
         self.undo_open = 0
         self.to_escalate: dict[Place, str] = {}
+        self.to_check: dict[int, None] = {}  # steps that happened, and whose output may mean failure
         #: Steps that did not happen according to an operator, and that have another way left.
         self.denied: dict[int, None] = {}
         self.questions: dict[str, OpenQuestion] = {}

@@ -182,6 +182,7 @@ class StepState(msgspec.Struct, eq=False):
     accepted: bool = False  # RESOLVED: an operator accepted its effect, and did not undo it
     event: str = ""  # the id of the event that ended its wait
     semantic: Semantic | None = None  # None: no model has answered about it
+    settled: bool = False  # its dependents may start: it happened, was skipped, or failed and the saga goes on
 
     def call(self, direction: Direction) -> CallState:
         """The call of one direction."""

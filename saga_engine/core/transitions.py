@@ -121,6 +121,8 @@ STEP_TRANSITIONS: Final = (
     ("block", [RUNNING, ESCALATED], BLOCKED),
     ("doubt", [RUNNING, IN_DOUBT, ESCALATED], IN_DOUBT),
     ("skip", [PENDING, WAITING], SKIPPED),
+    # the output of a read, or of a computation, means failure
+    ("reject", [SUCCEEDED], FAILED),
     # a fork reuses what another saga's step did
     ("reuse", [PENDING], SUCCEEDED),
     # backward: a blind undo starts from IN_DOUBT, an undo after an answer from ESCALATED

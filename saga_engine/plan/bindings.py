@@ -435,7 +435,10 @@ class Binder:
             self._problems.add("binding-malformed", (*base, *path), message, hint)
             return None
         # The schema of a tool knows the place of the whole alone.
-        places += [place._replace(path=path, optional=True) for place in inner]
+        last = (*path, FIRST, len(values) - 1)
+        places += [
+            place._replace(path=path, optional=place.optional or place.path[: len(last)] != last) for place in inner
+        ]
         return _First(raw, [node for node in nodes if node is not None], values[-1:] if nodes[-1] is None else [])
 
     def _text(self, text: str, own: str, base: Path, path: Path, places: list[Place]) -> _Node | None:

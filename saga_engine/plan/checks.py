@@ -10,6 +10,7 @@ from saga_engine.plan.builtin_steps import check_builtin
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
+from saga_engine.plan.step_options import check_options
 from saga_engine.plan.values import cut, printable
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def examine(made: Draft) -> None:
     acyclic = _check_order(made)
     for step in made.steps:
         _check_kind(made, step)
+        if step.index >= made.check_from:
+            check_options(made, step)
     _check_pivot(made, acyclic=acyclic)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))
@@ -56,6 +59,10 @@ def _examine_final(final: Draft, first: int) -> None:
         for at, fallback in enumerate(step.fallbacks):
             each = (written.fallback or ())[at]
             _check_fallback(final, step, fallback, each, (*path, "fallback", at), last=at == len(step.fallbacks) - 1)
+        for name in ("when", "on_error", "failed_when"):
+            if getattr(written, name) is not None:
+                message = f"'{name}' on a step of 'finally', which runs whatever happened and never changes the end"
+                final.problems.add("kind-contradiction", (*path, name), message, f"remove '{name}'")
         if step.index in final.bound:
             _check_inputs(final, step)
             if final.check_from == 0:

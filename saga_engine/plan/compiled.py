@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.limits import MAX_PARALLEL
@@ -77,6 +77,28 @@ class WithoutList:
         raise BindingUnresolved("$index has no list here")
 
 
+class Condition:
+    """A compiled condition."""
+
+    __slots__ = ()
+
+    def evaluate(self, scope: Scope) -> bool | str:
+        """True, False, or why neither."""
+        raise NotImplementedError
+
+
+class Conditions(NamedTuple):
+    """The conditions of one field of a step. ``outputs``: keys of the steps whose outputs they need."""
+
+    condition: Condition
+    outputs: frozenset[str] = frozenset()
+    bound: bool = False
+
+    def evaluate(self, scope: Scope) -> bool | str:
+        """True, False, or why neither."""
+        return self.condition.evaluate(scope)
+
+
 class Params(Protocol):
     """A template of params, compiled once. Bound values are data and are never searched for bindings."""
 
@@ -139,6 +161,8 @@ class CompiledStep:
     ``data_deps`` the ones that the step itself names, by a binding or in ``depends_on`` (the others follow from list
     order). ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
     ``CompiledPlan.steps``. ``builtin`` is the word of a built-in step (``builtin_steps``), which calls no tool.
+    ``when``: it runs only if these hold. ``failed_when``: with such an output it failed. ``continues``: the saga goes
+    on if it fails.
     """
 
     index: int
@@ -159,6 +183,9 @@ class CompiledStep:
     fallbacks: tuple[CompiledFallback, ...] = ()
     compensates: int | None = None
     builtin: str = ""
+    when: Conditions | None = None
+    failed_when: Conditions | None = None
+    continues: bool = False
 
     def servings(self) -> Iterator[Serving]:
         """The forward calls that may serve it: its own, then its fallbacks."""
@@ -172,6 +199,11 @@ class CompiledStep:
             yield serving
             if serving.rollback is not None:
                 yield serving.rollback
+
+    @property
+    def may_lack_output(self) -> bool:
+        """Whether steps that depend on it may run although it has no output."""
+        return self.when is not None or self.continues
 
     @property
     def semantic(self) -> bool:

@@ -197,8 +197,7 @@ class ComputeReader:
         if name not in at.raw:
             self.wrong("compute-invalid", at.path, f"'{at.name}' needs '{name}'", "")
         found = reader.read(at.raw.get(name, []) or [], (*at.path, name)) if name in at.raw else Condition()
-        for template, path in reader.templates:
-            self._bind(template, path)
+        self.bound += reader.bound
         return found
 
     def word(self, at: _At, name: str, choices: Mapping[str, Any], default: str) -> str:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.comparisons import COMPARISONS, ComparisonInvalid, Predicate, Truth, predicate
+from saga_engine.plan.compiled import Condition, Conditions
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.values import cut
 
 if TYPE_CHECKING:
-    from saga_engine.plan.bindings import Binder, Template
+    from saga_engine.plan.bindings import Binder, Place, Template
     from saga_engine.plan.compiled import Scope
     from saga_engine.plan.problems import Path, Problems
 
@@ -28,17 +29,22 @@ OPS: Final = (*COMPARISONS, "exists", "absent")
 MAX_DEPTH: Final = 8
 #: Comparisons of one condition.
 MAX_COMPARISONS: Final = 100
+#: For others: a condition of this module, and the conditions of one field of a step.
+__all__ = ["Condition", "ConditionReader", "Conditions", "Fixed"]
 _HINT: Final = 'write {"value": "$output.step_1.total", "op": ">", "to": 100}'
 
 
-class Condition:
-    """A compiled condition."""
+class Fixed(Condition):
+    """A condition whose truth is known."""
 
-    __slots__ = ()
+    __slots__ = ("_truth",)
 
-    def evaluate(self, scope: Scope) -> Truth:
-        """True, False, or why neither."""
-        raise NotImplementedError
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+
+    def evaluate(self, scope: Scope) -> Truth:  # noqa: ARG002
+        """Its truth."""
+        return self._truth
 
 
 class _Comparison(Condition):
@@ -110,8 +116,8 @@ class ConditionReader:
         self._own = own
         self._item = item
         self._left = MAX_COMPARISONS
-        #: All templates, whose bindings the checks of the plan look at.
-        self.templates: list[tuple[Template, Path]] = []
+        #: Everything that they bind, with the whole path in the plan.
+        self.bound: list[Place] = []
 
     def read(self, raw: Any, path: Path, depth: int = 0) -> Condition:
         """The condition that stands at ``path``; of a wrong one, one that is never evaluated."""
@@ -152,9 +158,13 @@ class ConditionReader:
             return self._wrong("limit-nodes", path, f"more than {MAX_COMPARISONS} comparisons", "let a tool decide")
         sides = {name: raw[name] for name in ("value", "to") if name in raw}
         template = self._binder.template(sides, self._own, path, item=self._item)
-        self.templates.append((template, path))
+        asks = op in {"exists", "absent"}
+        for place in template.places:
+            if place.source == "secret":
+                self._wrong("condition-invalid", path, "a secret cannot be compared", "bind it in a call's params")
+            self.bound.append(place._replace(path=(*path, *place.path), optional=place.optional or asks))
         bound = {place.path[0] for place in template.places}
-        if op in {"exists", "absent"} and "value" not in bound:
+        if asks and "value" not in bound:
             message = f"'{op}' asks about a binding, and this value is always there"
             return self._wrong("condition-invalid", (*path, "value"), message, "bind a value: $output.step_1.ref")
         check: Predicate | None = None

@@ -12,6 +12,7 @@ from saga_engine.plan.bindings import Binder, Template
 from saga_engine.plan.builtin_steps import builtin_spec
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.compute import computation
+from saga_engine.plan.conditions import ConditionReader, Conditions
 from saga_engine.plan.problems import Problems
 from saga_engine.plan.tool_spec import RetryPolicy, ToolSpec
 from saga_engine.plan.undo_params import UndoParams
@@ -159,8 +160,26 @@ class _Drafter:
 
     def step(self, index: int, written: Step, path: Path) -> CompiledStep:
         """The step at ``path`` of the plan."""
-        if written.builtin:
-            return self._builtin(index, written, path)
+        step = self._builtin(index, written, path) if written.builtin else self._call(index, written, path)
+        step.continues = written.on_error == "continue"
+        step.when = self._conditions(written.when, step, (*path, "when"))
+        step.failed_when = self._conditions(written.failed_when, step, (*path, "failed_when"))
+        return step
+
+    def _conditions(self, raw: Any, step: CompiledStep, path: Path) -> Conditions | None:
+        if raw is None:
+            return None
+        reader = ConditionReader(self._binder, self._made.problems, step.key)
+        condition = reader.read(raw, path)
+        # After the call its own output exists, as it does for an undo; all others must exist before the call.
+        for own in (True, False):
+            some = [each for each in reader.bound if (each.source == "output" and each.step == step.key) is own]
+            after = own and path[-1] == "failed_when"
+            self._note(Template({}, None, tuple(some)), step.index, None, (), undo=after)
+        outputs = frozenset(place.step for place in reader.bound if place.source == "output")
+        return Conditions(condition, outputs, bool(reader.bound))
+
+    def _call(self, index: int, written: Step, path: Path) -> CompiledStep:
         spec = self._spec(written.tool)
         declared = spec or DEFAULT
         stuck = self._compensates.get(index)

@@ -46,9 +46,9 @@ def _one_or_list(schema: dict[str, Any]) -> None:
     schema["anyOf"].insert(0, listed["items"])
 
 
-def _finite(value: dict[str, Any]) -> dict[str, Any]:
+def _finite(value: Any) -> Any:
     try:
-        checked: dict[str, Any] = plain(value, max_nodes=limits.MAX_PLAN_NODES)
+        checked: Any = plain(value, max_nodes=limits.MAX_PLAN_NODES)
     except ValueNotJson as error:
         raise PydanticCustomError("value_not_json", "{reason}", {"reason": error.message}) from error
     return checked
@@ -63,6 +63,7 @@ def _word(value: str) -> str:
 #: A word by which sagas are found.
 Tag = Annotated[str, Field(min_length=1, max_length=limits.MAX_TAG_CHARS), AfterValidator(_word)]
 _Values = Annotated[dict[str, Any], AfterValidator(_finite)]
+_Conditions = Annotated[list[Any] | dict[str, Any], AfterValidator(_finite)]
 _Number = Annotated[int, Field(ge=0, lt=2**63)]
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 StepId = _Number | _Word
@@ -254,6 +255,19 @@ class Step(_Model):
             "if the rest is undone. pivot: the point of no return. retriable: after the pivot, never undone. "
             "read: it changes nothing."
         ),
+    )
+    when: _Conditions | None = Field(
+        None,
+        description=(
+            "Conditions. Unless all hold, the step is skipped, and what depends on it goes on. Example: "
+            "[{'value': '$output.step_1.total', 'op': '>', 'to': 100}]."
+        ),
+    )
+    on_error: Literal["fail", "continue"] | None = Field(
+        None, description="What the step's failure causes. fail: what on_failure says. continue: the saga goes on."
+    )
+    failed_when: _Conditions | None = Field(
+        None, description="Conditions on the output. If all hold, the step failed: its effect is undone like any other."
     )
     retry: Retry | None = Field(None, description="How often and how fast the call is retried.")
     timeout_s: _Seconds | None = Field(None, description="The longest time for one attempt, in seconds.")

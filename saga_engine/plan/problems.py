@@ -18,6 +18,7 @@ CODES = frozenset(
         "binding-filter",
         "binding-input-missing",
         "binding-malformed",
+        "binding-needs-default",
         "binding-not-before",
         "binding-path-absent",
         "binding-type",

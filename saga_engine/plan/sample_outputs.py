@@ -24,6 +24,7 @@ from saga_engine.plan.compiled import (
     Scope,
     Serving,
 )
+from saga_engine.plan.conditions import Conditions, Fixed
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.undo_params import UndoParams
 
@@ -208,8 +209,26 @@ class _Unread:
 
 def without_result(plan: CompiledPlan, index: int) -> CompiledPlan:
     """The plan with a computation that has no result."""
-    steps = [replace(step, params=_NoResult(step.params)) if step.index == index else step for step in plan.steps]
-    return replace(plan, steps=steps)
+    return _with(plan, replace(plan.steps[index], params=_NoResult(plan.steps[index].params)))
+
+
+def skipping(plan: CompiledPlan, index: int) -> CompiledPlan:
+    """The plan with a step whose ``when`` does not hold."""
+    return _with(plan, replace(plan.steps[index], when=Conditions(Fixed(False))))
+
+
+def failing(plan: CompiledPlan, index: int) -> CompiledPlan:
+    """The plan with a step whose output means failure."""
+    return _with(plan, replace(plan.steps[index], failed_when=Conditions(Fixed(True))))
+
+
+def _with(plan: CompiledPlan, other: CompiledStep) -> CompiledPlan:
+    return replace(plan, steps=[other if step.index == other.index else step for step in plan.steps])
+
+
+def _assumed(conditions: Conditions | None, *, holds: bool) -> Conditions | None:
+    """Conditions as a simulation evaluates them: what outputs decide is assumed."""
+    return Conditions(Fixed(holds)) if conditions is not None and conditions.outputs else conditions
 
 
 class _NoResult(_Unread):
@@ -220,6 +239,7 @@ class _NoResult(_Unread):
 
 
 def _step(step: CompiledStep, unmade: set[tuple[str, str]], output: Any) -> CompiledStep:
+    step = replace(step, when=_assumed(step.when, holds=True), failed_when=_assumed(step.failed_when, holds=False))
     if step.builtin == "compute" and any(place.source == "output" for place in _places(step.params)):
         return replace(step, params=_Unread(step.params, {"compute": output}))  # what it computes with is unknown
     if step.builtin in ("sleep", "wait"):

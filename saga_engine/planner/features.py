@@ -45,6 +45,24 @@ FEATURES: Final[dict[str, Feature]] = {
         "Schema of a free answer. Use it only for what a person must decide after earlier steps have happened; what "
         "can be asked before the plan runs belongs into `questions`.",
     ),
+    "when": Feature(
+        ("when",),
+        "A step may have `when`, a list of conditions: unless all hold, it is skipped, and what follows goes on. A "
+        'condition is `{"value": "$output.step_1.total", "op": ">", "to": 100}`; `op` is `==`, `!=`, `<`, `<=`, `>`, '
+        "`>=`, `in`, `not-in`, `matches`, or without `to` `exists` and `absent`. A later binding to its output needs a "
+        'default: `{"$first": ["$output.step_2.ref", null]}`.',
+    ),
+    "on_error": Feature(
+        ("on_error",),
+        'A step may have `"on_error": "continue"`: if it fails, the rest goes on all the same. Use it only where the '
+        "goal says so; a later binding to its output needs a default, as `when` does: "
+        '`{"$first": ["$output.step_2.ref", null]}`.',
+    ),
+    "failed_when": Feature(
+        ("failed_when",),
+        "A step may have `failed_when`, a list of conditions on its own output that mean failure: then it is undone "
+        'with the rest. `[{"value": "$output.step_1.state", "op": "==", "to": "REFUSED"}]`.',
+    ),
 }
 
 

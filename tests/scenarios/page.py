@@ -17,6 +17,7 @@ SECTIONS: Final = {
     "Pivot": ("pivot",),
     "Calls in doubt": ("doubt",),
     "Undos that fail or are in doubt": ("undo",),
+    "Conditions": ("when",),
     "Fallbacks": ("fallback",),
     "Questions of the plan": ("question",),
     "Policy and approvals": ("policy", "approval"),

@@ -104,6 +104,8 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.StepBegun: calls.begun,
     r.StepWaiting: calls.step_waits,
     r.StepSucceeded: calls.succeeded,
+    r.StepSkipped: calls.skipped,
+    r.OutputChecked: calls.output_checked,
     r.StepRetryScheduled: calls.retry_scheduled,
     r.StepFailed: calls.failed,
     r.StepBlocked: calls.blocked,

@@ -70,7 +70,7 @@ def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
     state.steps.extend(StepState(0) for _ in new)
     for compiled in new:
         step = state.steps[compiled.index]
-        step.waits = sum(1 for other in compiled.deps if state.steps[other].status != t.SUCCEEDED)
+        step.waits = sum(1 for other in compiled.deps if not state.steps[other].settled)
         if compiled.compensates is None:
             state.remaining += 1
         if not step.waits:
@@ -86,7 +86,7 @@ def _reorder(state: State, count: int) -> None:
         step = state.steps[compiled.index]
         if step.status != t.PENDING or compiled.compensates is not None:
             continue
-        step.waits = sum(1 for other in compiled.deps if state.steps[other].status != t.SUCCEEDED)
+        step.waits = sum(1 for other in compiled.deps if not state.steps[other].settled)
         if step.waits:
             state.ready.pop(compiled.index, None)
         elif (compiled.index, FORWARD) not in state.waiting:

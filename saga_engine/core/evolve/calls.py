@@ -148,12 +148,52 @@ def happened(state: State, index: int, step: StepState, output: Any, effect: Eff
     state.remaining -= 1
     if state.phase != FORWARD and isinstance(state.phase, Backward):
         compensation.undo_turn(state, index)
+    elif compiled.failed_when is not None:
+        state.to_check[index] = None
+    else:
+        _release_dependents(state, compiled)
+
+
+def output_checked(state: State, record: r.OutputChecked) -> None:
+    """What depends on the step goes on; or its output means failure, and its effect is undone like any other."""
+    index = index_of(state, record)
+    del state.to_check[index]
+    if record.error is None:
+        _release_dependents(state, state.plan.steps[index])
         return
-    _release_dependents(state, compiled)
+    step = state.steps[index]
+    step.forward.error = record.error
+    if state.plan.steps[index].kind != "read":  # it happened: only an undo makes it go away
+        state.failed.append(index)
+        stop(state, "step-failed")
+        return
+    step.effect, step.output = None, None
+    state.remaining += 1
+    move(step, "reject")
+    not_done(state, index, ask=state.plan.on_failure == "pause")
+
+
+def skipped(state: State, record: r.StepSkipped) -> None:
+    """The conditions of a step do not hold."""
+    index = index_of(state, record)
+    state.ready.pop(index, None)
+    state.waiting.pop((index, FORWARD), None)
+    if state.status == t.PENDING:
+        turn_saga(state, "go")
+    move(state.steps[index], "skip")
+    _pass_over(state, index)
+
+
+def _pass_over(state: State, index: int) -> None:
+    """The step is settled without an effect: what waited for it can go on."""
+    state.remaining -= 1
+    state.passed += 1
+    _release_dependents(state, state.plan.steps[index])
 
 
 def _release_dependents(state: State, compiled: CompiledStep) -> None:
     steps = state.steps
+    steps[compiled.index].settled = True
     for dependent in compiled.dependents:
         waiter = steps[dependent]
         waiter.waits -= 1
@@ -305,6 +345,9 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
     phase = state.phase
     if state.session and phase == FORWARD:
         state.remaining -= 1  # the agent learns of it, and chooses what it means
+        return
+    if state.plan.steps[index].continues and not isinstance(phase, Backward):
+        _pass_over(state, index)
         return
     state.failed.append(index)
     if isinstance(phase, Backward):

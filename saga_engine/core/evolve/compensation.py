@@ -17,7 +17,7 @@ from saga_engine.core.evolve.transition import move, turn_saga
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward
 
-_NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.RESOLVED, t.COMPENSATED})
+_NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.SKIPPED, t.RESOLVED, t.COMPENSATED})
 _NO_WAY_BACK = frozenset({"pivot", "retriable", "irreversible"})
 
 
@@ -28,13 +28,17 @@ def compensation_started(state: State, record: r.CompensationStarted) -> None:
     state.open = False
     state.ready.clear()
     state.undo_ready.clear()
+    state.to_check.clear()
     _close_forward(state)
     state.waits.clear()
     started: list[int] = []
     for index, step in enumerate(state.steps):
-        if step.status in (t.PENDING, t.WAITING):  # what it waited for comes too late
+        pending = step.status in (t.PENDING, t.WAITING)  # what it waited for comes too late
+        if pending:
             move(step, "skip")
-        elif step.status != t.SKIPPED:  # one that was dropped has been skipped before
+        # Undos wait through a step that was skipped; in the undo of a completed saga nothing else is skipped. What was
+        # dropped, or has not been reached, is in nobody's way.
+        if step.status != t.SKIPPED or step.settled or (pending and state.undo_of):
             started.append(index)
     _send_back(state, started)
 

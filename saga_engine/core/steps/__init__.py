@@ -11,6 +11,7 @@ from typing import Final
 from saga_engine.core import records as r
 from saga_engine.core.state import State
 from saga_engine.core.steps import ask, compute, sleep, wait
+from saga_engine.core.steps.conditional import not_wanted
 
 _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
     ask.KIND: ask.begin,
@@ -20,6 +21,11 @@ _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
 }
 
 
-def begin(state: State, index: int, now: int) -> r.AnyRecord:
-    """The record with which a built-in step whose turn has come begins; often it also settles the step."""
-    return _BEGIN[state.plan.steps[index].builtin](state, index, now)
+def begin(state: State, index: int, now: int) -> r.AnyRecord | None:
+    """The record with which a step begins that is no call, or does not run; often it also settles it. None: a call."""
+    step = state.plan.steps[index]
+    if step.when is not None and not state.steps[index].forward.attempt:
+        record = not_wanted(state, index, now)
+        if record is not None:
+            return record
+    return _BEGIN[step.builtin](state, index, now) if step.builtin else None
