@@ -26,7 +26,7 @@ def event(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the event, as in the plan's 'wait' step.")],
     key: Annotated[str, typer.Argument(metavar="KEY", help="Its key. Default of a 'wait' step: the saga's id.")],
     payload: Annotated[
-        str | None, typer.Argument(metavar="[PAYLOAD]", help="The payload (JSON), or - to read it from stdin.")
+        str | None, typer.Argument(metavar="PAYLOAD", help="The payload (JSON), or - to read it from stdin.")
     ] = None,
     *,
     event_id: Annotated[
@@ -63,8 +63,8 @@ def event(
 
 
 def events(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only events of this name.")] = None,
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only those with this key.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only events of this name.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="Only those with this key.")] = None,
     *,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 100,
     store: StoreOption = None,

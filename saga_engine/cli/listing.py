@@ -11,7 +11,7 @@ import typer
 from saga_engine.cli import exit_codes
 from saga_engine.cli.exit_codes import SagaStatus
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
-from saga_engine.cli.times import age_ms
+from saga_engine.cli.times import age_ms, local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -248,7 +248,9 @@ def _about(head: Head, summary: dict[str, Any]) -> str:
             if isinstance(question, dict)
         ]
     if _unowned(head):
-        parts.append("no owner")
+        wakes_ms = summary.get("wakes_ms")
+        waits = "waits" if wakes_ms is None else f"waits until {local(wakes_ms)}"
+        parts.append(waits if "waits" in summary else "no owner")
     if summary.get("clean") is False:
         parts.append("not clean")
     error = summary.get("error")

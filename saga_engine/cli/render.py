@@ -144,6 +144,8 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
     if "deferred" in step:
         often = "once" if step["deferred"] == 1 else f"{step['deferred']} times"
         yield f"deferred {often}: its tool was not available"
+    if "waits" in step:
+        yield _waits(step["waits"])
     if step["status"] == "BLOCKED":
         yield "blocked: nothing was called"
     if "via" in step:
@@ -157,6 +159,13 @@ def _remarks(step: Mapping[str, Any], compensates: Sequence[Any]) -> Iterator[st
     if compensates:
         outcome = "compensated" if step.get("compensated_by_others") else "to be compensated"
         yield f"{outcome} by step {', '.join(shown(other) for other in compensates[:_MAX_LISTED])}"
+
+
+def _waits(wait: Mapping[str, Any]) -> str:
+    """What a step waits for."""
+    about, due_ms = wait["about"], wait["due_ms"]
+    event = f" for the event {shown(about['event'])}, key {shown(about['key'])}" if isinstance(about, dict) else ""
+    return f"waits{event}" + ("" if due_ms is None else f", until {times.local(due_ms)}")
 
 
 def known_by(via: str, source: str, age_ms: int | None) -> str:
@@ -177,6 +186,10 @@ def known_by(via: str, source: str, age_ms: int | None) -> str:
         return "nobody answered in time: what the plan says for that"
     if via == "computed":
         return "computed"
+    if via == "timer":
+        return "its time is over"
+    if via == "event":
+        return "its event came"
     return f"happened, according to its {shown(via, 20)}"
 
 

@@ -35,7 +35,7 @@ LEAST_CHARS: Final = 4
 #: The fields of records that hold what plans, tools and people said; all others are the engine's own.
 _SAID: Final = (
     *("params", "undo_params", "plan", "steps", "input", "output", "facts"),
-    *("error", "note", "reason", "reasons", "why", "by", "text", "schema"),
+    *("error", "note", "reason", "reasons", "why", "by", "text", "schema", "about"),
 )
 #: The fields of a plan that hold no user values.
 _FORM: Final = frozenset(
@@ -400,4 +400,6 @@ def _masked_step(mask: Mask, shown: Mapping[str, Any], tools: Sequence[str]) -> 
         made[name] = mask.value(made[name])
     if made.get("compensation") is not None:
         made["compensation"] = _masked_step(mask, made["compensation"], tools)
+    if "waits" in made:
+        made["waits"] = {**made["waits"], "about": mask.value(made["waits"]["about"])}
     return made

@@ -216,6 +216,9 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
         body["fallback"] = {"number": step.using, "tool": state.acting(compiled.index).tool}
     if step.deferred:
         body["deferred"] = step.deferred
+    if compiled.index in state.waits:
+        wait = state.waits[compiled.index]
+        body["waits"] = {"on": wait.on, "due_ms": wait.due, "about": wait.about}
     if any(compiled.key in each.addition.dropped for each in state.added):
         body["dropped"] = True
     if compiled.compensates is not None:
