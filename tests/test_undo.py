@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from saga_engine import Coordinator, RetryPolicy, SagaResult, ToolContext, ToolError, tool
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace_file import read
-from saga_engine.errors import SagaExists, SagaNotFound, SessionEnded, ToolMissing, UndoRefused
+from saga_engine.errors import LeaseHeld, SagaExists, SagaNotFound, SessionEnded, ToolMissing, UndoRefused
 from saga_engine.runtime.undo import Undo, Undoing
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -126,6 +127,20 @@ async def test_a_second_undo_is_the_first() -> None:
         assert look.begun
         fork = await engine.fork("s", dry_run=True)
         assert fork.to_dict()["taken_over"] == []
+
+
+async def test_the_same_undo_at_the_same_time() -> None:
+    """Of several requests, in one process or in two, one undoes; the others get its result, or learn who drives it."""
+    async with open_memory("at-once") as engine, Coordinator.open(engine.store, TOOLS, on_escalation=()) as other:
+        await engine.run(TRIP, saga_id="s")
+        LOG.clear()
+        asked = [each.undo("s") for each in (engine, engine, other, engine, other)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        ends = [each.status if isinstance(each, SagaResult) else type(each) for each in found]
+        assert set(ends) <= {"COMPENSATED", LeaseHeld}
+        assert "COMPENSATED" in ends
+        assert sorted(LOG) == ["-a", "-b", "-c"]
+        assert (await kinds(engine, "s")).count("EffectTransferred") == 1
 
 
 async def test_what_has_no_undo_is_listed_and_accepted() -> None:

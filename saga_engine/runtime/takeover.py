@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -116,6 +116,7 @@ class TakeOver:
     on_wait: Callable[[str, str, float], None] | None
     #: The last saga that may have ended its owners and is tried here.
     suspect: str = ""
+    transfers: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def enter(self, saga: Running, source: Source) -> Took:
         """What the saga is to be driven with, or its result, if there is nothing to drive here."""
@@ -229,6 +230,10 @@ class TakeOver:
 
         Raises what ``make`` and ``Store.acquire`` raise, and ``LeaseHeld`` while another process does the same.
         """
+        async with self.transfers:  # two of this process would fence each other off
+            await self._transfer_ended(saga_id, make)
+
+    async def _transfer_ended(self, saga_id: str, make: Callable[[State], AnyRecord | None]) -> None:
         await self.lease()
         acquired = await self._acquire(saga_id)
         try:

@@ -126,6 +126,9 @@ class Undoing:
         await self._supervisor.transfer_ended(self._of, lambda state: self._transfer(state, undo))
         asked = UndoRequested(at=0, accepted=undo.plan.remains, by=by, note=note)
         submission = self._submission()
+        present = self._supervisor.find(undo.saga_id)  # the same request of another task
+        if present is not None:
+            return await present.handle.wait()
         return await self._supervisor.begin(submission, reused=[*undo.plan.opening, asked]).wait()
 
     async def _begun(self) -> bool:
