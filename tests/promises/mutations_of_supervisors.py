@@ -165,8 +165,8 @@ OF_SUPERVISORS = [
         "saga_engine/core/evolve/compensation.py",
         (
             (
-                "    for index, step in enumerate(state.steps):\n        if step.status in (t.PENDING, t.WAITING):",
-                "    for index, step in enumerate(state.steps):\n        if state.added and index >= 2 and step.status == t.SUCCEEDED:\n            continue\n        if step.status in (t.PENDING, t.WAITING):",
+                "    for index, step in enumerate(state.steps):\n        pending = step.status in (t.PENDING, t.WAITING)",
+                "    for index, step in enumerate(state.steps):\n        if state.added and index >= 2 and step.status == t.SUCCEEDED:\n            continue\n        pending = step.status in (t.PENDING, t.WAITING)",
             ),
         ),
     ),
