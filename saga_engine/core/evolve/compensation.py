@@ -18,7 +18,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Backward
 
 _NOTHING_TO_UNDO = frozenset({t.SUCCEEDED, t.FAILED, t.BLOCKED, t.SKIPPED, t.RESOLVED, t.COMPENSATED})
-_NO_WAY_BACK = frozenset({"pivot", "retriable", "irreversible"})
+_NO_WAY_BACK = frozenset({"retriable", "irreversible"})
 
 
 def compensation_started(state: State, record: r.CompensationStarted) -> None:
@@ -149,9 +149,8 @@ def end_undo(state: State, index: int) -> None:
             continue
         step.undo_waits = None
         state.undo_open -= 1
-        remains = step.status == t.SUCCEEDED and state.plan.steps[at].kind in _NO_WAY_BACK and state.owns(at)
-        if remains and state.backward:
-            state.left_any = True  # declared irreversible, deliberately: by the plan, or by a session's agent
+        if step.status == t.SUCCEEDED and state.backward and _remains(state, at):
+            state.left_any = True
         if step.semantic == "none":
             ask_about_compensations(state, at)
         for other in _let_go(state, at):
@@ -160,6 +159,16 @@ def end_undo(state: State, index: int) -> None:
                 _begin_undo(state, other)
             elif earlier.status in _NOTHING_TO_UNDO:
                 stack.append(other)
+
+
+def _remains(state: State, index: int) -> bool:
+    """Whether the effect of a step stays by declaration: of the plan, or of a session's agent.
+
+    That of a pivot only in the undo of a completed saga: no other saga has turned around behind its pivot.
+    """
+    kind = state.plan.steps[index].kind
+    declared = kind in _NO_WAY_BACK or (kind == "pivot" and bool(state.undo_of))
+    return declared and state.owns(index)
 
 
 def _let_go(state: State, index: int) -> list[int]:
