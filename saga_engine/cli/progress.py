@@ -42,6 +42,7 @@ _STATES: Final = {
     "StepQueued": ("waits for its turn", "undo waits for its turn"),
     "StepBegun": ("running", "undoing"),
     "StepSucceeded": ("done", "undone"),
+    "StepWaiting": ("waits", "waits"),
     "StepSkipped": ("skipped", "skipped"),
     "OutputChecked": ("output checked", "output checked"),
     "EffectReused": ("reused", "reused"),

@@ -123,6 +123,9 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ),
     ("kind-contradiction", [{**PIVOT, **undo(1)}], "$.steps[0].kind"),
     ("kind-contradiction", [PIVOT, {**ANY, "kind": "retriable", **undo(1)}], "$.steps[1].kind"),
+    ("sleep-invalid", [{"sleep": "tomorrow"}], "$.steps[0].sleep"),
+    ("sleep-invalid", [{"sleep": {"until": "2026-12-01"}}], "$.steps[0].sleep"),
+    ("wait-invalid", [{"wait": {"event": "paid", "schema": {"type": "txt"}}}], "$.steps[0].wait.schema"),
     ("ask-invalid", [{"ask": {"question": " "}}], "$.steps[0].ask.question"),
     ("ask-invalid", [{"ask": {"question": "?", "options": []}}], "$.steps[0].ask.options"),
     ("ask-invalid", [{"ask": {"question": "?", "options": ["a", "A"]}}], "$.steps[0].ask.options"),
@@ -206,7 +209,8 @@ def test_no_code_is_without_a_test() -> None:
         "plan-unreadable",
     }
     growing = {"limit-additions", "secret-not-allowed", "tool-not-allowed"}
-    assert {code for code, _, _ in CASES} | loading | growing | {"finally-invalid"} == CODES  # (test_final_steps)
+    elsewhere = {"finally-invalid", "template-input", "template-task-id"}  # test_final_steps, test_templates
+    assert {code for code, _, _ in CASES} | loading | growing | elsewhere == CODES
 
 
 def test_all_faults_come_at_once() -> None:

@@ -20,6 +20,7 @@ SECTIONS: Final = {
     "Conditions": ("when",),
     "Fallbacks": ("fallback",),
     "Questions of the plan": ("question",),
+    "Waits": ("waits",),
     "Policy and approvals": ("policy", "approval"),
     "Finally": ("finally",),
     "Deadline and cancel": ("deadline", "cancel"),

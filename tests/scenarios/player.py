@@ -263,6 +263,10 @@ class Player:
         saga_id, step, decision = given
         await self._shown(process, process.coordinator.resolve(saga_id, step, decision, **read.pairs))
 
+    async def _do_event(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
+        """``event NAME KEY key=value…``: an event arrives from outside."""
+        await process.coordinator.send_event(given[0], given[1], read.pairs)
+
     async def _do_cancel(self, process: Process, given: list[str], read: notation.Words, body: list[str]) -> None:
         """``cancel SAGA [post]``: with ``post`` the saga is not waited for."""
         wait = "post" not in given
