@@ -17,18 +17,14 @@ from saga_engine.cli.options import (
     StoreOption,
     ToolsOption,
 )
-from saga_engine.cli.progress import Progress
 
 if TYPE_CHECKING:
     from saga_engine.api import Coordinator
     from saga_engine.cli.drive import Driven
-    from saga_engine.core.records import Record
     from saga_engine.execution.result import SagaResult
     from saga_engine.runtime.undo import Undo
     from saga_engine.settings import Settings
     from saga_engine.tools.registry import ToolRegistry
-
-_MAX_LISTED = 40
 
 
 def undo(
@@ -75,6 +71,7 @@ def _look(saga_id: str, settings: Settings, registry: ToolRegistry, *, as_json: 
 
     from saga_engine.cli.output import data, document
     from saga_engine.cli.read_only import looking_in_store
+    from saga_engine.cli.render_undo import undo_lines
     from saga_engine.runtime.undo import Undo
 
     async def look() -> Undo:
@@ -95,6 +92,7 @@ def _run(
     saga_id: str, asked: dict[str, Any], settings: Settings, registry: ToolRegistry, *, as_json: bool, full: bool
 ) -> int:
     from saga_engine.cli.drive import drive, driven, finish, stands
+    from saga_engine.cli.render_undo import UndoProgress
     from saga_engine.errors import Interrupted, LeaseHeld
     from saga_engine.execution.result import SagaResult
 
@@ -124,51 +122,3 @@ def _run(
 
 async def _done(outcome: SagaResult) -> SagaResult:
     return outcome
-
-
-def undo_lines(found: dict[str, Any]) -> list[str]:
-    """A preview as text: what is undone, in that order, what remains, and what belongs to other sagas."""
-    from saga_engine.cli.output import shown, table
-
-    about = f"saga {shown(found['saga_id'], 128)}: the undo of saga {shown(found['undo_of'], 128)}"
-    lines = [f"{about}, already started: it continues" if found["begun"] else about]
-    rows = [_row(each, "undone") for each in found["undoes"][:_MAX_LISTED]]
-    rows += [_row(each, "remains") for each in found["remains"][:_MAX_LISTED]]
-    rows += [_row(each, f"belongs to {each['owner']}") for each in found["elsewhere"][:_MAX_LISTED]]
-    if rows:
-        lines.append(table(["STEP", "NAME", "TOOL", "UNDO", "WHAT"], rows, limit_chars=100))
-    more = sum(max(len(found[name]) - _MAX_LISTED, 0) for name in ("undoes", "remains", "elsewhere"))
-    if more:
-        lines.append(f"and {more} more; --json has them all")
-    if found["remains"] and not found["begun"]:
-        lines.append("steps without an undo remain: --accept undoes the rest")
-    return lines
-
-
-def _row(step: dict[str, Any], what: str) -> list[str]:
-    from saga_engine.cli.output import shown
-
-    return [str(step["step_id"]), step["name"], step["tool"], step["undo"] or "", shown(what, 140)]
-
-
-class UndoProgress(Progress):
-    """Live progress of an undo. ``undo_id``: the id of its saga, once that is known."""
-
-    def __init__(self, of: str) -> None:
-        super().__init__(f"undo of saga {of}", {})
-        self.undo_id = ""
-
-    def chosen(self, found: Undo) -> None:
-        """Show the preview; nothing has run yet."""
-        self.undo_id = found.saga_id
-        preview = found.to_dict()
-        names = [*preview["undoes"], *preview["remains"], *preview["elsewhere"]]
-        steps = [{"step_id": each["step_id"], "name": each["name"], "status": "PENDING"} for each in names]
-        self.start_from({"steps": steps})
-        for line in undo_lines(preview):
-            self.say(line)
-
-    def observe(self, saga_id: str, record: Record) -> None:
-        """Process a record of the undo; of the completed saga there is only that it transferred its effects."""
-        if saga_id == self.undo_id and type(record).__name__ not in ("CallAdded", "StepsAdded", "EffectReused"):
-            super().observe(saga_id, record)

@@ -1,0 +1,58 @@
+"""The undo of a completed saga as text: what it would undo and leave, and its progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_engine.cli.output import shown, table
+from saga_engine.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from saga_engine.core.records import Record
+    from saga_engine.runtime.undo import Undo
+
+_MAX_LISTED: Final = 40
+
+
+def undo_lines(found: dict[str, Any]) -> list[str]:
+    """A preview as text: what is undone, in that order, what remains, and what belongs to other sagas."""
+    about = f"saga {shown(found['saga_id'], 128)}: the undo of saga {shown(found['undo_of'], 128)}"
+    lines = [f"{about}, already started: it continues" if found["begun"] else about]
+    rows = [_row(each, "undone") for each in found["undoes"][:_MAX_LISTED]]
+    rows += [_row(each, "remains") for each in found["remains"][:_MAX_LISTED]]
+    rows += [_row(each, f"belongs to {each['owner']}") for each in found["elsewhere"][:_MAX_LISTED]]
+    if rows:
+        lines.append(table(["STEP", "NAME", "TOOL", "UNDO", "WHAT"], rows, limit_chars=100))
+    more = sum(max(len(found[name]) - _MAX_LISTED, 0) for name in ("undoes", "remains", "elsewhere"))
+    if more:
+        lines.append(f"and {more} more; --json has them all")
+    if found["remains"] and not found["begun"]:
+        lines.append("steps without an undo remain: --accept undoes the rest")
+    return lines
+
+
+def _row(step: dict[str, Any], what: str) -> list[str]:
+    return [str(step["step_id"]), step["name"], step["tool"], step["undo"] or "", shown(what, 140)]
+
+
+class UndoProgress(Progress):
+    """Live progress of an undo. ``undo_id``: the id of its saga, once that is known."""
+
+    def __init__(self, of: str) -> None:
+        super().__init__(f"undo of saga {of}", {})
+        self.undo_id = ""
+
+    def chosen(self, found: Undo) -> None:
+        """Show the preview; nothing has run yet."""
+        self.undo_id = found.saga_id
+        preview = found.to_dict()
+        names = [*preview["undoes"], *preview["remains"], *preview["elsewhere"]]
+        steps = [{"step_id": each["step_id"], "name": each["name"], "status": "PENDING"} for each in names]
+        self.start_from({"steps": steps})
+        for line in undo_lines(preview):
+            self.say(line)
+
+    def observe(self, saga_id: str, record: Record) -> None:
+        """Process a record of the undo; of the completed saga there is only that it transferred its effects."""
+        if saga_id == self.undo_id and type(record).__name__ not in ("CallAdded", "StepsAdded", "EffectReused"):
+            super().observe(saga_id, record)
