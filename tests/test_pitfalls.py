@@ -295,7 +295,8 @@ async def test_17_a_live_but_idle_saga_never_expires(tmp_path: Path) -> None:
             await coordinator.run(steps("b"), saga_id="over")
             with folder.raw() as raw:
                 idle = {raw.pttl(key) for key in raw.scan_iter("*:idle")}
-                over = {raw.pttl(key) for key in raw.scan_iter("*:over")}
+                # (The search index is cleaned by the terms of a saga, at an append after its other keys have gone.)
+                over = {raw.pttl(key) for key in raw.scan_iter("*:over") if b":terms:" not in key}
     assert idle == {-1}
     assert over
     assert min(over) > 0

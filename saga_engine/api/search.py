@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from saga_engine.api.engine import PlanSource
 from saga_engine.errors import RuntimeUnsupported, SettingInvalid
@@ -64,7 +64,18 @@ class SearchesNothing:
         """Raises ``RuntimeUnsupported``: schedules are in a store."""
         raise RuntimeUnsupported("Temporal keeps no schedules of this engine", hint="use `temporal schedule create`")
 
-    async def search(self, **_: Any) -> SagaPage:
+    async def search(
+        self,
+        *,
+        status: str | None = None,  # noqa: ARG002
+        name: str | None = None,  # noqa: ARG002
+        tags: Sequence[str] = (),  # noqa: ARG002
+        tool: str | None = None,  # noqa: ARG002
+        asks: bool = False,  # noqa: ARG002
+        since_ms: int = 0,  # noqa: ARG002
+        limit: int = 100,  # noqa: ARG002
+        cursor: str | None = None,  # noqa: ARG002
+    ) -> SagaPage:
         """Raises ``RuntimeUnsupported``: Temporal lists its workflows itself."""
         raise _not_listed()
 

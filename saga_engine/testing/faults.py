@@ -50,7 +50,9 @@ if TYPE_CHECKING:
         Head,
         Held,
         PagePlace,
+        Query,
         Renewal,
+        SearchPlace,
         Store,
         StorePromise,
         ValueStore,
@@ -258,6 +260,11 @@ class FaultyStore:
         """As the inner store."""
         with self.faults.at("list"):
             return await self.inner.list(status, limit)
+
+    async def search(self, query: Query, after: SearchPlace | None = None) -> tuple[Sequence[Head], SearchPlace | None]:
+        """As the inner store."""
+        with self.faults.at("search"):
+            return await self.inner.search(query, after)
 
     async def post(self, saga_id: str, message: bytes, *, spare_ms: int = 5_000) -> Head:
         """As the inner store."""
