@@ -5,15 +5,16 @@ and starts a server on the copy. The copy is consistent even if a server starts 
 format only grow, and an incomplete end is dropped on loading. A base file is never modified, so the copy contains a
 link to it.
 
-The temporary server ends with the reader, even if the reader is killed: a small process waits for the end of a pipe
-that the reader holds, stops the server and removes its files. When the folder gets a server of its own, the reader
-switches to it, so that a command which follows a saga sees current records.
+The temporary server ends with the reader, even if the reader is killed: a small process starts the server, waits for
+the end of a pipe that the reader holds, stops the server and removes its files. When the folder gets a server of its
+own, the reader switches to it, so that a command which follows a saga sees current records.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import shutil
 import subprocess
 import sys
@@ -42,18 +43,35 @@ _POLL_S: Final = 0.01
 _LOOK_S: Final = 1.0
 #: The log may be rewritten while it is copied; the number of attempts to copy it.
 _COPIES: Final = 10
-#: Stops the server and removes its files when the pipe ends. It receives the server's pid first.
+#: Starts the server when the first line comes, and stops it and removes its files when the pipe ends. The server is
+#: this process's own child, so there is no moment at which the end of the reader leaves a server that nobody stops.
 _KEEPER: Final = """
-import os, shutil, signal, sys
-pid = sys.stdin.readline().strip()
-sys.stdin.read()
-if pid:
-    try:
-        os.kill(int(pid), signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-for folder in sys.argv[1:]:
-    shutil.rmtree(folder, ignore_errors=True)
+import shutil, subprocess, sys, threading
+home, socket, *command = sys.argv[1:]
+def tell():
+    server.wait()
+    print("ended", flush=True)
+try:
+    if sys.stdin.readline():
+        with open(f"{home}/log", "ab") as log:
+            try:
+                server = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=home
+                )
+            except OSError as error:
+                log.write(f"{command[0]} cannot be started: {error.strerror}".encode())
+                server = None
+        if server is None:
+            print("ended", flush=True)
+            sys.stdin.read()
+        else:
+            threading.Thread(target=tell, daemon=True).start()
+            sys.stdin.read()
+            server.kill()
+            server.wait()
+finally:
+    for folder in (home, socket):
+        shutil.rmtree(folder, ignore_errors=True)
 """
 
 
@@ -115,7 +133,6 @@ class TemporaryServer:
         self._binary = binary
         self._home: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
-        self._server: subprocess.Popen[bytes] | None = None
 
     def start(self, limit_s: float) -> str:
         """Copy the data and start the server; returns its socket. Raises ``StoreUnavailable``."""
@@ -140,10 +157,8 @@ class TemporaryServer:
             with contextlib.suppress(OSError):  # it has ended by itself
                 self._keeper.stdin.close()  # type: ignore[union-attr] # it has a pipe
             self._keeper.wait()
+            self._keeper.stdout.close()  # type: ignore[union-attr] # it has a pipe
             self._keeper = None
-        if self._server is not None:
-            self._server.wait()
-            self._server = None
 
     def findings(self) -> Sequence[tuple[str, str, str]]:
         """The data missing from the copy because its end was incomplete: (severity, text, hint)."""
@@ -153,29 +168,24 @@ class TemporaryServer:
     def _started(self, deadline_s: float) -> str:
         home = self._home = Path(tempfile.mkdtemp(prefix="saga-copy-"))
         socket = socket_folder()
-        self._keeper = subprocess.Popen(  # noqa: S603 -- our own interpreter and our own text
-            [sys.executable, "-I", "-S", "-c", _KEEPER, str(home), str(socket)],
+        data, path, log = home / "data", str(socket / "s"), home / "log"
+        command = server_command(self._binary, path, data, log, home / "pid", daemon=False)
+        keeper = self._keeper = subprocess.Popen(  # noqa: S603 -- our own interpreter and our own text
+            [sys.executable, "-I", "-S", "-c", _KEEPER, str(home), str(socket), *command],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             start_new_session=True,
+            env=server_environment(),
             cwd="/",
         )
-        data, path, log = home / "data", str(socket / "s"), home / "log"
         self._copy(data)
-        with log.open("ab") as output:
-            self._server = subprocess.Popen(  # noqa: S603 -- our own binary and our own arguments
-                server_command(self._binary, path, data, log, home / "pid", daemon=False),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env=server_environment(),
-                cwd=home,
-            )
-        self._keeper.stdin.write(f"{self._server.pid}\n".encode())  # type: ignore[union-attr] # it has a pipe
-        self._keeper.stdin.flush()  # type: ignore[union-attr]
+        keeper.stdin.write(b"start\n")  # type: ignore[union-attr] # it has a pipe
+        keeper.stdin.flush()  # type: ignore[union-attr]
+        told = select.poll()
+        told.register(keeper.stdout)  # type: ignore[arg-type] # it has a pipe
         whose = identity(data)
         while probe(path, whose) == "gone":
-            if self._server.poll() is not None:
+            if told.poll(0):  # it tells the server's end, or has ended itself
                 said, hint = last_words(log)
                 raise self._unavailable(f"no server starts on a copy of its data: {said}", hint or "try again")
             if time.monotonic() > deadline_s:

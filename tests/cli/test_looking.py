@@ -120,8 +120,15 @@ def test_a_store_that_is_damaged_is_not_read_as_an_empty_one(trip: Cli) -> None:
 def test_a_reader_that_is_killed_leaves_nothing(trip: Cli) -> None:
     """The temporary server and its files end with the reader, also when that is killed."""
     reader = trip.start("top", "--every", "600")
-    until(lambda: any(folder.joinpath("pid").exists() for folder in temporary(trip)), "a temporary server")
-    server = next(folder / "pid" for folder in temporary(trip) if (folder / "pid").exists()).read_text().strip()
+    found: list[str] = []
+
+    def server_runs() -> bool:
+        """The file exists before it has its line."""
+        found[:] = [words for path in Path(trip.temp).glob("saga-*/pid") if (words := path.read_text().strip())]
+        return bool(found)
+
+    until(server_runs, "a temporary server")
+    [server] = found
     os.kill(reader.pid, signal.SIGKILL)
     reader.communicate(timeout=_LIMIT_S)
     until(lambda: not temporary(trip), "the end of the temporary files")
