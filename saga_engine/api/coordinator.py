@@ -208,16 +208,17 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         intent: str | None = None,
         answers: Mapping[str, Any] | None = None,
         on_failure: str | None = None,
+        may_use: Iterable[str] | None = None,
     ) -> SagaResult:
         """``plan``, then ``run``. Called again with the ``saga_id`` of a saga that exists, it asks no model.
 
         A model answers differently each time: that saga continues as it was planned. ``on_failure`` is that of the plan
-        (``replan``, say): no model sets it. Raises what ``plan``, ``run`` and ``resume`` raise, and ``SagaExists`` if
-        it was started for another goal or with other input.
+        (``replan``, say): no model sets it. ``may_use`` is that of ``plan``. Raises what ``plan``, ``run`` and
+        ``resume`` raise, and ``SagaExists`` if it was started for another goal or with other input.
         """
         if saga_id is not None and await self._begun(saga_id, goal, input, intent):
             return await self.resume(saga_id)
-        planned = await self.plan(goal, input=input, intent=intent, answers=answers)
+        planned = await self.plan(goal, input=input, intent=intent, answers=answers, may_use=may_use)
         return await self.run(planned.with_on_failure(on_failure).plan, saga_id=saga_id or new_saga_id())
 
     # --- submitting ----------------------------------------------------------------------------------------------

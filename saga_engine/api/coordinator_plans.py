@@ -43,14 +43,16 @@ class Plans:
         now: datetime | None = None,
         revise: PlanSource | None = None,
         progress: Callable[[Mapping[str, Any]], None] | None = None,
+        may_use: Iterable[str] | None = None,
     ) -> PlannedPlan:
         """Ask the planner for a plan for ``goal`` with the tools of this coordinator. Nothing runs.
 
         The model sees ``limit`` tools at most (100), those with one of ``tags`` first, and the names of the others. If
         no model responds, the plan prepared for the ``intent``, or for the goal, is used. If the model has questions,
         ``PlannerAsks`` has them: ask again with ``answers``, by name. ``now`` (by default this moment and zone) is told
-        to the model. With ``revise``, a plan, ``goal`` is a change of it. ``progress`` gets each round's entry. Raises
-        what ``Planning.plan`` raises, and ``SettingInvalid`` (there are no tools).
+        to the model. With ``revise``, a plan, ``goal`` is a change of it. ``progress`` gets each round's entry.
+        ``may_use`` names the parts of the plan format that need leave (docs/planner.md); it replaces
+        ``PlannerSettings.may_use``. Raises what ``Planning.plan`` raises, and ``SettingInvalid`` (there are no tools).
         """
         if self._planning is None:
             raise PlannerUnavailable(
@@ -76,6 +78,7 @@ class Plans:
             call_read=registry_reads(self.tools, self.policy),
             revises=None if revise is None else load_plan(revise),
             policy=self.policy,
+            may_use=may_use,
         )
 
     async def _begun(self, saga_id: str, goal: str, given: Mapping[str, Any] | None, intent: str | None) -> bool:

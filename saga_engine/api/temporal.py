@@ -10,7 +10,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -38,8 +38,9 @@ from saga_engine.api.requests import (
     simulated,
     submission_of,
 )
-from saga_engine.api.search import SearchesNothing, only_plan
+from saga_engine.api.search import only_plan
 from saga_engine.api.shared_store import SharedStore
+from saga_engine.api.unsupported import Unsupported
 from saga_engine.core import transitions as t
 from saga_engine.core.codec import abridge, decode
 from saga_engine.core.fold import begin, state_of
@@ -125,7 +126,7 @@ def _ends_with_it(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P,
     return interruptible
 
 
-class TemporalCoordinator(SearchesNothing):
+class TemporalCoordinator(Unsupported):
     """Submits, shows and answers sagas that run in Temporal. Use ``TemporalCoordinator.open``.
 
     Implements ``Engine``, and calls no tools: workers do (``serve``, ``saga worker --runtime``).
@@ -312,30 +313,6 @@ class TemporalCoordinator(SearchesNothing):
     async def resume(self, saga_id: str) -> SagaResult:
         """``wait``: workers continue every saga by themselves."""
         return await self.wait(saga_id)
-
-    def session(self, saga_id: str | None = None, **_options: Any) -> NoReturn:
-        """Raises ``RuntimeUnsupported``: an agent's session needs a store of its own."""
-        raise RuntimeUnsupported(
-            "sessions are not for Temporal: an agent's calls are made in its own process",
-            hint="open a session with Coordinator.open(store), beside the sagas in Temporal",
-            **({} if saga_id is None else {"saga_id": saga_id}),
-        )
-
-    async def fork(self, saga_id: str, **_options: Any) -> NoReturn:
-        """Raises ``RuntimeUnsupported``: who owns an effect is kept in a store."""
-        raise RuntimeUnsupported(
-            "sagas in Temporal are not forked: which saga owns an effect is kept in a store, and workflows share none",
-            hint="run the corrected plan as a new saga",
-            saga_id=saga_id,
-        )
-
-    async def undo(self, saga_id: str, **_options: Any) -> NoReturn:
-        """Raises ``RuntimeUnsupported``: who owns an effect is kept in a store."""
-        raise RuntimeUnsupported(
-            "completed sagas in Temporal are not undone: which saga owns an effect is kept in a store",
-            hint="submit the undos as a new saga",
-            saga_id=saga_id,
-        )
 
     async def resume_all(self) -> dict[str, SagaResult | SagaError]:
         """Raises ``RuntimeUnsupported``: workers continue every saga by themselves."""

@@ -15,6 +15,10 @@ _DURATION: Final = re.compile(
     re.ASCII,
 )
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+#: A date, and perhaps a time of that day with its distance from UTC.
+_WRITTEN: Final = re.compile(
+    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2})?))?", re.ASCII
+)
 
 
 class Duration(NamedTuple):
@@ -45,9 +49,22 @@ def moment(text: Any) -> date:
     if isinstance(text, str):
         try:
             return date.fromisoformat(text) if _DATE.fullmatch(text) else datetime.fromisoformat(text)
-        except ValueError:
-            pass
+        except ValueError as error:
+            if (impossible := _impossible(text)) is not None:
+                raise NotComputable(impossible) from error
     raise NotComputable("a date is written as in ISO 8601: 2026-02-28, or 2026-02-28T09:00:00+01:00")
+
+
+def _impossible(text: str) -> str | None:
+    """What does not exist in a date that is written correctly: its day, or the time of that day."""
+    match = _WRITTEN.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        date.fromisoformat(match[1])
+    except ValueError:
+        return f"there is no day {match[1]}"
+    return f"there is no time {match[2]}" if match[2] else None
 
 
 def later(start: date, by: Duration) -> date:

@@ -89,6 +89,15 @@ def test_every_method_has_the_same_signature(kind: type, name: str) -> None:
     assert same.get(kept.return_annotation, kept.return_annotation) == said.return_annotation
 
 
+@pytest.mark.parametrize("name", ["plan", "plan_and_run"])
+def test_plans_of_a_model_are_asked_for_alike(name: str) -> None:
+    """Temporal has no planner, and refuses the same arguments that a coordinator of a store accepts."""
+    kept = [inspect.signature(getattr(kind, name)).parameters.values() for kind in (Coordinator, TemporalCoordinator)]
+    assert [*map(str, kept[0])] == [*map(str, kept[1])]
+    with pytest.raises(RuntimeUnsupported, match="no model"):
+        asyncio.run(getattr(TemporalCoordinator, name)(object(), "a trip", may_use=["when"]))
+
+
 async def test_run_ends_in_an_outcome(opened: Opening, world: World, name: str) -> None:
     """A saga completes or is undone in reverse; the outcome, what is shown of it and its history agree."""
     async with opened(world.tools) as engine:

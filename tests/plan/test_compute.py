@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saga_engine.errors import BindingUnresolved, Problem
+from saga_engine.plan import dates
 from saga_engine.plan.bindings import Binder
 from saga_engine.plan.compute import OPERATIONS, ComputeReader, Run
 from saga_engine.plan.conditions import ConditionReader
@@ -177,6 +178,22 @@ def test_what_has_no_value_is_a_failure(raw: Any) -> None:
     with pytest.raises(NotComputable) as failure:
         value(raw)
     assert "gold" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("day", "said"),
+    [
+        ("2026-02-30", "there is no day 2026-02-30"),
+        ("2025-02-29T09:00:00Z", "there is no day 2025-02-29"),
+        ("2026-02-28T24:30:00+01:00", "there is no time 24:30:00+01:00"),
+        ("28.2.2026", "a date is written as in ISO 8601: 2026-02-28, or 2026-02-28T09:00:00+01:00"),
+    ],
+)
+def test_a_day_that_does_not_exist_is_told_from_a_wrong_form(day: str, said: str) -> None:
+    """Who wrote a date correctly is told that the calendar has no such day, not how dates are written."""
+    with pytest.raises(NotComputable) as failure:
+        dates.moment(day)
+    assert str(failure.value) == said
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,25 @@ async def test_questions_are_a_value_with_names_and_options() -> None:
     assert '<data name="answers">\n{"room": "a2"}' in prompting.prompt_for(request, "text").question
 
 
+async def test_the_caller_of_a_coordinator_gives_leave() -> None:
+    """``may_use`` of ``plan`` and ``plan_and_run`` replaces that of the settings; a name that is none is refused."""
+    answer = {"steps": [{"step_id": "n", "compute": {"add": [440, 3]}}]}
+    planner = ScriptedPlanner(*[answer] * 5)
+
+    @tool(effect="read")
+    async def look() -> int:
+        return 1
+
+    async with coordinator(planner, [look]) as engine:
+        with pytest.raises(PlannerFailed):
+            await engine.plan("Add")
+        planned = await engine.plan("Add", may_use=["compute"])
+        done = await engine.plan_and_run("Add", may_use=["compute"])
+        with pytest.raises(SettingInvalid, match="loops"):
+            await engine.plan_and_run("Add", may_use=["loops"])
+    assert (planned.plan.steps[0].compute, done.output("n")) == ({"add": [440, 3]}, 443)
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [

@@ -127,11 +127,15 @@ async def a_coordinator() -> None:
         assert_type(await coordinator.cancel("trip-1", by="kim"), SagaResult)
         assert_type(await coordinator.amend("trip-1", [{"step_id": 2, "tool": "book"}]), SagaResult)
         assert_type(await coordinator.history("trip-1"), list[dict[str, Any]])
+        planned = await coordinator.plan("two nights in Rome", may_use=["when", "compute"])
+        assert_type(planned.plan, Plan)
+        assert_type(await coordinator.plan_and_run("a trip", saga_id="t", may_use=("ask",)), SagaResult)
         await coordinator.resolve("trip-1", 1, "happened", output={"ref": "flight"}, by="kim")
         async for record in coordinator.follow("trip-1"):
             assert_type(record, dict[str, Any])
         look_at(outcome)
         await coordinator.search("customer:42")  # type: ignore[call-arg]
+        await coordinator.plan("a trip", may_use=7)  # type: ignore[arg-type]
         Coordinator.open(tool=[book])  # type: ignore[call-arg]
         Coordinator.open(on_escalation=plain)  # type: ignore[arg-type]
         coordinator.run(PLAN).status  # type: ignore[attr-defined]  # noqa: B018
