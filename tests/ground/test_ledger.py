@@ -313,3 +313,31 @@ async def test_the_engine_and_the_ledger_agree(ledger: OutsideLedger) -> None:
     assert outcome.report["compensated"] == [0, 1]
     assert ledger.compare(outcome, plan) == []
     assert len(ledger.lines(outcome.saga_id, what="applied")) == 4
+
+
+async def test_steps_that_conditions_leave_out_are_no_disagreement(ledger: OutsideLedger) -> None:
+    """A saga completes without a step that its ``when`` skips, and without one that fails and says ``continue``."""
+
+    @tool
+    def undo(ref: str) -> None: ...
+
+    @tool(undo=undo)
+    def do(ref: str, ctx: ToolContext) -> dict[str, str]:
+        ledger.sent(ctx, "do", {"ref": ref})
+        if ref == "no":
+            raise ToolError("no", retryable=False)
+        return ledger.apply(ctx, "do", {"ref": ref})
+
+    left_out = {"when": [{"value": 1, "op": "==", "to": 2}]}, {"on_error": "continue"}, {}
+    plan = {
+        "steps": [
+            {"step_id": n, "tool": "do", "params": {"ref": ref}, **more}
+            for n, (ref, more) in enumerate(zip(("a", "no", "b"), left_out, strict=True))
+        ]
+    }
+    async with Coordinator.open("memory://", [do], durability="relaxed") as coordinator:
+        outcome = await coordinator.run(plan)
+    assert (outcome.status, ledger.compare(outcome, plan)) == ("COMPLETED", [])
+    forged = outcome.to_dict()
+    del forged["report"]["skipped"]
+    assert ledger.compare(forged, plan) == ["step 0: the saga is said to be completed, the step is SKIPPED"]

@@ -17,6 +17,7 @@ from saga_engine import Coordinator, RetryPolicy, ToolContext, ToolError, tool
 from saga_engine.errors import Interrupted, QueueFull, SagaNotFound, SettingInvalid, StoreRefused, StoreUnavailable
 from saga_engine.ports import Escalation, Question, Taking
 from saga_engine.runtime import audit
+from saga_engine.runtime import worker as working
 from saga_engine.stores import open_store
 from saga_engine.testing.faults import Faults, FaultyStore
 from tests.kill.polling import eventually
@@ -210,9 +211,12 @@ async def test_a_lost_answer_to_a_request_loses_no_saga(store) -> None:
 class Deaf:
     """A store whose answers to requests for work are lost from some moment on."""
 
-    def __init__(self, store: Any, error: type[Exception] = StoreUnavailable) -> None:
+    def __init__(
+        self, store: Any, error: type[Exception] = StoreUnavailable, *, heals_at_the_stop: bool = False
+    ) -> None:
         self._store = store
         self._error = error
+        self._heals_at_the_stop = heals_at_the_stop
         self.asked = 0
         self.heals = asyncio.Event()
 
@@ -221,6 +225,11 @@ class Deaf:
 
     def work(self) -> Any:
         return _DeafWork(self._store.work(), self)
+
+    def stopped(self) -> None:
+        """A worker that stops asks once more, for what the requests without an answer took."""
+        if self._heals_at_the_stop:
+            self.heals.set()
 
     async def answer(self, taking: Taking) -> Taking:
         self.asked += 1
@@ -237,20 +246,24 @@ class _DeafWork:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)
 
-    async def take(self, *args: Any) -> Taking:
-        return await self._deaf.answer(await self._work.take(*args))
+    async def take(self, owner: str, nonce: str, limit: int, partitions: Any) -> Taking:
+        if not limit:
+            self._deaf.stopped()
+        return await self._deaf.answer(await self._work.take(owner, nonce, limit, partitions))
 
 
 @pytest.mark.parametrize("heals", [True, False])
-async def test_a_worker_that_stops_before_it_got_its_answer_leaves_nothing_behind(store, heals) -> None:
+async def test_a_worker_that_stops_before_it_got_its_answer_leaves_nothing_behind(store, heals, monkeypatch) -> None:
     """What the unanswered request took is given back, or found by others among what a gone owner left."""
+    if heals:
+        monkeypatch.setattr(working, "_GIVE_BACK_S", 60.0)  # however slow this machine is
     await submit(store, ("s1", plan("book")))
-    deaf = Deaf(store)
+    deaf = Deaf(store, heals_at_the_stop=heals)
     async with worker(deaf):
         await eventually(lambda: deaf.asked >= 2, "the lost answers")
         assert (await store.head("s1")).owner != ""
-        if heals:
-            deaf.heals.set()
+    if heals:
+        assert (await store.head("s1")).owner == ""
     async with worker(store):
         assert await ended(store, "s1") == {"COMPLETED"}
     assert LOG == ["book book0"]
