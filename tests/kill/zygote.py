@@ -18,12 +18,13 @@ import tempfile
 import traceback
 from typing import IO, Any, NamedTuple
 
-from tests.kill import child, fork_child, growing_child, session_child, worker_child
+from tests.kill import builtin_child, child, fork_child, growing_child, session_child, worker_child
 
-#: Who plays a case: the engine's core cases, or those about guards and growing plans, sessions, forks, or workers.
+#: Who plays a case: the engine's core cases, those about guards and growing plans, built-in steps, sessions, forks, or workers.
 _PLAYERS = {
     "core": child.main,
     "growing": growing_child.main,
+    "built-in": builtin_child.main,
     "sessions": session_child.main,
     "fork": fork_child.main,
     "workers": worker_child.main,
