@@ -21,7 +21,7 @@ from saga_engine.core.state_values import Deduplicated, Made
 from saga_engine.plan.compiled import CompiledStep
 
 #: The records that make a plan grow.
-_GROWS = (r.StepsAdded, r.CallAdded)
+_GROWS = (r.StepsAdded, r.CallAdded, r.EachExpanded)
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ SHOWN_LIMIT: Final = INLINE_LIMIT - 1024
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
-_LARGE_FIELDS: Final = ("plan", "output", "params", "input", "steps", "facts")
+_LARGE_FIELDS: Final = ("plan", "output", "params", "input", "steps", "facts", "items")
 
 
 def encode(record: Record, values: dict[str, bytes]) -> bytes:
@@ -68,7 +68,7 @@ def _offload(record: Record, values: dict[str, bytes]) -> Record:
 
 def _placeholder(record: Record, name: str) -> Any:
     """What replaces a value that is stored separately in its field: something that a reader can decode."""
-    if name == "steps":
+    if name in ("steps", "items"):
         return []
     return {} if isinstance(record, CallAdded | FinallyStarted) else None
 

@@ -186,7 +186,7 @@ def _stuck(  # noqa: PLR0917
     asks = kind in _STUCK and capabilities.planner and state.steps[index].semantic is None
     asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
     # A session's agent adds its own calls; steps of a model would interleave with them.
-    if asks and step.compensates is None and not state.session:
+    if asks and step.compensates is None and step.item is None and not state.session:
         spec = state.acting(index).spec
         if ((spec.semantic if spec else None) or capabilities.semantic) != "never":
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")

@@ -27,6 +27,7 @@ from saga_engine.core.state_values import Proposal
 from saga_engine.errors import BindingUnresolved, JournalUnreadable, SagaError
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.compiled import CompiledStep, Params
+from saga_engine.plan.each import ItemParams
 
 _T = TypeVar("_T", bound=r.AnyRecord)
 
@@ -34,7 +35,7 @@ _T = TypeVar("_T", bound=r.AnyRecord)
 LEAST_CHARS: Final = 4
 #: The fields of records that hold what plans, tools and people said; all others are the engine's own.
 _SAID: Final = (
-    *("params", "undo_params", "plan", "steps", "input", "output", "facts"),
+    *("params", "undo_params", "plan", "steps", "input", "output", "facts", "items"),
     *("error", "note", "reason", "reasons", "why", "by", "text", "schema", "about"),
 )
 #: The fields of a plan that hold no user values.
@@ -259,6 +260,11 @@ def learn(mask: Mask, state: State, record: r.AnyRecord) -> None:
     if isinstance(record, r.CompensationProposed):
         _learn_planned(mask, record.steps)
     index = state.plan.by_key.get(getattr(record, "step", ""), -1)
+    if isinstance(record, r.EachExpanded):
+        first = state.plan.steps[index].items
+        for step in state.plan.steps[first : first + len(record.items)]:
+            _learn_step(mask, state, step)
+        return
     if index < 0 or not isinstance(record, r.CallAdded | r.StepIntended | r.StepSucceeded | r.EffectReused):
         return
     step = state.plan.steps[index]
@@ -298,7 +304,7 @@ def _learn_step(mask: Mask, state: State, step: CompiledStep) -> None:
 
 def _partly(params: Params, names: frozenset[str], scope: StateScope) -> Mapping[str, Any]:
     """Those of the params that are known now."""
-    if isinstance(params, Template):
+    if isinstance(params, Template | ItemParams):
         return params.partly(names, scope)
     try:
         return params.resolve(scope)

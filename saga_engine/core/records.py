@@ -13,6 +13,7 @@ import msgspec
 
 from saga_engine.core.condition_records import OutputChecked as OutputChecked
 from saga_engine.core.condition_records import StepSkipped as StepSkipped
+from saga_engine.core.each_records import EachExpanded as EachExpanded
 from saga_engine.core.effects import FORWARD, Direction, ErrorInfo, Purpose
 from saga_engine.core.record_base import Record as Record
 from saga_engine.core.record_base import ValueRef as ValueRef
@@ -295,8 +296,7 @@ class CallAdded(Record, frozen=True, tag=True):
     (which may bind the call's own output as ``$output``) or, if omitted, those that its registration implies.
     ``irreversible``: it writes and cannot be undone, deliberately. ``tool_digest`` is its declaration's; ``sensitive``
     is as in ``SagaStarted``. ``place``: which of the agent's calls it is, from 1, if it takes the place of one that did
-    not happen or was undone; 0: the next one. ``builtin`` is the word of a step without a tool; its body is
-    ``params[builtin]``.
+    not happen or was undone; 0: the next one. ``builtin``: a step without a tool; its body is ``params[builtin]``.
     """
 
     step: str
@@ -394,9 +394,8 @@ class StepsAdded(Record, frozen=True, tag=True):
     """Steps were added to the plan; those in ``dropped`` will not run any more.
 
     ``place``: the step whose place in the plan's list they take; empty: they stand at its end. ``reasons`` say, by
-    step, why a step is dropped and not replaced.
-    ``by`` and ``note`` are their author and reason, ``written`` the model that wrote them. ``undos``, ``reads``,
-    ``tools`` and ``sensitive`` are for the new steps what ``SagaStarted`` has for the first ones.
+    step, why a step is dropped and not replaced. ``by`` and ``note`` are their author and reason, ``written`` the model
+    that wrote them. ``undos``, ``reads``, ``tools`` and ``sensitive``: as in ``SagaStarted``, for the new steps.
     """
 
     steps: list[Any]
@@ -573,6 +572,7 @@ AnyRecord = (
     | ApprovalExpired
     | StepsAdded
     | CallAdded
+    | EachExpanded
     | PartialCompensationRequested
     | SessionClosed
     | SessionKept

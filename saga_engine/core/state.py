@@ -109,11 +109,13 @@ class State:
         "ending",
         "epoch",
         "failed",
+        "grown",
         "growth",
         "happened",
         "in_flight",
         "input",
         "left_any",
+        "lists",
         "notices",
         "open",
         "passed",
@@ -149,7 +151,11 @@ class State:
         self.plan = plan
         #: How the plan grows; without it nothing can be added to the saga.
         self.growth = growth
+        #: The plan is this saga's own: it can grow in place.
+        self.grown = False
         self.added: list[Added] = []
+        #: The items of steps with ``each``, by the index of the step.
+        self.lists: dict[int, list[Any]] = {}
         self.input: Mapping[str, Any] = plan.input
         self.seed = started.seed
         self.digest = started.digest

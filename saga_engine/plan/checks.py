@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from saga_engine.plan import graph, jsonpath, schema_types
 from saga_engine.plan.bindings import Template
 from saga_engine.plan.builtin_steps import check_builtin
+from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.final_steps import order_final
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
@@ -32,6 +33,8 @@ def examine(made: Draft) -> None:
             _check_builtin(made, step, path)
         elif checked:
             _check_call(made, step, path, (*path, "params"))
+            if step.index in made.each:
+                _check_list(made, step, path)
         written = made.plan.steps[step.index].fallback or ()
         for number, fallback in enumerate(step.fallbacks):
             place = (*path, "fallback", number)
@@ -45,6 +48,8 @@ def examine(made: Draft) -> None:
         _check_kind(made, step)
         if step.index >= made.check_from:
             check_options(made, step)
+            if step.index in made.each:
+                check_each(made, step)
     _check_pivot(made, acyclic=acyclic)
     if made.final is not None:
         _examine_final(made.final, len(made.steps))
@@ -80,6 +85,25 @@ def _check_builtin(made: Draft, step: CompiledStep, path: Path) -> None:
     for place in step.params.places:
         if place.source == "output":
             _output_types(made, place, (*path, *place.path))
+
+
+def _check_list(made: Draft, step: CompiledStep, path: Path) -> None:
+    """Check that the list of a step with ``each`` may be one."""
+    ((word, value),) = made.each[step.index].of.raw.items()
+    path = (*path, WORD) if word == WORD else (*path, WORD, word)
+    place = next((each for each in made.each[step.index].of.places if len(each.path) == 1), None)
+    brings: frozenset[str] | None = frozenset({schema_types.type_of(value)})
+    if place is not None and isinstance(value, dict):  # the first that there is
+        brings = None
+    elif place is not None:
+        brings = _output_types(made, place, path) if place.source == "output" else frozenset({"string"})
+        if _known(made, place) and place.tail is not None:
+            brings = frozenset({schema_types.type_of(jsonpath.find(made.input, place.tail))})
+        elif place.source == "input" and not place.embedded:
+            brings = None  # that it is missing is a problem of its own
+    if brings is not None and "array" not in brings:
+        message = f"'each' needs a list, and {cut(value, 120)} is {_one_of(brings)}"
+        made.problems.add("each-invalid", path, message, "bind a list: $output.step_1.items")
 
 
 def _check_call(made: Draft, call: Serving, path: Path, params_path: Path) -> None:
@@ -248,12 +272,26 @@ def _check_type(made: Draft, spec: ToolSpec, place: Place, base: Path) -> None:
 def _output_types(made: Draft, place: Place, path: Path) -> frozenset[str] | None:
     """The types that a binding to an output may have; adds a problem if the output cannot have such a value."""
     step = made.steps[made.by_key[place.step]]
+    if step.index in made.each and path[:2] != ("steps", step.index):
+        return _list_types(made, step, place, path)
     others = [each.spec for each in step.fallbacks if each.way == "tool"]
     brings = _types_of(made, step.spec, place, path)
     for other in others:  # whichever tool was finally called must return the value
         also = _types_of(made, other, place, path)
         brings = None if brings is None or also is None else brings | also
     return brings
+
+
+def _list_types(made: Draft, step: CompiledStep, place: Place, path: Path) -> frozenset[str] | None:
+    """The same for a step with ``each``, whose items may have been served by different tools."""
+    alone = step.spec is not None and not any(each.way == "tool" for each in step.fallbacks)
+    schema = step.spec.output_schema if alone and step.spec is not None else None
+    found = types_in(schema, place, collect=made.each[step.index].collect)
+    if not isinstance(found, str):
+        return found
+    message = f"{cut(place.text, 120)}: step {place.step} has no such value: {found}"
+    made.problems.add("binding-path-absent", path, message, f"write $output.step_{place.step}[0], or bind the whole")
+    return None
 
 
 def _types_of(made: Draft, source: ToolSpec | None, place: Place, path: Path) -> frozenset[str] | None:

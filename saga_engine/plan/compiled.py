@@ -77,6 +77,16 @@ class WithoutList:
         raise BindingUnresolved("$index has no list here")
 
 
+class Item(NamedTuple):
+    """One item of the list of a step with ``each``: the step's index and key, and the item's position, key and value."""
+
+    parent: int
+    number: int
+    parent_key: str
+    key: str
+    value: Any
+
+
 class Condition:
     """A compiled condition."""
 
@@ -154,6 +164,19 @@ class CompiledFallback:
 
 
 @dataclass(slots=True)
+class CompiledEach:
+    """What a step does with its list: ``item`` is the step that each item gets, for those that ``when`` wants.
+
+    ``parallel``: how many of them may run at a time. ``collect``: the rest goes on if one fails.
+    """
+
+    item: CompiledStep
+    when: Conditions | None
+    parallel: int
+    collect: bool
+
+
+@dataclass(slots=True)
 class CompiledStep:
     """One node of the graph.
 
@@ -162,7 +185,8 @@ class CompiledStep:
     order). ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
     ``CompiledPlan.steps``. ``builtin`` is the word of a built-in step (``builtin_steps``), which calls no tool.
     ``when``: it runs only if these hold. ``failed_when``: with such an output it failed. ``continues``: the saga goes
-    on if it fails.
+    on if it fails. ``each``: it has a list, which ``params`` hold, and ``items`` is the index of the first step that an
+    item of the list got; ``item``: it is such a step.
     """
 
     index: int
@@ -186,10 +210,15 @@ class CompiledStep:
     when: Conditions | None = None
     failed_when: Conditions | None = None
     continues: bool = False
+    each: CompiledEach | None = None
+    items: int = -1
+    item: Item | None = None
 
     def servings(self) -> Iterator[Serving]:
-        """The forward calls that may serve it: its own, then its fallbacks."""
-        if not self.builtin:
+        """The forward calls that may serve it, or each item of its list: its own, then its fallbacks."""
+        if self.each is not None:
+            yield from self.each.item.servings()
+        elif not self.builtin:
             yield self
         yield from self.fallbacks
 
@@ -260,6 +289,18 @@ class CompiledPlan:
 
     def with_final(self) -> CompiledPlan:
         """The plan with the steps of ``finally`` among its steps: they run now. This one is unchanged."""
-        steps = [*self.steps, *self.final]
-        by_key = {**self.by_key, **{step.key: step.index for step in self.final}}
+        final = self.final
+        if by := len(self.steps) - final[0].index if final else 0:  # lists have got their items
+            final = [
+                replace(
+                    step,
+                    index=step.index + by,
+                    deps=tuple(other + by for other in step.deps),
+                    data_deps=frozenset(other + by for other in step.data_deps),
+                    dependents=tuple(other + by for other in step.dependents),
+                )
+                for step in final
+            ]
+        steps = [*self.steps, *final]
+        by_key = {**self.by_key, **{step.key: step.index for step in final}}
         return replace(self, steps=steps, by_key=by_key, order=range(len(steps)), final=[])

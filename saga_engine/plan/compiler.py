@@ -8,6 +8,7 @@ from saga_engine.plan import graph
 from saga_engine.plan.checks import examine
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep
 from saga_engine.plan.draft import draft
+from saga_engine.plan.each import over_list
 from saga_engine.plan.final_steps import finish
 from saga_engine.plan.undo_params import UndoParams
 
@@ -75,6 +76,9 @@ def compile_draft(made: Draft) -> CompiledPlan:
     for step, dependents in zip(steps, graph.dependents([step.deps for step in steps]), strict=True):
         step.dependents = tuple(dependents)
     final = finish(made)
+    reads = frozenset(step.key for step in steps if step.kind == "read")
+    for index, each in made.each.items():
+        steps[index] = over_list(steps[index], each.of, each.when, parallel=each.parallel, collect=each.collect)
     calls = [call for step in [*steps, *final] for call in step.calls()]
     specs = {call.tool: call.spec for call in calls if call.spec is not None}
     secrets = [name for call in calls for name in sorted(call.params.secrets)]
@@ -92,7 +96,7 @@ def compile_draft(made: Draft) -> CompiledPlan:
         name=plan.name or "",
         tags=plan.tags,
         undos=dict(_registered_undos(steps)),
-        reads=frozenset(step.key for step in steps if step.kind == "read"),
+        reads=reads,
         tool_digests={name: spec.digest for name, spec in specs.items()},
         sensitive={name: list(spec.sensitive) for name, spec in specs.items() if spec.sensitive},
         secrets=tuple(dict.fromkeys(secrets)),

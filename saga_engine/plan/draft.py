@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from saga_engine.plan.compiled import Kind, Params, Serving
-    from saga_engine.plan.model import Fallback, Plan, Retry, Rollback, Step
+    from saga_engine.plan.model import Each, Fallback, Plan, Retry, Rollback, Step
     from saga_engine.plan.problems import Path
     from saga_engine.plan.tool_spec import ToolCatalog
 
@@ -39,6 +39,15 @@ class Bound(NamedTuple):
     spec: ToolSpec | None
     path: Path
     undo: bool
+
+
+class EachDraft(NamedTuple):
+    """The ``each`` of a step: its list (a template with one param), and what to do with it."""
+
+    of: Template
+    when: Conditions | None
+    parallel: int
+    collect: bool
 
 
 class Block(NamedTuple):
@@ -75,6 +84,8 @@ class Draft:
     steps: list[CompiledStep] = field(default_factory=list)
     bound: dict[int, list[Bound]] = field(default_factory=dict)
     guessed: set[int] = field(default_factory=set)
+    #: The steps with a list; they become that after the checks (``each.over_list``).
+    each: dict[int, EachDraft] = field(default_factory=dict)
     order: Sequence[int] = ()
     position: Mapping[int, int] = field(default_factory=dict)
     placed: set[int] = field(default_factory=set)
@@ -153,6 +164,7 @@ class _Drafter:
     ) -> None:
         self._made = made
         self._end = end
+        self._item = False  # whether what is compiled is resolved for each item of a list
         self._binder = Binder(made.by_key, made.problems, end=end)
         self._undos = undos
         self._reads = reads
@@ -160,16 +172,31 @@ class _Drafter:
 
     def step(self, index: int, written: Step, path: Path) -> CompiledStep:
         """The step at ``path`` of the plan."""
+        self._item = written.each is not None
         step = self._builtin(index, written, path) if written.builtin else self._call(index, written, path)
         step.continues = written.on_error == "continue"
         step.when = self._conditions(written.when, step, (*path, "when"))
-        step.failed_when = self._conditions(written.failed_when, step, (*path, "failed_when"))
+        step.failed_when = self._conditions(written.failed_when, step, (*path, "failed_when"), item=self._item)
+        if written.each is not None and not written.builtin:
+            self._made.each[index] = self._each(written.each, step, path)
         return step
 
-    def _conditions(self, raw: Any, step: CompiledStep, path: Path) -> Conditions | None:
+    def _each(self, written: str | Each, step: CompiledStep, path: Path) -> EachDraft:
+        """The list is known before any item, so ``$item`` does not bind in it."""
+        self._item = False
+        if isinstance(written, str):
+            return EachDraft(
+                self._template({"each": written}, step.index, step.key, None, path), None, 1, collect=False
+            )
+        path = (*path, "each")
+        of = self._template({"of": plain(written.of)}, step.index, step.key, None, path)
+        when = self._conditions(written.when, step, (*path, "when"), item=True)
+        return EachDraft(of, when, written.parallel, written.on_error == "collect")
+
+    def _conditions(self, raw: Any, step: CompiledStep, path: Path, *, item: bool = False) -> Conditions | None:
         if raw is None:
             return None
-        reader = ConditionReader(self._binder, self._made.problems, step.key)
+        reader = ConditionReader(self._binder, self._made.problems, step.key, item=item)
         condition = reader.read(raw, path)
         # After the call its own output exists, as it does for an undo; all others must exist before the call.
         for own in (True, False):
@@ -321,7 +348,7 @@ class _Drafter:
     def _template(
         self, raw: dict[str, Any], index: int, key: str, spec: ToolSpec | None, path: Path, *, undo: bool = False
     ) -> Template:
-        template = self._binder.template(raw, key, path)
+        template = self._binder.template(raw, key, path, item=self._item)
         self._note(template, index, spec, path, undo=undo)
         return template
 

@@ -49,6 +49,9 @@ def _check_form(final: Draft, written: Step, path: Path) -> None:
     if written.builtin:
         message = f"a step of 'finally' calls a tool, but this one has '{written.builtin}'"
         final.problems.add("finally-invalid", (*path, written.builtin), message, "call a tool")
+    if written.each is not None:
+        message = "a step of 'finally' calls its tool once, so it has no 'each'"
+        final.problems.add("finally-invalid", (*path, "each"), message, "call a tool that takes the whole list")
     for name in ("kind", "rollback"):
         if getattr(written, name) is not None:
             message = f"a step of 'finally' is never undone, so it has no '{name}'"

@@ -13,6 +13,8 @@ MAX_FINALLY = 20
 FINALLY_S = 3600.0
 #: Calls of one saga in flight at a time.
 MAX_PARALLEL = 64
+#: Items of the list of one step with 'each', those included that its 'when' leaves out.
+MAX_ITEMS = 1000
 #: Additions of steps to one saga while it runs.
 MAX_ADDITIONS = 32
 #: Fallbacks of one step.

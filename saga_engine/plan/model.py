@@ -196,10 +196,29 @@ class Wait(_Model):
     )
 
 
+class Each(_Model):
+    """A list: the step is called once for each of its items."""
+
+    of: Any = Field(description="The list: a binding such as '$output.step_1.items', or a list with bindings.")
+    parallel: Annotated[int, Field(ge=1, le=limits.MAX_PARALLEL)] = Field(
+        1, description="How many items may run at a time. Default: one after the other."
+    )
+    on_error: Literal["stop", "collect"] = Field(
+        "stop",
+        description=(
+            "What the failure of an item causes. stop: what on_failure says. collect: the other items go on, and the "
+            "output is an object with 'outputs' and 'failed'."
+        ),
+    )
+    when: _Conditions | None = Field(
+        None, description="Conditions on '$item'. The items for which they do not hold are left out."
+    )
+
+
 #: The words of built-in steps: each is a field of a step, in place of ``tool``.
 BUILTINS: Final = ("ask", "compute", "sleep", "wait")
 #: Fields that belong to a call of a tool alone.
-_OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback")
+_OF_CALLS: Final = ("params", "rollback", "kind", "retry", "timeout_s", "resource", "fallback", "each")
 
 
 def _without_tool(schema: dict[str, Any]) -> None:
@@ -261,6 +280,13 @@ class Step(_Model):
         description=(
             "Conditions. Unless all hold, the step is skipped, and what depends on it goes on. Example: "
             "[{'value': '$output.step_1.total', 'op': '>', 'to': 100}]."
+        ),
+    )
+    each: Annotated[str, Field(min_length=1, max_length=limits.MAX_NAME_CHARS + 200)] | Each | None = Field(
+        None,
+        description=(
+            "A list, such as '$output.step_1.items': the tool is called once for each item, which '$item' and '$index' "
+            "bind. The output is the list of outputs. Or an object with 'of', 'parallel', 'on_error' and 'when'."
         ),
     )
     on_error: Literal["fail", "continue"] | None = Field(
@@ -377,6 +403,7 @@ _NESTED: dict[str, type[_Model]] = {
     "ask": Ask,
     "sleep": Until,
     "wait": Wait,
+    "each": Each,
 }
 #: Replacements for pydantic's messages: by field, then by pydantic's type of error.
 _EXPECTED = {

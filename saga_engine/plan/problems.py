@@ -27,6 +27,7 @@ CODES = frozenset(
         "compute-invalid",
         "condition-invalid",
         "depends-on-unknown",
+        "each-invalid",
         "fallback-invalid",
         "field-invalid",
         "field-missing",

@@ -70,8 +70,8 @@ async def look(store: Store, saga_id: str, *, full: bool = False) -> State:
     if full:
         return state_of(await read_records(store, saga_id))
     records = await read_records(store, saga_id, whole=False)
-    # Steps are part of the plan, in whatever way they were added.
-    planned = [record for record in records if "steps" in refs_of(record) or record is records[0]]
+    # Steps and the items of lists are part of the plan, in whatever way they were added.
+    planned = [record for record in records if {"steps", "items"} & refs_of(record).keys() or record is records[0]]
     whole = {id(old): new for old, new in zip(planned, await _inflated(store, saga_id, planned), strict=True)}
     state = state_of([whole.get(id(record)) or abridge(record) for record in records])
     if any(question.kind == "approval" for question in state.questions.values()):

@@ -14,7 +14,7 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import COMPENSATE, ErrorInfo
-from saga_engine.core.evolve import amendments, calls, compensation, escalation, final
+from saga_engine.core.evolve import amendments, calls, compensation, each, escalation, final
 from saga_engine.core.evolve.transition import move, stop, turn_saga, wake
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Doubt
@@ -122,6 +122,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     r.ApprovalExpired: escalation.approval_expired,
     r.StepsAdded: amendments.steps_added,
     r.CallAdded: amendments.call_added,
+    r.EachExpanded: each.expanded,
     r.PartialCompensationRequested: compensation.partial_requested,
     r.SessionClosed: _session_closed,
     r.SessionKept: escalation.session_kept,

@@ -14,6 +14,7 @@ from saga_engine.core.state import State
 from saga_engine.core.state_values import Proposal, Replanning, StepState, Underway
 from saga_engine.errors import JournalUnreadable
 from saga_engine.plan.amendments import Addition
+from saga_engine.plan.each import woven
 from saga_engine.plan.values import digest
 
 
@@ -61,7 +62,11 @@ def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
     if state.growth is None:
         raise JournalUnreadable("steps were added to this saga, which was read without a way to grow its plan")
     state.added.append(added)
-    state.plan = state.growth.compile(state.added)
+    before, state.plan = state.plan, state.growth.compile(state.added)
+    if state.lists:
+        lists = {before.steps[index].key: items for index, items in state.lists.items()}
+        state.plan = woven(state.plan, [step.key for step in before.steps], lists)
+    state.grown = True
     state.tools = {**state.tools, **tools}
     for key in added.addition.dropped:
         _drop(state, state.plan.by_key[key])

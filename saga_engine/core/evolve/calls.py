@@ -113,7 +113,7 @@ def succeeded(state: State, record: r.StepSucceeded) -> None:
         state.waits.pop(index, None)
     settle(state, step, index, record.direction, record.at)
     if record.direction == FORWARD:
-        if record.via == "computed":  # nothing was called
+        if record.via in ("computed", "each"):  # nothing was called
             state.ready.pop(index, None)
             if state.status == t.PENDING:
                 turn_saga(state, "go")

@@ -17,6 +17,7 @@ def finally_started(state: State, record: r.FinallyStarted) -> None:
     first = len(state.steps)
     state.ending = Ending(record.end, record.until_ms, first, {"status": record.end, **record.facts})
     state.plan = state.plan.with_final()
+    state.grown = True
     for compiled in state.plan.steps[first:]:
         state.steps.append(StepState(len(compiled.deps)))
         if not compiled.deps:

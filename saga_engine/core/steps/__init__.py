@@ -10,12 +10,13 @@ from typing import Final
 
 from saga_engine.core import records as r
 from saga_engine.core.state import State
-from saga_engine.core.steps import ask, compute, sleep, wait
+from saga_engine.core.steps import ask, compute, each, sleep, wait
 from saga_engine.core.steps.conditional import not_wanted
 
 _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
     ask.KIND: ask.begin,
     compute.KIND: compute.begin,
+    each.KIND: each.begin,
     sleep.KIND: sleep.begin,
     wait.KIND: wait.begin,
 }
@@ -24,7 +25,7 @@ _BEGIN: Final[Mapping[str, Callable[[State, int, int], r.AnyRecord]]] = {
 def begin(state: State, index: int, now: int) -> r.AnyRecord | None:
     """The record with which a step begins that is no call, or does not run; often it also settles it. None: a call."""
     step = state.plan.steps[index]
-    if step.when is not None and not state.steps[index].forward.attempt:
+    if step.when is not None and not state.steps[index].forward.attempt and index not in state.lists:
         record = not_wanted(state, index, now)
         if record is not None:
             return record
