@@ -78,7 +78,7 @@ class WithoutList:
 
 
 class Item(NamedTuple):
-    """One item of the list of a step with ``each``: the step's index and key, and the item's position, key and value."""
+    """One item of a step with ``each``: the index and the key of that step; the item's position, key and value."""
 
     parent: int
     number: int

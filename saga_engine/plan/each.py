@@ -2,8 +2,8 @@
 
 The step itself calls nothing: it has the list (``params``) and the step of which each item gets a copy
 (``CompiledStep.each``). The copies are added when the list is known (``EachExpanded``). At most ``parallel`` of them
-run at a time: the item N + ``parallel`` waits for the item N, so undos run in the same lanes, in reverse. The step waits
-for the last item of each lane, and whatever depends on it for the step.
+run at a time: the item N + ``parallel`` waits for the item N, so undos run in the same lanes, in reverse. The step
+waits for the last item of each lane, and whatever depends on it for the step.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from saga_engine.errors import JournalUnreadable
 from tests.core.ask_simulation import AskSimulation
 from tests.core.conditional_mutants import CONDITIONAL_MUTANTS
 from tests.core.conditional_simulation import ConditionalSimulation
+from tests.core.each_mutants import EACH_MUTANTS
+from tests.core.each_simulation import EachSimulation
 from tests.core.engine_mutants import (
     ASK_MUTANTS,
     FINAL_MUTANTS,
@@ -32,7 +34,7 @@ def hunt(seeds: range, *kinds: type[Simulation]) -> str | None:
         dice = random.Random(seed)
         try:
             kind(dice, dice.choice([0.3, 0.6, 1.0])).run()
-        except (Violation, JournalUnreadable, KeyError, AssertionError) as caught:
+        except (Violation, JournalUnreadable, LookupError, AssertionError) as caught:
             return f"{type(caught).__name__}: {caught}"
     return None
 
@@ -83,9 +85,17 @@ def test_the_simulation_of_conditions_catches(name: str, monkeypatch: pytest.Mon
     assert hunt(range(1500), ConditionalSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", EACH_MUTANTS)
+def test_the_simulation_of_lists_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is broken for steps with ``each`` does not get through."""
+    EACH_MUTANTS[name](monkeypatch)
+    assert hunt(range(1000), EachSimulation), f"nothing noticed the mutant '{name}'"
+
+
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
     assert hunt(range(300), Simulation, SessionSimulation, AskSimulation) is None
     assert hunt(range(100), FinalSimulation) is None
     assert hunt(range(100), WaitingSimulation) is None
     assert hunt(range(200), ConditionalSimulation) is None
+    assert hunt(range(200), EachSimulation) is None
