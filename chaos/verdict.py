@@ -41,7 +41,15 @@ _CHANGES_NEITHER = frozenset(
         *("StepSucceeded", "StepWaiting", "StepFailed", "StepInDoubt", "StepEscalated", "StepUnsettled"),
         *("ApprovalExpired", "StepSkipped", "OutputChecked"),
         *("ProbeIntended", "ProbeFailed", "CompensationRequested", "CompensationStarted"),
-        *("CallAdded", "EffectReused", "PlannerAsked", "PlannerGaveUp", "CompensationProposed", "SessionKept"),
+        *(
+            "CallAdded",
+            "EachExpanded",
+            "EffectReused",
+            "PlannerAsked",
+            "PlannerGaveUp",
+            "CompensationProposed",
+            "SessionKept",
+        ),
     }
 )
 #: The kinds that the law of repeats covers; a test compares it with all kinds.

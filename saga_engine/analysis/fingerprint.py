@@ -27,7 +27,7 @@ from saga_engine.core.effects import FORWARD
 from saga_engine.core.fold import fold
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State, StateScope
-from saga_engine.core.steps import ask, compute
+from saga_engine.core.steps import ask, compute, each
 from saga_engine.plan.compiled import CompiledPlan
 from saga_engine.plan.values import canonical
 
@@ -64,9 +64,10 @@ class Fingerprints:
                 self._found[index] = made
         elif isinstance(record, r.StepSkipped):
             self.skip(state, state.plan.by_key[record.step])
-        elif isinstance(record, r.StepSucceeded) and record.via == compute.VIA:
+        elif isinstance(record, r.StepSucceeded) and record.via in (compute.VIA, each.VIA):
             index = state.plan.by_key[record.step]
-            made = self.of_call(state, index, {compute.KIND: record.output})
+            word = state.plan.steps[index].builtin
+            made = None if "output" in refs_of(record) else self.of_call(state, index, {word: record.output})
             if made is not None:
                 self._found[index] = made
         elif isinstance(record, r.StepIntended) and record.direction == FORWARD:

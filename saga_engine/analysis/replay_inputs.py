@@ -15,7 +15,7 @@ from saga_engine.core.effects import FORWARD, Ask, Blocked, Direction, Done, Err
 from saga_engine.core.plan_growth import Added, Growth
 from saga_engine.core.redaction import REDACTED
 from saga_engine.core.session_records import opening_of
-from saga_engine.core.steps import compute
+from saga_engine.core.steps import compute, each
 from saga_engine.errors import BindingUnresolved
 from saga_engine.plan.comparisons import Truth
 from saga_engine.plan.compiled import CompiledPlan, CompiledStep, Params, Scope
@@ -147,6 +147,8 @@ class Templates:
                 self._recorded.setdefault((record.step, record.direction, record.fallback), params)
             elif isinstance(record, r.StepSucceeded) and record.via == compute.VIA:
                 self._recorded.setdefault((record.step, FORWARD, 0), {compute.KIND: record.output})
+            elif isinstance(record, r.EachExpanded):
+                self._recorded.setdefault((record.step, FORWARD, 0), {each.KIND: record.items})
             elif isinstance(record, r.StepSkipped | r.OutputChecked):
                 held = isinstance(record, r.OutputChecked) and record.error is not None
                 self._held[record.step, type(record)] = held
@@ -157,6 +159,9 @@ class Templates:
             step.params = self._wrapped(step.params, step.key, FORWARD, 0)
             step.when = self._conditions(step.when, self._held.get((step.key, r.StepSkipped), True))
             step.failed_when = self._conditions(step.failed_when, self._held.get((step.key, r.OutputChecked), False))
+            if step.each is not None:  # what its items call is replaced when they are steps
+                step.each.when = self._conditions(step.each.when, True)
+                continue
             step.spec = _trusting(step.spec)
             # Fallbacks that are no call of another tool share the step's own undo.
             for number, serving in enumerate(step.servings()):
@@ -253,6 +258,10 @@ class ReplayedGrowth(Growth):
         made = super().compile(added)
         self._templates.wrap(made.steps)
         return made
+
+    def has_items(self, steps: Sequence[CompiledStep]) -> None:
+        """The items of a list have got these steps."""
+        self._templates.wrap(steps)
 
     def call(self, record: r.CallAdded, index: int, by_key: Any) -> CompiledStep:
         """The step of a session's call."""

@@ -265,7 +265,7 @@ class _Stage:
         kinds: list[FaultKind] = ["refused", "refused-all"] if step.fallbacks else ["refused"]
         kinds += ["unavailable", "blocked", "lost-not-happened", "crash-not-happened"]
         if step.builtin:
-            kinds = [_FAILS[step.builtin]] if step.builtin in _FAILS else []
+            kinds = [_FAILS[step.builtin]] if step.builtin in _FAILS and step.items < 0 else []
         elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
         if step.when is not None:

@@ -349,6 +349,8 @@ def _redact(record: r.AnyRecord, fields: dict[str, Any], redaction: Redaction) -
         fields["error"] = redaction.error(fields["error"])
     if "steps" in fields and not isinstance(record, r.PartialCompensationRequested):
         fields["steps"] = redaction.steps(fields["steps"])
+    if "items" in fields:  # no rule names the place in a tool's params that an item is for
+        fields["items"] = [REDACTED] * len(fields["items"])
     if fields.get("reasons"):
         fields["reasons"] = redaction.fields("reason", fields["reasons"])
     if isinstance(record, r.CallAdded):

@@ -46,7 +46,13 @@ def checked(
 
 
 def require_no_events(words: Iterable[str]) -> None:
-    """Raises ``RuntimeUnsupported`` for the word of a step that waits for an event."""
+    """Raises ``RuntimeUnsupported`` for the word of a step that waits for an event, or that has a list."""
+    words = set(words)
+    if "each" in words:
+        raise RuntimeUnsupported(
+            "steps with 'each' are not for Temporal yet",
+            hint="run the plan with a store, or call a tool that takes the whole list",
+        )
     if "wait" in words:
         raise RuntimeUnsupported(
             "steps that wait for an event are not for Temporal: events and waits find each other in a store",

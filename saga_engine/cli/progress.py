@@ -215,7 +215,7 @@ class Progress:
     def _saga(self, saga_id: str, kind: str, record: Any) -> None:
         words = _saga_words(kind, record)
         self._status = words
-        if kind in ("StepsAdded", "CompensationProposed", "CallAdded") and not self._many:
+        if kind in ("StepsAdded", "CompensationProposed", "CallAdded", "EachExpanded") and not self._many:
             self._learn(kind, record)
         if kind == "FinallyStarted":
             self._ending.add(saga_id)
@@ -229,6 +229,9 @@ class Progress:
         """Names of steps that were added. A compensating step is not one that the saga still has to do."""
         if kind == "CallAdded":
             added = {record.step: record.tool}
+        elif kind == "EachExpanded":
+            name = self._names.get(record.step, "")
+            added = {f"{record.step}[{number}]": name for number in range(len(record.items))}
         else:
             added = {key: str(step.get("name", "")) for key, step in _keyed(record.steps)}
         self._names = {**self._names, **added}
@@ -440,6 +443,9 @@ def _saga_words(kind: str, record: Any) -> str:
     if kind == "EffectTransferred":
         steps = _named([{"step_id": step} for step in record.steps])
         return f"the effects of {steps} are transferred to saga {shown(record.to, 128)}"
+    if kind == "EachExpanded":
+        count = len(record.items)
+        return f"step {shown(record.step, 64)} has a list of {count} item{'' if count == 1 else 's'}"
     if kind == "StepsAdded":
         by = f" by {shown(record.by, 40)}" if record.by else ""
         gone = _named([{"step_id": key} for key in record.dropped])

@@ -35,6 +35,10 @@ def _row(step: dict[str, Any], what: str) -> list[str]:
     return [str(step["step_id"]), step["name"], step["tool"], step["undo"] or "", shown(what, 140)]
 
 
+#: The records of the other saga with which an undo starts.
+_OPENING: Final = frozenset({"CallAdded", "StepsAdded", "EachExpanded", "EffectReused"})
+
+
 class UndoProgress(Progress):
     """Live progress of an undo. ``undo_id``: the id of its saga, once that is known."""
 
@@ -54,5 +58,5 @@ class UndoProgress(Progress):
 
     def observe(self, saga_id: str, record: Record) -> None:
         """Process a record of the undo; of the completed saga there is only that it transferred its effects."""
-        if saga_id == self.undo_id and type(record).__name__ not in ("CallAdded", "StepsAdded", "EffectReused"):
+        if saga_id == self.undo_id and type(record).__name__ not in _OPENING:
             super().observe(saga_id, record)

@@ -98,6 +98,9 @@ class Growth:
         """The step of a session's call."""
         return self.call_of(record, index, by_key, self._catalog)
 
+    def has_items(self, steps: Sequence[CompiledStep]) -> None:
+        """The items of a list have got these steps."""
+
     @staticmethod
     def call_of(record: CallAdded, index: int, by_key: Mapping[str, int], catalog: ToolCatalog | None) -> CompiledStep:
         """The step of a session's call. Its params are values: they contain no bindings. Raises ``PlanInvalid``."""

@@ -289,6 +289,19 @@ class CompiledPlan:
 
     def with_final(self) -> CompiledPlan:
         """The plan with the steps of ``finally`` among its steps: they run now. This one is unchanged."""
+        final = self._final_behind()
+        steps = [*self.steps, *final]
+        by_key = {**self.by_key, **{step.key: step.index for step in final}}
+        return replace(self, steps=steps, by_key=by_key, order=range(len(steps)), final=[])
+
+    def with_steps(self, steps: list[CompiledStep], by_key: dict[str, int]) -> CompiledPlan:
+        """The plan with more steps; those of ``finally`` stand behind them."""
+        made = replace(self, steps=steps, by_key=by_key)
+        made.final = made._final_behind()  # noqa: SLF001 - it is one of ours
+        return made
+
+    def _final_behind(self) -> list[CompiledStep]:
+        """The steps of ``finally`` with the indexes that follow those of all others."""
         final = self.final
         if by := len(self.steps) - final[0].index if final else 0:  # lists have got their items
             final = [
@@ -301,6 +314,4 @@ class CompiledPlan:
                 )
                 for step in final
             ]
-        steps = [*self.steps, *final]
-        by_key = {**self.by_key, **{step.key: step.index for step in final}}
-        return replace(self, steps=steps, by_key=by_key, order=range(len(steps)), final=[])
+        return final

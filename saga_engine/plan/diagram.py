@@ -105,9 +105,12 @@ def _around_the_end(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
 
 
 def _label(step: CompiledStep, statuses: Mapping[str, str] | None) -> list[str]:
-    lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, step.tool or step.builtin]
-    if step.rollback is not None:
-        lines.append(f"undo: {step.rollback.tool}")
+    # A list stands for the calls of its items, until these are steps.
+    call = step if step.each is None else step.each.item
+    tool = f"{call.tool}, for each item" if step.each is not None else step.tool or step.builtin
+    lines = [f"{step.key} · {step.name}" if step.name != step.key else step.key, tool]
+    if call.rollback is not None:
+        lines.append(f"undo: {call.rollback.tool}")
     status = _status(step, statuses)
     if status:
         lines.append(status)

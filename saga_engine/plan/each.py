@@ -27,7 +27,6 @@ from saga_engine.plan.compiled import (
     Params,
     Scope,
 )
-from saga_engine.plan.undo_params import UndoParams
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Place
@@ -224,9 +223,11 @@ class ItemParams:
             self.outputs = (self.outputs - {item.parent_key}) | {item.key}
 
     @property
-    def registered(self) -> bool:
-        """Whether they are those of a registered undo."""
-        return isinstance(self._template, UndoParams)
+    def places(self) -> tuple[Place, ...]:
+        """The places of their bindings; the step's own output is that of the step of the item."""
+        own = self._item.parent_key
+        places = self._template.places if isinstance(self._template, Template) else ()
+        return tuple(place._replace(step=self._item.key) if place.step == own else place for place in places)
 
     def resolve(self, scope: Scope) -> dict[str, Any]:
         """The params of a call. Raises ``BindingUnresolved``."""

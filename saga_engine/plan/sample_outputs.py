@@ -25,6 +25,7 @@ from saga_engine.plan.compiled import (
     Serving,
 )
 from saga_engine.plan.conditions import Conditions, Fixed
+from saga_engine.plan.each import ItemParams, add_items
 from saga_engine.plan.tool_spec import ToolSpec
 from saga_engine.plan.undo_params import UndoParams
 
@@ -43,6 +44,7 @@ def rehearsable(plan: CompiledPlan) -> tuple[CompiledPlan, Outputs]:
 
     All tools must be known (``spec``).
     """
+    plan = _with_items(plan)
     makers: dict[tuple[int, int], _Output] = {}
     every = [*plan.all_steps()]
     for step in every:
@@ -73,7 +75,19 @@ def _bound_to(params: Params) -> Iterator[tuple[str, jsonpath.Tail]]:
 
 
 def _places(params: Params) -> Sequence[Place]:
-    return params.places if isinstance(params, Template) else ()
+    return params.places if isinstance(params, Template | ItemParams) else ()
+
+
+def _with_items(plan: CompiledPlan) -> CompiledPlan:
+    """The plan with two items for each list, whatever is in it; the list itself is a computation behind them."""
+    lists = [step.index for step in plan.steps if step.each is not None]
+    if not lists:
+        return plan
+    steps, by_key = list(plan.steps), dict(plan.by_key)
+    for index in lists:
+        add_items(steps, by_key, index, ["<item>", "<item>"], len(steps))
+        steps[index] = replace(steps[index], builtin="compute", each=None)
+    return plan.with_steps(steps, by_key)
 
 
 # --- one output ----------------------------------------------------------------------------------------------------
@@ -240,6 +254,10 @@ class _NoResult(_Unread):
 
 def _step(step: CompiledStep, unmade: set[tuple[str, str]], output: Any) -> CompiledStep:
     step = replace(step, when=_assumed(step.when, holds=True), failed_when=_assumed(step.failed_when, holds=False))
+    if step.item is not None and step.failed_when is not None:
+        step = replace(step, failed_when=Conditions(Fixed(False)))
+    if step.items >= 0:
+        return replace(step, params=_Unread(step.params, {"compute": output}))
     if step.builtin == "compute" and any(place.source == "output" for place in _places(step.params)):
         return replace(step, params=_Unread(step.params, {"compute": output}))  # what it computes with is unknown
     if step.builtin in ("sleep", "wait"):
@@ -270,7 +288,8 @@ def _rollback(rollback: CompiledRollback | None, unmade: set[tuple[str, str]]) -
 
 
 def _params(params: Params, unmade: set[tuple[str, str]]) -> Params:
-    return _Unread(params) if any((key, tail.text) in unmade for key, tail in _bound_to(params)) else params
+    unread = any((key, tail.text) in unmade for key, tail in _bound_to(params))
+    return _Unread(params) if unread or any(place.source == "item" for place in _places(params)) else params
 
 
 def _lenient(spec: ToolSpec | None) -> ToolSpec | None:

@@ -52,6 +52,14 @@ FEATURES: Final[dict[str, Feature]] = {
         "`>=`, `in`, `not-in`, `matches`, or without `to` `exists` and `absent`. A later binding to its output needs a "
         'default: `{"$first": ["$output.step_2.ref", null]}`.',
     ),
+    "each": Feature(
+        ("each",),
+        'A step that calls a tool may have `"each": "$output.step_1.items"`: it is called once for each item of that '
+        "list, one after the other; `$item` (`$item.field`) and `$index` bind in its `params` and `rollback`. Its "
+        'output is the list of outputs: `$output.step_2[0].ref`. `{"of": LIST, "parallel": 3}` runs so many at a time; '
+        '`"when"` in it leaves out the items for which conditions on `$item` do not hold. Use it only for a list that '
+        "an earlier step returns, or that is in the input.",
+    ),
     "on_error": Feature(
         ("on_error",),
         'A step may have `"on_error": "continue"`: if it fails, the rest goes on all the same. Use it only where the '

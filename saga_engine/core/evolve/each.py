@@ -27,6 +27,8 @@ def expanded(state: State, record: r.EachExpanded) -> None:
     state.lists[index] = record.items
     plan = state.plan
     made = add_items(plan.steps, plan.by_key, index, record.items, len(plan.steps))
+    if state.growth is not None:
+        state.growth.has_items(made)
     state.steps.extend(StepState(0) for _ in made)
     state.remaining += len(made)
     for compiled in (*made, plan.steps[index]):
