@@ -184,6 +184,8 @@ def known_by(via: str, source: str, age_ms: int | None) -> str:
         return "happened, according to an operator"
     if via == "expired":
         return "nobody answered in time: what the plan says for that"
+    if via == "each":
+        return "the outputs of its items"
     if via == "computed":
         return "computed"
     if via == "timer":

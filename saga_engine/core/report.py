@@ -50,7 +50,15 @@ def view(state: State) -> dict[str, Any]:
         "error": failure(state),
         "questions": [_question(state, question) for question in state.questions.values()],
     }
-    return masked_view(state, body)
+    shown = masked_view(state, body)
+    return {**shown, "steps": _items_behind_lists(state, shown["steps"])} if state.lists else shown
+
+
+def _items_behind_lists(state: State, shown: list[Any]) -> list[Any]:
+    """The steps as they are shown: the items of a list stand behind its step."""
+    pairs = zip(state.plan.steps, shown, strict=True)
+    places = [((of.index, -1) if of.item is None else (of.item.parent, of.item.number), body) for of, body in pairs]
+    return [body for _, body in sorted(places, key=lambda each: each[0])]
 
 
 def _undo_links(state: State) -> dict[str, str]:
@@ -201,7 +209,7 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
     body: dict[str, Any] = {
         "step_id": compiled.step_id,
         "name": compiled.name,
-        "tool": compiled.tool,
+        "tool": compiled.tool if compiled.each is None else compiled.each.item.tool,
         "kind": compiled.kind,
         **({"builtin": compiled.builtin} if compiled.builtin else {}),
         "status": step.status,

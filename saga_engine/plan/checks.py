@@ -92,6 +92,8 @@ def _check_list(made: Draft, step: CompiledStep, path: Path) -> None:
     ((word, value),) = made.each[step.index].of.raw.items()
     path = (*path, WORD) if word == WORD else (*path, WORD, word)
     place = next((each for each in made.each[step.index].of.places if len(each.path) == 1), None)
+    if place is None and isinstance(value, str) and value.startswith("$") and not value.startswith("$$"):
+        return  # a binding that is malformed is a problem of its own
     brings: frozenset[str] | None = frozenset({schema_types.type_of(value)})
     if place is not None and isinstance(value, dict):  # the first that there is
         brings = None

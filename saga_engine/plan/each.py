@@ -27,6 +27,7 @@ from saga_engine.plan.compiled import (
     Params,
     Scope,
 )
+from saga_engine.plan.undo_params import UndoParams
 
 if TYPE_CHECKING:
     from saga_engine.plan.bindings import Place
@@ -221,6 +222,11 @@ class ItemParams:
         self.outputs = template.outputs
         if item.parent_key in self.outputs:
             self.outputs = (self.outputs - {item.parent_key}) | {item.key}
+
+    @property
+    def registered(self) -> bool:
+        """Whether they are those of a registered undo."""
+        return isinstance(self._template, UndoParams)
 
     @property
     def places(self) -> tuple[Place, ...]:

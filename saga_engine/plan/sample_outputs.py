@@ -96,7 +96,9 @@ def _with_items(plan: CompiledPlan) -> CompiledPlan:
 def _output(key: str, serving: Serving) -> _Output:
     made = _Output(serving.spec.output_schema if serving.spec else None, key)
     rollback = serving.rollback
-    if rollback is not None and isinstance(rollback.params, UndoParams) and rollback.spec is not None:
+    params = None if rollback is None else rollback.params
+    registered = isinstance(params, UndoParams) or (isinstance(params, ItemParams) and params.registered)
+    if rollback is not None and registered and rollback.spec is not None:
         # A registered undo takes its required params from the output if the call did not have them.
         required = rollback.spec.input_schema.get("required")
         names = required if isinstance(required, list) else []

@@ -27,6 +27,7 @@ _SHOWN: Final = (
         "error",
         "output",
         "params",
+        "items",
         "steps",
         "dropped",
         "reasons",
