@@ -161,6 +161,7 @@ class Templates:
             step.failed_when = self._conditions(step.failed_when, self._held.get((step.key, r.OutputChecked), False))
             if step.each is not None:  # what its items call is replaced when they are steps
                 step.each.when = self._conditions(step.each.when, True)
+                step.params.bound = True  # a list without bindings may be redacted, too
                 continue
             step.spec = _trusting(step.spec)
             # Fallbacks that are no call of another tool share the step's own undo.

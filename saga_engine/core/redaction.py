@@ -88,6 +88,8 @@ class Redaction:
         made = {**step}
         if "params" in step:
             made["params"] = self.template(step["params"])
+        if self and isinstance(step.get("each"), dict):  # no rule names a place in the list itself
+            made["each"] = {**step["each"], "of": without_values(step["each"].get("of"))}
         if "rollback" in step:
             made["rollback"] = self._step(step["rollback"])
         if "fallback" in step:

@@ -39,6 +39,8 @@ def make_each_case(dice: random.Random) -> tuple[dict[str, Any], Catalog]:
         if dice.random() < 0.1:
             lists[key] = {"no": "list"}  # type: ignore[assignment]
             step["each"]["of"] = {"$first": [f"$input.{key}", None]}  # not known before it runs
+        elif dice.random() < 0.3:
+            step["each"]["of"] = lists[key]
     return {**plan, "input": lists}, catalog
 
 

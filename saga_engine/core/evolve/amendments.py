@@ -66,6 +66,7 @@ def _grow(state: State, added: Added, tools: Mapping[str, str]) -> int:
     if state.lists:
         lists = {before.steps[index].key: items for index, items in state.lists.items()}
         state.plan = woven(state.plan, [step.key for step in before.steps], lists)
+        state.growth.has_items([step for step in state.plan.steps if step.item is not None])
     state.grown = True
     state.tools = {**state.tools, **tools}
     for key in added.addition.dropped:
