@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, ForkRefused, RuntimeUnsupported, tool
+from saga_engine import Coordinator, tool
 from saga_engine.api.requests import require_no_events
+from saga_engine.errors import ForkRefused, RuntimeUnsupported
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.model import load_plan
 
@@ -54,10 +55,10 @@ async def test_a_list_is_called_item_by_item_and_undone_in_reverse_a_day_later()
         assert [step["step_id"] for step in done.body["steps"]] == [1, "all", "all[0]", "all[1]", "all[2]"]
         assert done.body["steps"][1]["output"] == [{"ref": "ref-0"}, {"ref": "ref-1"}, {"ref": "ref-2"}]
         await engine.undo("one")
-    assert ORDER == [
+    assert [
         *(f"book {room} one:all[{room}]:f" for room in range(3)),
         *(f"cancel ref-{room}" for room in (2, 1, 0)),
-    ]
+    ] == ORDER
 
 
 async def test_a_saga_that_had_a_list_has_no_fork() -> None:

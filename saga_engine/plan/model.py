@@ -199,7 +199,9 @@ class Wait(_Model):
 class Each(_Model):
     """A list: the step is called once for each of its items."""
 
-    of: Any = Field(description="The list: a binding such as '$output.step_1.items', or a list with bindings.")
+    of: Annotated[Any, AfterValidator(_finite)] = Field(
+        description="The list: a binding such as '$output.step_1.items', or a list with bindings."
+    )
     parallel: Annotated[int, Field(ge=1, le=limits.MAX_PARALLEL)] = Field(
         1, description="How many items may run at a time. Default: one after the other."
     )
@@ -408,6 +410,7 @@ _NESTED: dict[str, type[_Model]] = {
 #: Replacements for pydantic's messages: by field, then by pydantic's type of error.
 _EXPECTED = {
     "step_id": "a step id is a whole number from 0, or 1 to 64 letters, digits, '_' and '-'",
+    "each": "each is a binding to a list, or an object with 'of'",
     "depends_on": "depends_on is a list of step ids",
     "task_id": "a saga id is a letter or digit, then letters, digits, '.', '_' and '-', at most 128 characters",
     "too_short": "a plan needs at least one step",
@@ -474,6 +477,8 @@ def _step(data: Any, path: ProblemPath, problems: Problems) -> Step | None:
             for field in [field for field in _OF_CALLS if words and field in data]:
                 message = f"'{field}' belongs to a call of a tool, and a step with '{words[0]}' makes none"
                 problems.add("builtin-invalid", (*path, field), message, "remove it")
+        if isinstance(data.get("each"), dict):  # one of two forms: pydantic would report the faults of both
+            data = {**data, "each": _validated(Each, data["each"], (*path, "each"), problems)}
     return _validated(Step, data, path, problems)
 
 

@@ -200,12 +200,6 @@ class Forking:
             plan = choose_calls(self._calls(), started, compiled, self._catalog, run_from=run_from, elsewhere=elsewhere)
             self._require_tools(compiled)
         else:
-            if self._old.lists:
-                key = self._old.plan.steps[next(iter(self._old.lists))].key
-                raise ForkRefused(
-                    f"step {key} of saga {self._old.saga_id} has a list ('each'), whose items no fork can reuse yet",
-                    hint="run the corrected plan as a saga of its own, once what this one did is undone",
-                )
             growth = Growth(started, self._catalog)
             plan = choose(
                 self._old,

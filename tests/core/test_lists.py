@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.simulation import rehearse
 from saga_engine.analysis.trace_file import read
 from saga_engine.core import codec, decide, interpret
@@ -25,7 +26,6 @@ from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import Catalog
 from tests.core.each_simulation import EachSimulation
 from tests.core.recording import lines_of
-from tests.core.test_replay import replayed
 
 CATALOG = Catalog([
     ToolSpec("find", effect="read"),
@@ -171,4 +171,6 @@ def test_a_journal_with_lists_replays(rules: tuple[str, ...]) -> None:
         simulation.run()
         records = [codec.decode(data) for data in simulation.journal.data]
         (trace,) = read(lines_of(records, simulation.catalog, rules))
-        assert replayed(trace, simulation.catalog) is None
+        again = Replay(trace, simulation.catalog, None, together_ms=1000)
+        assert [moment.record for moment in again.run()] == again.records[1:]
+        assert again.divergence is None
