@@ -165,6 +165,9 @@ def _named(steps: Sequence[int | str], names: dict[int | str, str]) -> Iterator[
 
 def _name(step: int | str, names: dict[int | str, str]) -> str:
     name = names.get(step, "")
+    if not name and isinstance(step, str):  # an item of a list
+        of = step.partition("[")[0]
+        name = names.get(of, "") or names.get(int(of) if of.isdecimal() else of, "")
     return f"{step} {name}" if name and name != str(step) else str(step)
 
 

@@ -98,8 +98,13 @@ def undeclared_in(made: Draft, outputs: Mapping[str, Any] = _NONE) -> list[Probl
                 if place.step in outputs and _has(outputs[place.step], place.tail.path):
                     continue
                 step = made.steps[made.by_key[place.step]]
+                inner = place.tail.path
+                if step.index in made.each and base[:2] != ("steps", step.index):  # a list of outputs
+                    if made.each[step.index].collect or len(inner) < 2:
+                        continue
+                    inner = inner[1:]
                 specs = [step.spec, *(each.spec for each in step.fallbacks if each.way == "tool")]
-                if all(spec is not None and _is_declared(spec, place.tail.path) for spec in specs):
+                if all(spec is not None and _is_declared(spec, inner) for spec in specs):
                     continue
                 schema = step.spec.output_schema if step.spec is not None else None
                 names = list((schema or {}).get("properties") or {})

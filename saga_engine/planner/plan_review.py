@@ -25,7 +25,8 @@ def review_facts(plan: Plan, catalog: ToolCatalog, policy: Policy | None = None)
     compiled = compile_plan(plan, catalog)
     irreversible: list[dict[str, Any]] = []
     undos: list[dict[str, Any]] = []
-    for step in compiled.steps:
+    for whole in compiled.steps:
+        step = whole if whole.each is None else whole.each.item
         told = {"step_id": step.step_id, "tool": step.tool}
         if step.rollback is not None:
             registered = step.rollback.params is step.rollback.usual

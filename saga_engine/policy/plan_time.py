@@ -101,7 +101,8 @@ class _PlannedCall:
 
 
 def _calls(plan: CompiledPlan) -> Iterator[_PlannedCall]:
-    for step in plan.all_steps():
+    for whole in plan.all_steps():
+        step = whole if whole.each is None else whole.each.item  # what is known before there is a list
         servings: list[CompiledStep | CompiledFallback] = [
             step,
             *(each for each in step.fallbacks if each.way == "tool"),
