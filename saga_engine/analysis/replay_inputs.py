@@ -61,6 +61,7 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
     """
     records = list(records)
     copied = len(opening_of(records))
+    undoes = bool(records) and isinstance(records[0], r.SagaStarted) and bool(records[0].undo_of)
     in_flight: set[tuple[str, Direction]] = set()
     asking: set[str] = set()
     alerting: set[str] = set()
@@ -76,6 +77,7 @@ def sorts(records: Iterable[r.AnyRecord]) -> Iterator[Sort]:
             or isinstance(record, _MESSAGES)
             or (isinstance(record, r.StepSucceeded) and record.via == "event")
             or (isinstance(record, r.StepsAdded) and record.written is None)
+            or (isinstance(record, r.EachExpanded) and undoes)
         ):
             sort = "message"
         elif isinstance(record, r.StepQueued | r.StepBegun):

@@ -112,7 +112,7 @@ class Forking:
 
         Raises ``PlanInvalid``, ``ForkRefused``, and ``SagaExists`` if the id is another saga's.
         """
-        if self._handed_to is None:
+        if self._handed_to is None or self._old.lists:
             check_fork(self._old)
         told = self._first.input
         if self._old.session:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.simulation import rehearse
 from saga_engine.analysis.trace_file import read
+from saga_engine.analysis.undo import choose_undo
 from saga_engine.core import codec, decide, interpret
 from saga_engine.core import records as r
 from saga_engine.core.effects import CallTool, Done
@@ -174,3 +176,22 @@ def test_a_journal_with_lists_replays(rules: tuple[str, ...]) -> None:
         again = Replay(trace, simulation.catalog, None, together_ms=1000)
         assert [moment.record for moment in again.run()] == again.records[1:]
         assert again.divergence is None
+
+
+def test_the_undo_of_a_completed_saga_replays() -> None:
+    """Its journal begins with the lists of the saga that it undoes, which nobody decided in it."""
+    saga = Saga(FIND, book({"of": "$output.step_find.items", "parallel": 2}), items=ROOMS)
+    made = choose_undo(saga.run(), saga.records, "one-undo", {})
+    assert made.undoes == ["book[3]", "book[2]", "book[1]", "book[0]"]
+    first = msgspec.structs.replace(saga.records[0], saga_id="one-undo", undo_of="one")  # type: ignore[type-var]
+    undo = Saga(FIND, book({"of": "$output.step_find.items", "parallel": 2}))
+    undo.records = [first]
+    undo.state = begin(first, undo.plan, undo.growth)  # type: ignore[arg-type]
+    for record in [*made.opening, r.UndoRequested(at=1)]:
+        undo.add(msgspec.structs.replace(record, at=1))
+    assert undo.run().status == "COMPENSATED"
+    assert view(undo.state)["report"]["compensated"] == ["book[0]", "book[1]", "book[2]", "book[3]"]
+    (trace,) = read(lines_of(undo.records, CATALOG, ()))
+    again = Replay(trace, CATALOG, None, together_ms=1000)
+    list(again.run())
+    assert again.divergence is None
