@@ -36,6 +36,11 @@ def view(state: State) -> dict[str, Any]:
     Sensitive values are masked (``masking``).
     Outputs that the state does not hold (``codec.Stored``) are in the form of ``abridged``.
     """
+    shown = _masked(state)
+    return {**shown, "steps": _items_behind_lists(state, shown["steps"])} if state.lists else shown
+
+
+def _masked(state: State) -> dict[str, Any]:
     body: dict[str, Any] = {
         "saga_id": state.saga_id,
         "status": state.status,
@@ -50,8 +55,7 @@ def view(state: State) -> dict[str, Any]:
         "error": failure(state),
         "questions": [_question(state, question) for question in state.questions.values()],
     }
-    shown = masked_view(state, body)
-    return {**shown, "steps": _items_behind_lists(state, shown["steps"])} if state.lists else shown
+    return masked_view(state, body)
 
 
 def _items_behind_lists(state: State, shown: list[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from saga_engine.core.fold import begin, fold
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.report import view
 from saga_engine.core.state import State
+from saga_engine.core.states import SAGA_FINAL
 from saga_engine.plan.compiler import compile_plan
 from saga_engine.plan.limits import MAX_ITEMS
 from saga_engine.plan.model import load_plan
@@ -162,6 +164,17 @@ def test_a_simulation_has_two_items_for_a_list() -> None:
     assert {"book[0]", "book[1]"} <= of_items
     refused = [one for one in found.scenarios if (one.step_id, one.what) == ("book[1]", "the call fails permanently")]
     assert [(one.status, one.standing) for one in refused] == [("COMPENSATED", ())]
+
+
+def test_every_law_holds_for_lists() -> None:
+    """With crashes, lost answers, people and added steps; the seeds complete, compensate and waive."""
+    ends: Counter[str] = Counter()
+    for seed in range(150):
+        dice = random.Random(seed)
+        state = EachSimulation(dice, dice.choice([0.3, 0.6, 1.0])).run()
+        ends[state.status] += 1
+        ends["grew beside its lists"] += bool(state.lists and state.added)
+    assert all(ends[name] > 3 for name in (*SAGA_FINAL, "grew beside its lists")), ends
 
 
 @pytest.mark.parametrize("rules", [(), ("**.ref",), ("params", "output", "input", "error")])

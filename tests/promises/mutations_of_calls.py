@@ -315,6 +315,19 @@ OF_CALLS = [
             ),
         ),
     ),
+    # 47
+    Mutation(
+        "tests/test_lists.py::test_a_list_is_called_item_by_item_and_undone_in_reverse_a_day_later",
+        "the undo of a completed saga does not know its lists",
+        "saga_engine/analysis/undo.py",
+        ((", r.EachExpanded)", ")"),),
+    ),
+    Mutation(
+        "tests/core/test_lists.py::test_every_law_holds_for_lists",
+        "what a list depends on is undone before its items",
+        "saga_engine/plan/each.py",
+        (("dependents=(*steps[before].dependents, *heads)", "dependents=steps[before].dependents"),),
+    ),
     # 24
     Mutation(
         "tests/policy/test_paths.py::test_outside",
