@@ -118,7 +118,7 @@ def test_every_kind_of_record_has_its_sort() -> None:
         *("StepIntended", "StepWaiting", "ProbeIntended", "DeadlinePassed", "CallLimitReached", "CompensationStarted"),
         *("CompensationRefused", "ApprovalExpired", "AlertIntended", "PlannerAsked", "CompensationRequested"),
         *("SagaCompleted", "SagaCompensated", "SagaEscalated", "SagaWaived", "FinallyStarted", "StepUnsettled"),
-        *("StepSkipped", "OutputChecked"),
+        *("StepSkipped", "OutputChecked", "EachExpanded"),
     }
     from saga_engine.analysis.replay_inputs import _MESSAGES, _SETTLING
 
