@@ -65,6 +65,20 @@ def test_answer_and_expiry_compete_for_one_record() -> None:
     assert late.steps[0].status == "FAILED"
 
 
+def test_a_saga_goes_on_only_from_the_failure_that_nobody_answered() -> None:
+    """``"on_timeout": "continue"``: the expiry lets the saga complete; a question that cannot be asked does not."""
+    then = {"step_id": 2, "compute": {"$first": ["$output.step_1.answer", "none"]}}
+    state, records = asked({"step_id": 1, "ask": {**ASK, "on_timeout": "continue"}}, then)
+    assert settle(state, records, 61_000) == ["ApprovalExpired", "StepSucceeded", "SagaCompleted"]
+    assert [step.status for step in state.steps] == ["FAILED", "SUCCEEDED"]
+    assert fold(records, state.plan).status == "COMPLETED"
+    state, _ = asked(
+        {"step_id": 1, "ask": {**ASK, "options": "$input.none", "on_timeout": "continue"}}, input={"none": []}
+    )
+    assert (state.steps[0].forward.error or {}).error_code == "ask_invalid"  # type: ignore[union-attr]
+    assert state.status == "COMPENSATED"
+
+
 def test_the_deadline_binds_a_saga_that_only_asks() -> None:
     """A question without an expiry ends with the saga's deadline, and what happened is undone."""
     state, records = asked({"step_id": 1, "ask": {"question": "?"}}, deadline_s=5)
@@ -151,6 +165,9 @@ async def test_an_agent_asks_and_runs_again_with_the_answer(tmp_path: Path) -> N
         with pytest.raises(PlanInvalid):
             async with coordinator.session("other") as session:
                 await session.ask("?", options=["a", "A"])
+        with pytest.raises(PlanInvalid, match="belongs to plans"):
+            async with coordinator.session("third") as session:
+                await session.ask("?", expires_s=1, on_timeout="continue")  # type: ignore[arg-type]
         with pytest.raises(NeedsPerson, match="ask about call 1"):
             await agent()
         assert (await coordinator.show("trip")).body["questions"][0]["text"] == "{$input.x}?"

@@ -45,12 +45,17 @@ _WORDS: Final[dict[FaultKind, str]] = {
     "cancel": "the saga is cancelled right after it",
     "deadline": "the deadline passes right after it",
     "unanswered": "nobody answers what it asks",
+    "no-event": "the event that it waits for does not come",
     "not-computable": "its computation has no result",
     "skipped": "its conditions do not hold",
     "output-fails": "its output means failure",
 }
 #: How a built-in step fails, by its word.
-_FAILS: Final[dict[str, FaultKind]] = {"ask": "unanswered", "compute": "not-computable"}
+_FAILS: Final[dict[str, FaultKind]] = {
+    "ask": "unanswered",
+    "compute": "not-computable",
+    "wait": "no-event",
+}
 _UNDO_WORDS: Final[dict[FaultKind, str]] = {
     "refused": "the undo of step {} fails permanently",
     "lost-happened": "the undo of step {} happens, and its response is lost or its tool raises",
@@ -256,6 +261,11 @@ class _Stage:
         if before:
             yield Fault("cancel", before[-1])
 
+    def _may_end(self, step: CompiledStep) -> bool:
+        """Whether the step ends by itself if nothing comes; a question is at least told to operators."""
+        waits = step.builtin == "wait" and step.params.raw["wait"].get("timeout_s") is None
+        return not waits or self.plan.deadline_s is not None
+
     def points(self, step: CompiledStep) -> Iterator[_Point]:
         """The failure points of one step; none if its turn never comes."""
         index = step.index
@@ -265,7 +275,8 @@ class _Stage:
         kinds: list[FaultKind] = ["refused", "refused-all"] if step.fallbacks else ["refused"]
         kinds += ["unavailable", "blocked", "lost-not-happened", "crash-not-happened"]
         if step.builtin:
-            kinds = [_FAILS[step.builtin]] if step.builtin in _FAILS and step.items < 0 else []
+            may_fail = step.builtin in _FAILS and step.items < 0 and self._may_end(step)
+            kinds = [_FAILS[step.builtin]] if may_fail else []
         elif step.kind != "read":  # whether a read happened makes no difference
             kinds += ["lost-happened", "silent", "crash-happened"]
         if step.when is not None:

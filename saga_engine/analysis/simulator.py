@@ -51,6 +51,7 @@ FaultKind = Literal[
     "cancel",
     "deadline",
     "unanswered",
+    "no-event",
     "not-computable",
     "skipped",
     "output-fails",
@@ -74,8 +75,8 @@ class Fault(NamedTuple):
     retryable, until the attempts are used up. ``blocked``: the policy refuses. ``lost-…``: it happened or not, and the
     response is lost, once; ``silent``: it happened, and neither tool nor probe ever responds. ``crash-…``: the process
     dies before the outcome is journalled. ``cancel``, ``deadline``: right after the step happened. ``unanswered``:
-    nobody answers what the step asks. ``not-computable``: its computation has no result.
-    ``skipped``: its ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
+    nobody answers what the step asks. ``no-event``: what it waits for never comes. ``not-computable``: its computation
+    has no result. ``skipped``: its ``when`` does not hold. ``output-fails``: its ``failed_when`` holds.
     """
 
     kind: FaultKind

@@ -29,6 +29,13 @@ _OUTPUTS: Final[Mapping[str, Callable[[Any], dict[str, Any] | None]]] = {
     "sleep": lambda _: {"type": "null"},
     "wait": wait_output,
 }
+#: The error code of a step that was in vain (``core.steps``), for ``"on_timeout": "continue"``.
+_IN_VAIN: Final = {"ask": "ask_expired", "wait": "wait_timed_out"}
+
+
+def tolerated(word: str, body: Any) -> str:
+    """The error code of a failure from which the saga goes on, because the body says so; empty: there is none."""
+    return _IN_VAIN[word] if word in _IN_VAIN and body.get("on_timeout") == "continue" else ""
 
 
 def builtin_spec(word: str, body: Any) -> ToolSpec:

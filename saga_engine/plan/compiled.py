@@ -185,8 +185,9 @@ class CompiledStep:
     order). ``dependents`` is the reverse of ``deps``; a compensation ``compensates`` a step. All are indexes into
     ``CompiledPlan.steps``. ``builtin`` is the word of a built-in step (``builtin_steps``), which calls no tool.
     ``when``: it runs only if these hold. ``failed_when``: with such an output it failed. ``continues``: the saga goes
-    on if it fails. ``each``: it has a list, which ``params`` hold, and ``items`` is the index of the first step that an
-    item of the list got; ``item``: it is such a step.
+    on if it fails; ``tolerates``: it goes on if the step fails with this error code. ``each``: it has a list, which
+    ``params`` hold, and ``items`` is the index of the first step that an item of the list got; ``item``: it is such a
+    step.
     """
 
     index: int
@@ -210,6 +211,7 @@ class CompiledStep:
     when: Conditions | None = None
     failed_when: Conditions | None = None
     continues: bool = False
+    tolerates: str = ""
     each: CompiledEach | None = None
     items: int = -1
     item: Item | None = None
@@ -232,7 +234,11 @@ class CompiledStep:
     @property
     def may_lack_output(self) -> bool:
         """Whether steps that depend on it may run although it has no output."""
-        return self.when is not None or self.continues
+        return self.when is not None or self.continues or bool(self.tolerates)
+
+    def goes_on(self, code: str) -> bool:
+        """Whether the saga goes on if the step fails with this error code."""
+        return self.continues or (bool(code) and code == self.tolerates)
 
     @property
     def semantic(self) -> bool:

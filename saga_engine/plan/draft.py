@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saga_engine.plan.bindings import Binder, Template
-from saga_engine.plan.builtin_steps import builtin_spec
+from saga_engine.plan.builtin_steps import builtin_spec, tolerated
 from saga_engine.plan.compiled import CompiledFallback, CompiledRollback, CompiledStep, Serving
 from saga_engine.plan.compute import computation
 from saga_engine.plan.conditions import ConditionReader, Conditions
@@ -259,6 +259,7 @@ class _Drafter:
             deps=(),
             data_deps=frozenset(),
             builtin=word,
+            tolerates=tolerated(word, body),
         )
 
     def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:

@@ -152,9 +152,12 @@ class Ask(_Model):
     expires_s: _Seconds | None = Field(
         None, description="The longest wait for an answer, in seconds. Default: as long as the saga's deadline permits."
     )
-    on_timeout: Literal["fail"] | OtherAnswer = Field(
+    on_timeout: Literal["fail", "continue"] | OtherAnswer = Field(
         "fail",
-        description="What an expired question causes. fail: the step fails. An object with 'value': it is the answer.",
+        description=(
+            "What an expired question causes. fail: the step fails. continue: it fails, and the saga goes on. An "
+            "object with 'value': it is the answer."
+        ),
     )
 
 
@@ -187,10 +190,10 @@ class Wait(_Model):
     timeout_s: _Seconds | Annotated[str, Field(max_length=limits.MAX_NAME_CHARS)] | None = Field(
         None, description="The longest wait, in seconds. It may bind. Default: as long as the saga's deadline permits."
     )
-    on_timeout: Literal["fail"] | OtherOutput = Field(
+    on_timeout: Literal["fail", "continue"] | OtherOutput = Field(
         "fail",
         description=(
-            "What follows if no event comes in time. fail: the step fails. "
+            "What follows if no event comes in time. fail: the step fails. continue: it fails, and the saga goes on. "
             "An object with 'value': that is the step's output."
         ),
     )

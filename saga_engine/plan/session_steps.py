@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saga_engine.plan.bindings import OwnBinder, Template
-from saga_engine.plan.builtin_steps import builtin_spec, check_builtin
+from saga_engine.plan.builtin_steps import builtin_spec, check_builtin, tolerated
 from saga_engine.plan.compiled import CompiledRollback, CompiledStep, Kind, Params
 from saga_engine.plan.draft import DEFAULT, undo_retry
 from saga_engine.plan.problems import Problems
@@ -60,6 +60,9 @@ def builtin_body(word: str, body: Any) -> dict[str, Any]:
     written = form_of(word, body, problems)
     if written is not None:
         check_builtin(problems, word, Template({word: written}, None, ()), ())
+        if tolerated(word, written):
+            message = "'continue' belongs to plans: in a session, the agent catches 'CallFailed' and goes on"
+            problems.add("builtin-invalid", (word, "on_timeout"), message, "remove it, or give a value")
     if written is None or problems:
         problems.refuse()
     return written

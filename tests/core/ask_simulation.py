@@ -28,12 +28,13 @@ class AskSimulation(Simulation):
         if self.dice.random() < 0.7:
             ask["expires_s"] = self.dice.choice([1, 3, 9])
             if self.dice.random() < 0.5:
-                ask["on_timeout"] = {"value": ask["options"][0]}
+                ask["on_timeout"] = self.dice.choice(["continue", {"value": ask["options"][0]}])
         steps.insert(at, {"step_id": KEY, "ask": ask})
         if "depends_on" in steps[-1] or (at + 1 < len(steps) and "depends_on" in steps[at + 1]):
             steps[at]["depends_on"] = []
         for step in steps[at + 1 :]:
-            step["params"]["said"] = f"$output.step_{KEY}.answer"
+            said = f"$output.step_{KEY}.answer"
+            step["params"]["said"] = {"$first": [said, None]} if ask.get("on_timeout") == "continue" else said
         self.ask = ask
         return plan, catalog
 
@@ -56,8 +57,18 @@ class AskSimulation(Simulation):
     def _told(self, step: str) -> dict[str, Any]:
         return {"answer": self.ask["options"][0], "by": "", "note": ""} if step == KEY else super()._told(step)
 
+    def _passed_over(self, statuses: dict[str, str], dropped: set[str]) -> set[str]:
+        goes_on = self.ask.get("on_timeout") == "continue" and statuses[KEY] == t.FAILED
+        return super()._passed_over(statuses, dropped) | ({KEY} if goes_on else set())
+
     def _check_end(self, state: State) -> None:
         super()._check_end(state)
+        if self.ask.get("on_timeout") == "continue":
+            for record in self.journalled():
+                turns = isinstance(record, r.CompensationStarted) and record.reason == "step-failed"
+                failed = isinstance(record, r.StepEscalated) and record.kind == "step-failed"
+                if (turns or failed) and record.step == KEY:  # type: ignore[union-attr]
+                    raise Violation(f"nobody answered, and the plan goes on then: {record}")
         step = state.steps[state.plan.by_key[KEY]]
         said: list[str] = []
         for record in self.journalled():
@@ -69,7 +80,7 @@ class AskSimulation(Simulation):
                 said.append(record.output["answer"])  # of a step that failed, past the pivot
             elif isinstance(record, r.ApprovalExpired):
                 then = self.ask.get("on_timeout")
-                said += [then["value"]] if then else []
+                said += [then["value"]] if isinstance(then, dict) else []
         if step.status == t.SUCCEEDED and step.output["answer"] not in said:
             raise Violation(f"the answer is {step.output}, and said was {said}")
         if step.status not in (t.SUCCEEDED, t.FAILED, t.SKIPPED, t.RESOLVED):

@@ -278,6 +278,9 @@ ASK_MUTANTS: dict[str, Patch] = {
     "no answer fails the step, whatever the plan says": rewrite(
         escalation, "approval_expired", ('if record.then == "value":', "if False:")
     ),
+    "no answer stops a saga that goes on without": rewrite(
+        calls, "not_done", ("error.error_code if error", '"" if error')
+    ),
     "no answer denies a call": rewrite(escalation, "approval_expired", ('if question.kind == "ask":', "if False:")),
     "a question outlives the turn": rewrite(compensation, "close_call", ("if waits or asked:", "if waits:")),
 }
@@ -324,6 +327,9 @@ WAITING_MUTANTS: dict[str, Patch] = {
     "an event that does not fit counts": rewrite(wait, "misfit", ("if schema is None", "if True")),
     "a wait outlives the turn of its saga": rewrite(
         compensation, "compensation_started", ("(t.PENDING, t.WAITING)", "(t.PENDING,)")
+    ),
+    "a time-out stops a saga that goes on without": rewrite(
+        calls, "not_done", ("error.error_code if error", '"" if error')
     ),
     "a sleep ends early": rewrite(waiting, "due_waits", ("open_wait.due <= now", "True")),
     "only an operator moves a saga that waits": rewrite(decide, "_rest", ("or state.waits or", "or")),

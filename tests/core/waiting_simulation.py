@@ -43,7 +43,7 @@ class WaitingSimulation(Simulation):
         wait: dict[str, Any] = {"event": key, "key": "k", "schema": SCHEMA}
         if self.dice.random() < 0.5:
             wait["timeout_s"] = self.dice.choice([1, 5])
-            wait["on_timeout"] = self.dice.choice(["fail", {"value": {"ref": "none"}}])
+            wait["on_timeout"] = self.dice.choice(["fail", "continue", {"value": {"ref": "none"}}])
         return made | {"wait": wait}
 
     # --- the outside ---------------------------------------------------------------------------------------------
@@ -93,6 +93,19 @@ class WaitingSimulation(Simulation):
 
     # --- the laws ------------------------------------------------------------------------------------------------
 
+    def _passed_over(self, statuses: dict[str, str], dropped: set[str]) -> set[str]:
+        timed_out = {
+            record.step
+            for record in self.journalled()
+            if isinstance(record, r.StepFailed) and record.error.error_code == "wait_timed_out"
+        }
+        goes_on = {key for key in timed_out if self._wait(key).get("on_timeout") == "continue"}
+        return super()._passed_over(statuses, dropped) | {key for key in goes_on if statuses[key] == "FAILED"}
+
+    def _wait(self, key: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(step for step in self.plan_body["steps"] if step["step_id"] == key)["wait"]
+        return found
+
     def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
         if any(isinstance(record, r.SagaEscalated) for record in records) and state.waits:
             raise Violation("the saga says that only an operator can move it, and it waits for something else")
@@ -106,6 +119,13 @@ class WaitingSimulation(Simulation):
         turned = False
         for record in self.journalled():
             turned = turned or isinstance(record, r.CompensationStarted)
+            because = record.step if isinstance(record, r.CompensationStarted) else ""
+            if (
+                because in waiting
+                and waiting[because].on == "event"
+                and self._wait(because).get("on_timeout") == "continue"
+            ):
+                raise Violation(f"the saga turned around because of {because}, and its plan goes on without it")
             if isinstance(record, r.StepWaiting):
                 waiting[record.step] = record
                 ended.discard(record.step)  # an operator wants it once more

@@ -126,6 +126,11 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
     ("sleep-invalid", [{"sleep": "tomorrow"}], "$.steps[0].sleep"),
     ("sleep-invalid", [{"sleep": {"until": "2026-12-01"}}], "$.steps[0].sleep"),
     ("wait-invalid", [{"wait": {"event": "paid", "schema": {"type": "txt"}}}], "$.steps[0].wait.schema"),
+    (
+        "binding-needs-default",
+        [{"ask": {**ASK, "on_timeout": "continue"}}, {**ANY, "params": {"x": "$output.step_1.answer"}}],
+        "$.steps[1].params.x",
+    ),
     ("ask-invalid", [{"ask": {"question": " "}}], "$.steps[0].ask.question"),
     ("ask-invalid", [{"ask": {"question": "?", "options": []}}], "$.steps[0].ask.options"),
     ("ask-invalid", [{"ask": {"question": "?", "options": ["a", "A"]}}], "$.steps[0].ask.options"),

@@ -346,7 +346,8 @@ def not_done(state: State, index: int, *, ask: bool, reason: str = "step-failed"
     if state.session and phase == FORWARD:
         state.remaining -= 1  # the agent learns of it, and chooses what it means
         return
-    if state.plan.steps[index].continues and not isinstance(phase, Backward):
+    error = state.steps[index].forward.error
+    if state.plan.steps[index].goes_on(error.error_code if error else "") and not isinstance(phase, Backward):
         _pass_over(state, index)
         return
     state.failed.append(index)
