@@ -98,7 +98,7 @@ class Coordinator(Plans, Views, Searches, EventMethods):
         clock = StoreClock()
         shared = store.guard_store()
         gate = None if policy is None else Gate(policy, shared)
-        self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s)
+        self._guards = GuardedTools(tools, shared, gate=gate, clock=clock, lease_s=lease_s, stops_seen=store.stops_seen)
         #: The sagas that this process drives: the door of the runtime, for tests and for those who watch it.
         self.supervisor = Supervisor(
             store,

@@ -529,7 +529,7 @@ async def serve(
         clock = StoreClock()
         rules = with_unlisted(rules, registry)
         gate = None if rules is None else Gate(rules, guards)
-        chain = GuardedTools(registry, guards, gate=gate, clock=clock, sagas=sagas, lease_s=lease_s)
+        chain = GuardedTools(registry, guards, gate=gate, clock=clock, sagas=sagas, lease_s=lease_s, stops_fresh_s=0.5)
         stack.push_async_callback(close_sources, registry)
         stack.push_async_callback(chain.close)
         people = escalation_of(on_escalation)

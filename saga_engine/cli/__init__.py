@@ -34,6 +34,7 @@ from saga_engine.cli.resume import resume
 from saga_engine.cli.schema import schema
 from saga_engine.cli.show import show
 from saga_engine.cli.simulate import simulate
+from saga_engine.cli.stop import go, stop
 from saga_engine.cli.submit import submit
 from saga_engine.cli.template import app as template
 from saga_engine.cli.tools import tools
@@ -63,6 +64,8 @@ for _name, _body, _about in (
     ("show", show, "Show a saga: steps, report, questions."),
     ("history", history, "Print a saga's journal."),
     ("cancel", cancel, "Cancel a saga and compensate it."),
+    ("stop", stop, "Stop forward calls in every process."),
+    ("go", go, "Lift a stop."),
     ("inbox", inbox, "List the open questions and how to answer."),
     ("resolve", resolve, "Answer a question of a saga."),
     ("event", event, "Send an event to the saga that waits for it."),

@@ -11,11 +11,13 @@ import typer
 from saga_engine.cli import exit_codes
 from saga_engine.cli.exit_codes import SagaStatus
 from saga_engine.cli.options import DebugOption, JsonOption, StoreOption
+from saga_engine.cli.stop import bodies, stops_in, tell_stops
 from saga_engine.cli.times import age_ms, local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from saga_engine.api.stops import Stop
     from saga_engine.execution.search import SagaPage
     from saga_engine.ports import Head, Query, Store
     from saga_engine.settings import Settings
@@ -98,15 +100,12 @@ def list_sagas(
     most = None if older is None else now_ms - age_ms(older, "--older")
     # One more than requested shows whether there are more; the most recently changed come first.
     wanted = limit + 1 if most is None else _MAX_LISTED
-    heads = [
-        head
-        for head in _heads(settings, chosen, wanted)
-        if least <= head.changed_ms and (most is None or head.changed_ms <= most)
-    ]
+    found, stops = _heads(settings, chosen, wanted)
+    heads = [head for head in found if least <= head.changed_ms and (most is None or head.changed_ms <= most)]
     which = "" if status is None else f" with status {status.value}"
     age = "" if newer is None and older is None else " of that age"
     more = len(heads) > limit
-    _tell(heads[:limit], settings, now_ms, {"has_more": more}, f"{which}{age}", as_json=as_json)
+    _tell(heads[:limit], stops, settings, now_ms, {"has_more": more}, f"{which}{age}", as_json=as_json)
     if more and not as_json:
         note(f"hint: there are more; --limit shows more than {limit}")
     return exit_codes.COMPLETED
@@ -116,28 +115,38 @@ def _tell_page(settings: Settings, query: Query, cursor: str | None, now_ms: flo
     """Print a page of a search."""
     from saga_engine.cli.output import note
 
-    page = _searched(settings, query, cursor)
+    page, stops = _searched(settings, query, cursor)
     more = {"has_more": page.cursor is not None, "cursor": page.cursor}
-    _tell(page.sagas, settings, now_ms, more, " that match", as_json=as_json)
+    _tell(page.sagas, stops, settings, now_ms, more, " that match", as_json=as_json)
     if page.cursor is not None and not as_json:
         note(f"hint: there may be more; the same command with --cursor {page.cursor} continues")
     return exit_codes.COMPLETED
 
 
-def _tell(
-    heads: Sequence[Head], settings: Settings, now_ms: float, more: dict[str, Any], which: str, *, as_json: bool
+def _tell(  # noqa: PLR0917
+    heads: Sequence[Head],
+    stops: Sequence[Stop],
+    settings: Settings,
+    now_ms: float,
+    more: dict[str, Any],
+    which: str,
+    *,
+    as_json: bool,
 ) -> None:
     from saga_engine.cli.output import data, document, note, shown
     from saga_engine.stores.remote import without_password
 
     if as_json:
-        document({"sagas": [_body(head) for head in heads], **more})
+        held = {"stops": bodies(stops)} if stops else {}
+        document({"sagas": [_body(head) for head in heads], **more, **held})
     elif heads:
         data(_table(heads, now_ms))
         for line in _next(heads, settings):
             note(f"hint: {line}")
     else:
         note(f"there are no sagas{which} in {shown(without_password(settings.store))}")
+    if not as_json:
+        tell_stops(stops)
 
 
 def _next(heads: Sequence[Head], settings: Settings) -> Iterator[str]:
@@ -162,27 +171,27 @@ def _unowned(head: Head) -> bool:
     return head.status in _MOVING and not is_owned(head)
 
 
-def _heads(settings: Settings, status: str | None, limit: int) -> Sequence[Head]:
+def _heads(settings: Settings, status: str | None, limit: int) -> tuple[Sequence[Head], Sequence[Stop]]:
     return _read(settings, lambda store: store.list(status, limit), ())
 
 
-def _searched(settings: Settings, query: Query, cursor: str | None) -> SagaPage:
+def _searched(settings: Settings, query: Query, cursor: str | None) -> tuple[SagaPage, Sequence[Stop]]:
     from saga_engine.execution.search import SagaPage, searched
 
     return _read(settings, lambda store: searched(store, query, cursor), SagaPage((), None))
 
 
-def _read(settings: Settings, reading: Callable[[Store], Awaitable[_T]], nothing: _T) -> _T:
-    """What is read from the store; ``nothing`` if there is no store yet."""
+def _read(settings: Settings, reading: Callable[[Store], Awaitable[_T]], nothing: _T) -> tuple[_T, Sequence[Stop]]:
+    """What is read from the store, and the stops in it; ``nothing`` if there is no store yet."""
     import asyncio
 
     from saga_engine.cli.read_only import no_store, reading_from
 
-    async def read() -> _T:
+    async def read() -> tuple[_T, Sequence[Stop]]:
         async with reading_from(settings) as store:
-            return await reading(store)
+            return await reading(store), await stops_in(store)
 
-    return nothing if no_store(settings) is not None else asyncio.run(read())
+    return (nothing, ()) if no_store(settings) is not None else asyncio.run(read())
 
 
 def _summary(head: Head) -> dict[str, Any]:

@@ -80,6 +80,7 @@ async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: boo
 
     from saga_engine.cli.output import data, document
     from saga_engine.cli.read_only import reading_from
+    from saga_engine.cli.stop import bodies, stops_in, tell_stops
 
     async with reading_from(settings) as store:
         before = await store.work().overview()
@@ -94,11 +95,12 @@ async def _watch(settings: Settings, every_s: float, *, live: bool, as_json: boo
                     screen.update(Text(_table(_body(before, now), settings)), refresh=True)
                     before = now
         await asyncio.sleep(every_s)
-        body = _body(before, await store.work().overview())
+        body, stops = _body(before, await store.work().overview()), await stops_in(store)
         if as_json:
-            document(body)
+            document(body | ({"stops": bodies(stops)} if stops else {}))
         else:
             data(_table(body, settings))
+            tell_stops(stops)
 
 
 def _body(before: Load, now: Load) -> dict[str, Any]:

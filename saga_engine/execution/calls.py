@@ -29,6 +29,7 @@ def call_of(
     permit: Callable[[], None] | None,
     *,
     waits: Callable[[Call, bool], Awaitable[None] | None] | None = None,
+    wanted: Callable[[], bool] | None = None,
 ) -> Call:
     """All facts about a call for a tool and its guards; ``direction`` is ``probe`` for a probe."""
     index, way = effect.step, effect.direction
@@ -53,6 +54,7 @@ def call_of(
         _key_until(state, effect, timeout_s) if made.doubt else None,
         _chosen(state, index) if backward else step.compensates is not None,
         waits,
+        wanted,
     )
 
 

@@ -21,6 +21,7 @@ from saga_engine.guards.dedupe import CallIdentity, Deduplication, KeptResults, 
 from saga_engine.guards.locks import Queues, Resources
 from saga_engine.guards.rate_limit import Rate
 from saga_engine.guards.stats import COUNTERS, KINDS, Counted, Counting
+from saga_engine.guards.stops import Stops
 from saga_engine.guards.waiting import Chores, Waiting, store_trouble
 from saga_engine.tools.invoke import Caller, Invocation
 from saga_engine.tools.outcomes import bounded, describe
@@ -28,8 +29,9 @@ from saga_engine.tools.outcomes import bounded, describe
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
+    from saga_engine.guards.waiting import Counts
     from saga_engine.plan.tool_spec import ToolSpec
-    from saga_engine.ports import Call, Clock, GuardStore, SagaLookup
+    from saga_engine.ports import Call, Clock, GuardStore, SagaLookup, StopsSeen
     from saga_engine.tools.decorator import AnyTool
     from saga_engine.tools.registry import ToolRegistry
 
@@ -75,7 +77,8 @@ class GuardedTools:
 
     It belongs to one event loop. ``sagas``: where de-duplication looks up other sagas; None: in the ``store``.
     ``lease_s``: how long a resource stays taken when its holder's process has died. ``breaker_fresh_s``: the maximum
-    age of the view of the breakers; 0 reads it for each call.
+    age of the view of the breakers; 0 reads it for each call. ``stops_seen``: what replies to
+    appends tell of an operator's stops; without it ``stops_fresh_s`` is the maximum age of the view of them.
     """
 
     def __init__(
@@ -88,6 +91,8 @@ class GuardedTools:
         sagas: SagaLookup | None = None,
         lease_s: float = 15.0,
         breaker_fresh_s: float = FRESH_S,
+        stops_seen: StopsSeen | None = None,
+        stops_fresh_s: float | None = None,
     ) -> None:
         self._registry = registry
         self._store = store
@@ -99,6 +104,7 @@ class GuardedTools:
         self._counting = Counting(store, self._chores)
         self._kept = KeptResults(store, store if sagas is None else sagas, registry, self._chores)
         self._breakers = Breakers(store, self._breaker_names, self._chores, breaker_fresh_s)
+        self._stops = Stops(store, self._waiting, stops_seen, stops_fresh_s)
         self._prepared: dict[str, _Prepared] = {}
 
     # --- ports.ToolCatalog ---------------------------------------------------------------------------------------
@@ -125,9 +131,19 @@ class GuardedTools:
             if tool is None:
                 return self._registry.call(name, params, call)  # raises, with a hint
             prepared = self._prepared[name] = self._prepare(tool)
+        stops = self._stops
+        if (stops.active or stops.seen.version > stops.version) and not stops.lets(name, call):
+            return self._held(prepared, params, call)
         if call.resources or (call.undoes is not None and self._kept.ttl_ms(call.undoes[0]) is not None):
             return prepared.full(params, call)
         return prepared.usual(params, call)
+
+    async def _held(self, prepared: _Prepared, params: Mapping[str, Any], call: Call) -> Outcome:
+        """A call that an operator's stop may hold."""
+        name = prepared.tool.name
+        refused, _ = await self._stops.passes(name, call, self._counting.of(name))
+        # The full chain records that a call which waited starts now.
+        return await prepared.full(params, call) if refused is None else refused
 
     async def probe(self, name: str, params: Mapping[str, Any], call: Call) -> Outcome:
         """Ask whether the call with this key and these params happened.
@@ -254,7 +270,9 @@ class GuardedTools:
     def _chain(self, tool: AnyTool, *, full: bool) -> Invocation:
         """From the inside out."""
         name, counts = tool.name, self._counting.of(tool.name)
-        inner: Invocation = functools.partial(_permitted, self._clock, self._caller(tool))
+        inner: Invocation = functools.partial(
+            _permitted, self._clock, self._stops, counts, tool.name, self._caller(tool)
+        )
         if tool.last_good_s is not None:
             inner = LastGood(name, tool.last_good_s, inner, self._kept).call
         if tool.breaker is not None:
@@ -331,10 +349,21 @@ class _Lane:
         return self._breaker is None or self._breakers.is_closed(self._tool.name)
 
 
-async def _permitted(clock: Clock, inner: Invocation, params: Mapping[str, Any], call: Call) -> Outcome:
+async def _permitted(  # noqa: PLR0917
+    clock: Clock, stops: Stops, counts: Counts, name: str, inner: Invocation, params: Mapping[str, Any], call: Call
+) -> Outcome:
     """The call itself, after all waits: the right to start it may have ended in the meantime."""
-    if call.waits is not None and (written := call.waits(call, False)) is not None:
-        await written
+    while True:
+        if call.waits is not None and (written := call.waits(call, False)) is not None:
+            await written
+        # That it starts was appended: the reply told whether an operator has stopped it while it waited.
+        if stops.lets(name, call):
+            break
+        refused, held = await stops.passes(name, call, counts)
+        if refused is not None:
+            return refused
+        if not held:
+            break
     if call.permit is not None:
         call.permit()
     if call.key_until_ms is not None and clock.now_ms() >= call.key_until_ms and call.direction != "probe":

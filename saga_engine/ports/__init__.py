@@ -17,7 +17,7 @@ from saga_engine.ports.events import (
     StoredEvent,
     Waiter,
 )
-from saga_engine.ports.guards import BreakerState, Claim, GuardStore, SagaLookup
+from saga_engine.ports.guards import BreakerState, Claim, GuardStore, SagaLookup, StopsSeen
 from saga_engine.ports.planner import (
     Advisor,
     Allowance,
@@ -107,6 +107,7 @@ __all__ = [
     "SearchPlace",
     "Source",
     "StepsCheck",
+    "StopsSeen",
     "Store",
     "StorePromise",
     "StoredEvent",

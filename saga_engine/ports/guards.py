@@ -47,6 +47,15 @@ class SagaLookup(Protocol):
         ...
 
 
+class StopsSeen:
+    """The highest version of the operator's stops that a reply to an append of this process has carried."""
+
+    __slots__ = ("version",)
+
+    def __init__(self) -> None:
+        self.version = 0
+
+
 class GuardStore(SagaLookup, Protocol):
     """Shared, durable state of guards. Every verb is atomic, uses the server's clock, and is safe to repeat.
 
@@ -55,6 +64,17 @@ class GuardStore(SagaLookup, Protocol):
     All methods raise ``StoreUnavailable`` and ``StoreRefused`` like those of ``Store``. An ``owner`` is an idempotency
     key: the same for every attempt of one step in one direction. ``digest`` is the digest of a call's params.
     """
+
+    async def stops(self) -> tuple[int, Mapping[str, str]]:
+        """The operator's stops that hold now, texts by scope, and their version, which only grows."""
+        ...
+
+    async def set_stop(self, scope: str, entry: str | None) -> Mapping[str, str]:
+        """Set or (None) lift a stop, and return those that hold.
+
+        When it returns, every later append of any process to any partition replies with its version. Idempotent.
+        """
+        ...
 
     async def claim(self, tool: str, digest: str, owner: str, ttl_ms: int) -> Claim:
         """Claim a call before it is made, unless another owner has made (or claimed) it within its time.

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from saga_engine.ports.documents import DocumentStore
 from saga_engine.ports.events import EventStore
-from saga_engine.ports.guards import GuardStore
+from saga_engine.ports.guards import GuardStore, StopsSeen
 from saga_engine.ports.queue import WorkStore
 from saga_engine.ports.values import ValueStore
 
@@ -245,6 +245,11 @@ class Store(Protocol):
 
     async def append(self, owner: str, entries: Sequence[Entry]) -> AppendReply:
         """Group commit: every entry succeeds or fails by itself, in one round trip and one fsync."""
+        ...
+
+    @property
+    def stops_seen(self) -> StopsSeen:
+        """What replies to ``append`` have told of the operator's stops (``GuardStore.stops``)."""
         ...
 
     async def read(self, saga_id: str, start: int = 0) -> Sequence[bytes]:

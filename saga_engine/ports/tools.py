@@ -33,6 +33,8 @@ class Call(NamedTuple):
     the author of the plan chose them. ``waits``: a guard that delays a call for long calls it with True, and the chain
     calls it with False right before the call; what it returns, if anything, is awaited. After the first it is durable
     that the call was not made, after the second that it may have been; or it raises, and the call must not start.
+    ``wanted``: False as soon as the saga has something else to look at; a guard that holds a call without end then
+    gives it back, not made.
     """
 
     saga_id: str
@@ -52,6 +54,7 @@ class Call(NamedTuple):
     key_until_ms: int | None = None
     chosen: bool = False
     waits: Callable[[Call, bool], Awaitable[None] | None] | None = None
+    wanted: Callable[[], bool] | None = None
 
 
 class Source(Protocol):

@@ -306,8 +306,7 @@ class SagaDriver(Resting):
                 evolve(self.state, record)
                 records.append(record)
 
-    # A call that waits for a guard records that, and records again that it starts. Both are durable before it
-    # continues.
+    # A call that waits for a guard records that, and then that it starts. Both are durable before it continues.
 
     def _note(self, call: Call, waits: bool) -> Awaitable[None] | None:
         """What a call must await before it waits on, or is made; None: nothing needs to be written."""
@@ -471,16 +470,19 @@ class SagaDriver(Resting):
             return True
         return self._messages or (self._link is not None and bool(self._link.requests))
 
+    def _wanted(self) -> bool:
+        """Whether the saga wants no more than the calls that are held; else they are given back, and decided again."""
+        return not (self.stopping or self._has_post() or self.state.backward)
+
     def _is_alone(self) -> bool:
-        """Whether an effect is the only thing that the saga waits for."""
-        # (An open session's agent may ask for something else meanwhile.)
+        """Whether an effect is the only thing that the saga waits for; an open session's agent may ask for more."""
         state = self.state
         return not (self._tasks or state.waiting or state.waits or self._outcomes or state.open)
 
     def _result(self, effect: AnyEffect) -> Awaitable[Result]:
         performer = self._performer
         if type(effect) is CallTool:
-            return performer.call(self.state, effect, self._note)
+            return performer.call(self.state, effect, self._note, self._wanted)
         if type(effect) is Alert:
             return performer.alert(self.state, effect)
         if type(effect) is AskPlanner:
@@ -494,7 +496,7 @@ class SagaDriver(Resting):
             self._trials.rests(self)
         try:
             if type(effect) is CallTool:
-                result: Result = await self._performer.call(self.state, effect, self._note)
+                result: Result = await self._performer.call(self.state, effect, self._note, self._wanted)
             else:
                 result = await self._result(effect)
         except LeaseLost:

@@ -77,12 +77,16 @@ class Performer:
         self.begun = 0
 
     def call(
-        self, state: State, effect: CallTool, waits: Callable[[Call, bool], Awaitable[None] | None] | None = None
+        self,
+        state: State,
+        effect: CallTool,
+        waits: Callable[[Call, bool], Awaitable[None] | None] | None = None,
+        wanted: Callable[[], bool] | None = None,
     ) -> Coroutine[Any, Any, Outcome]:
         """One attempt. Raises ``LeaseLost`` before anything is started if the lease has no time left."""
         serving = state.serving(effect.step, effect.direction)
         template = serving.params
-        call = call_of(state, effect, effect.direction, serving.timeout_s, self._permit, waits=waits)
+        call = call_of(state, effect, effect.direction, serving.timeout_s, self._permit, waits=waits, wanted=wanted)
         if type(serving) is CompiledFallback and serving.way == "cached":
             return self._tools.last_good(serving.tool, template.resolve(StateScope(state)), serving.max_age_s, call)
         if template.secrets:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.core.states import SAGA_FINAL, SAGA_STATES
 from saga_engine.errors import JournalUnreadable
-from saga_engine.ports import Head
+from saga_engine.ports import Ack, AckCode, Head
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from saga_engine.ports import Entry
     from saga_engine.stores.connection import Argument
+
+
+_RELEASED: Final = 4
+_FULL: Final = 5
+_CODES: Final[Sequence[AckCode]] = ("ok", "fenced", "conflict", "missing")
 
 
 def options(entry: Entry) -> list[Argument]:
@@ -103,3 +107,18 @@ def head_of(saga_id: str, fields: Sequence[Any]) -> Head:
         )
     except (TypeError, ValueError) as error:
         raise damaged_head(saga_id, "its fields are missing, or are not what the engine wrote") from error
+
+
+def ack_of(code: int | bytes | list[bytes]) -> Ack:
+    """The ack that a code of ``append.lua`` means."""
+    if isinstance(code, list):
+        return Ack("late")
+    if isinstance(code, bytes):
+        text = str(code, "utf-8")
+        return Ack("reserved", 0, text[1:]) if text.startswith("!") else Ack("exists", 0, text)
+    kind = code % 8
+    if kind == _RELEASED:
+        return Ack("ok", code // 8, released=True)
+    if kind == _FULL:
+        return Ack("full")
+    return Ack(_CODES[kind], code // 8)

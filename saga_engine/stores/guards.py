@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.ports import BreakerState, Claim
 
@@ -54,12 +54,27 @@ class RedisGuards:
         driven: Callable[[str], Awaitable[bool]],
         *,
         saga_keys: Callable[[str], Sequence[str]],
+        stop_keys: Sequence[str],
     ) -> None:
         self._run, self._spread = mender.run, mender.spread
         self._namespace = namespace
         self._status = status
         self._driven = driven
         self._saga_keys = saga_keys
+        self._stop_keys = stop_keys
+
+    # --- the operator's stops ---
+
+    async def stops(self) -> tuple[int, Mapping[str, str]]:
+        """The stops that hold now, by scope, and their version."""
+        return _stops(await self._run("stop", self._stop_keys[:1], ["read"]))
+
+    async def set_stop(self, scope: str, entry: str | None) -> Mapping[str, str]:
+        """Set or (None) lift a stop; when it returns, every append of any process replies with its version."""
+        version, found = _stops(await self._run("stop", self._stop_keys[:1], ["set", scope, entry or ""]))
+        flat = [text for pair in found.items() for text in pair]
+        await self._spread("stop", [[key] for key in self._stop_keys], ["copy", version, *flat])
+        return found
 
     # --- de-duplication ---
 
@@ -249,6 +264,11 @@ def _text(raw: bytes) -> str:
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
     return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _stops(reply: Sequence[Any]) -> tuple[int, Mapping[str, str]]:
+    version, *flat = reply
+    return int(version), {_text(scope): _text(entry) for scope, entry in _pairs(flat)}
 
 
 def _breaker(reply: Sequence[int]) -> BreakerState:

@@ -23,6 +23,7 @@ saga carry the hash tag of its partition, so everything that a script changes to
     saga:{p07}:clock            string  the latest time that was seen (see ``renew.lua``)
     saga:{p07}:damaged:<name>   any     a foreign value found at one of these keys (``mend.lua``)
     saga:{p07}:mending          string  while they are rebuilt
+    saga:{p07}:stops            hash    the operator's stops by scope, and their version (``stop.lua``)
     saga:{p07}:mark             string  with a TTL: the write that replicas confirm (see ``connection``)
     saga:meta                   hash    format, partitions
 
@@ -46,7 +47,6 @@ from saga_engine.errors import DurabilityInsufficient, JournalUnreadable, LeaseL
 from saga_engine.ports import (
     PAGE_START,
     Ack,
-    AckCode,
     Acquired,
     AppendReply,
     Entry,
@@ -57,10 +57,11 @@ from saga_engine.ports import (
     Renewal,
     Renewals,
     SearchPlace,
+    StopsSeen,
     StorePromise,
 )
 from saga_engine.settings import replicas_of
-from saga_engine.stores.append_entries import damaged_head, head_of, options
+from saga_engine.stores.append_entries import ack_of, damaged_head, head_of, options
 from saga_engine.stores.client import Calls
 from saga_engine.stores.cluster import ClusterPool
 from saga_engine.stores.connection import refusal
@@ -96,9 +97,6 @@ _Records = list[bytes]
 _Places = list[int]
 
 _OK: Final = Ack("ok")
-_RELEASED: Final = 4
-_FULL: Final = 5
-_CODES: Final[Sequence[AckCode]] = ("ok", "fenced", "conflict", "missing")
 
 
 class RedisStore:
@@ -123,6 +121,7 @@ class RedisStore:
         self._mender = Mender(self._calls)
         self._run, self._plain = self._mender.run, self._mender.plain
         self._tags = self._make_tags(PARTITIONS)
+        self.stops_seen = StopsSeen()
 
     # --- opening and closing ---
 
@@ -256,6 +255,8 @@ class RedisStore:
         damaged: dict[int, StoreRefused] = {}
         for keys, args in self._cut(owner, entries):
             said, *codes = await self._calls.run("append", keys, args, self._appends)
+            if len(codes) > len(keys) // 2:
+                self.stops_seen.version = max(self.stops_seen.version, codes.pop())
             now_ms = abs(said)
             if said < 0:
                 await self._mender.mend(keys)
@@ -265,7 +266,7 @@ class RedisStore:
             for code in codes:
                 if type(code) is list:
                     damaged[len(acks)] = self._damaged(code)
-                acks.append(_OK if code == 0 else _ack(code))
+                acks.append(_OK if code == 0 else ack_of(code))
         if not damaged:
             return AppendReply(now_ms, acks)
         if len(damaged) == len(acks):
@@ -315,10 +316,10 @@ class RedisStore:
         now_ms = 0
         for reply, share in zip(replies, places or [[]], strict=True):
             if reply.done() and not reply.exception():
-                said, *codes = reply.result()
+                said, *codes = self._news(reply.result(), len(share))
                 now_ms = max(now_ms, abs(said))
                 for place, code in zip(share, codes, strict=True):
-                    acks[place] = _OK if code == 0 else _ack(code)
+                    acks[place] = _OK if code == 0 else ack_of(code)
                     if type(code) is list:
                         late[place] = _failed(self._damaged(code))
             else:
@@ -343,15 +344,22 @@ class RedisStore:
                     found.set_exception(self._damaged(code))
                     found.exception()
                 else:
-                    found.set_result(_OK if code == 0 else _ack(code))
+                    found.set_result(_OK if code == 0 else ack_of(code))
 
         reply.add_done_callback(settle)
         return found
 
     def _mend_late(self, keys: _Keys, reply: asyncio.Future[Any]) -> None:
         """Mend the partition of these keys, if a group commit has found it damaged."""
-        if not reply.cancelled() and not reply.exception() and reply.result()[0] < 0:
+        failed = reply.cancelled() or reply.exception()
+        if not failed and self._news(reply.result(), len(keys) // 2)[0] < 0:
             self._mender.mend_soon(keys)
+
+    def _news(self, reply: list[Any], count: int) -> list[Any]:
+        """The reply to a group commit of so many entries, without the version of the stops, which is remembered."""
+        if len(reply) > count + 1:
+            self.stops_seen.version = max(self.stops_seen.version, reply.pop())
+        return reply
 
     def _cut(self, owner: str, entries: Sequence[Entry]) -> Iterator[tuple[_Keys, _Arguments]]:
         """Cut a group commit into script calls by size: keys and arguments of each."""
@@ -518,7 +526,14 @@ class RedisStore:
 
     def guard_store(self) -> RedisGuards:
         """The shared state of guards, on the connections that do not carry the journal."""
-        return RedisGuards(self._mender, self._namespace, self._status, self._driven, saga_keys=self._tally_and_head)
+        return RedisGuards(
+            self._mender,
+            self._namespace,
+            self._status,
+            self._driven,
+            saga_keys=self._tally_and_head,
+            stop_keys=[f"{tag}stops" for tag in self._tags],
+        )
 
     def event_store(self) -> RedisEvents:
         """Events and the waits for them, on the connections that do not carry the journal."""
@@ -583,17 +598,3 @@ def _failed(error: StoreRefused) -> asyncio.Future[Ack]:
     found.set_exception(error)
     found.exception()  # a caller that needs it reads it; no caller has to
     return found
-
-
-def _ack(code: int | bytes | list[bytes]) -> Ack:
-    if isinstance(code, list):
-        return Ack("late")
-    if isinstance(code, bytes):
-        text = str(code, "utf-8")
-        return Ack("reserved", 0, text[1:]) if text.startswith("!") else Ack("exists", 0, text)
-    kind = code % 8
-    if kind == _RELEASED:
-        return Ack("ok", code // 8, released=True)
-    if kind == _FULL:
-        return Ack("full")
-    return Ack(_CODES[kind], code // 8)

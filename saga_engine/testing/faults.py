@@ -173,6 +173,7 @@ class FaultyStore:
         self.inner = inner
         self.faults = faults
         self.url = inner.url
+        self.stops_seen = inner.stops_seen
 
     async def open(self) -> None:
         """As the inner store."""

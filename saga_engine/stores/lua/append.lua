@@ -12,6 +12,7 @@
 --       effects the id is reserved for (see `reserve`)
 --       0 ok   1 fenced   2 conflict   3 missing   4 ok and nobody owns it any more   5 full
 --       {text}: the keys of this saga are damaged, so that it can be neither read nor written
+--       and at the end the version of the operator's stops, if there ever was one (see `stop`)
 --
 -- LAWS
 -- 1. An append that is already there, repeated under the same epoch, is 'ok' and nothing is applied a second time.
@@ -384,5 +385,13 @@ end
 write_scores()
 if partition_damaged then
   reply[1] = -now
+end
+local stops = 0
+for tag in pairs(leases) do
+  local version = redis.pcall('HGET', tag .. 'stops', '#')
+  stops = math.max(stops, type(version) == 'string' and tonumber(version) or 0)
+end
+if stops > 0 then
+  reply[#reply + 1] = stops
 end
 return reply

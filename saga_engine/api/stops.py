@@ -1,0 +1,52 @@
+"""Stop and go: an operator holds all forward calls, those of a tool, or those of a saga, in every process."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from saga_engine.errors import SettingInvalid
+from saga_engine.guards.stops import ALL, Stop, read_stops, scope_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saga_engine.ports import Store
+
+__all__ = ["ALL", "Stop", "go", "stop", "stops"]
+
+_MAX_NOTE_CHARS = 2000
+
+
+async def stop(
+    store: Store, *, tool: str | None = None, saga_id: str | None = None, by: str = "", note: str = ""
+) -> list[Stop]:
+    """Stop all forward calls, those of a tool, or those of a saga; returns the stops that hold now.
+
+    When it returns, no process starts a call whose intent is not in its journal yet. Calls in flight are not ended;
+    undos and probes go on. Raises ``SettingInvalid`` and ``StoreUnavailable``: then repeat it.
+    """
+    if len(by) > _MAX_NOTE_CHARS or len(note) > _MAX_NOTE_CHARS:
+        raise SettingInvalid(f"a stop has at most {_MAX_NOTE_CHARS} characters of who and why")
+    held = Stop(_scope(tool, saga_id), by, note, time.time_ns() // 1_000_000)
+    return _read(await store.guard_store().set_stop(held.scope, held.entry()))
+
+
+async def go(store: Store, *, tool: str | None = None, saga_id: str | None = None) -> list[Stop]:
+    """Lift a stop; returns those that still hold. Held calls start within about a second."""
+    return _read(await store.guard_store().set_stop(_scope(tool, saga_id), None))
+
+
+async def stops(store: Store) -> list[Stop]:
+    """The stops that hold now."""
+    return await read_stops(store.guard_store())
+
+
+def _scope(tool: str | None, saga_id: str | None) -> str:
+    if tool and saga_id:
+        raise SettingInvalid("a stop is of a tool or of a saga", hint="give one of them, or neither for all calls")
+    return scope_of(tool, saga_id)
+
+
+def _read(found: Mapping[str, str]) -> list[Stop]:
+    return [Stop.of(scope, entry) for scope, entry in sorted(found.items())]

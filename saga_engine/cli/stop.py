@@ -1,0 +1,139 @@
+"""``saga stop`` and ``saga go``, and what other commands say of stops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saga_engine.cli import exit_codes
+from saga_engine.cli.ids import complete
+from saga_engine.cli.options import ByOption, DebugOption, JsonOption, NoteOption, StoreOption
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from saga_engine.api.stops import Stop
+    from saga_engine.ports import Store
+
+_SagaArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="Only the calls of this saga; its whole id.", autocompletion=complete),
+]
+_ToolOption = Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only the calls of this tool.")]
+
+
+def stop(
+    saga_id: _SagaArgument = None,
+    *,
+    tool: _ToolOption = None,
+    by: ByOption = None,
+    note: NoteOption = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Stop all forward calls, those of a tool, or those of a saga, in every process, until 'saga go'.
+
+    When the command returns, no process starts a call whose intent is not in the journal yet. Calls in flight are not
+    ended. Undos and probes go on, and a deadline still passes. A stop stays until it is lifted.
+
+    Examples:
+      saga stop --note "the bank is down"
+      saga stop --tool charge_card
+      saga stop trip-42
+    """
+    from saga_engine.api.stops import stop as held
+    from saga_engine.cli.options import person
+
+    return _set(
+        store, lambda opened: held(opened, tool=tool, saga_id=saga_id, by=person(by), note=note), as_json=as_json
+    )
+
+
+def go(
+    saga_id: _SagaArgument = None,
+    *,
+    tool: _ToolOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - read by the command
+) -> int:
+    """Lift a stop: of all calls, of a tool, or of a saga. Held calls start within about a second.
+
+    Each stop is lifted by itself: 'saga go' does not lift the stop of a tool. Other stops that hold are shown.
+
+    Examples:
+      saga go
+      saga go --tool charge_card
+    """
+    from saga_engine.api.stops import go as lifted
+
+    return _set(store, lambda opened: lifted(opened, tool=tool, saga_id=saga_id), as_json=as_json)
+
+
+def _set(url: str | None, change: Callable[[Store], Awaitable[list[Stop]]], *, as_json: bool) -> int:
+    import asyncio
+
+    from saga_engine.cli.options import settings_for
+    from saga_engine.cli.output import data, document
+    from saga_engine.cli.read_only import silence_told
+    from saga_engine.stores import open_store
+
+    settings = settings_for(url)
+
+    async def work() -> list[Stop]:
+        store = open_store(settings.store, durability=settings.durability, patience_s=settings.patience_s)
+        try:
+            with silence_told(settings):
+                await store.open()
+            return await change(store)
+        finally:
+            await store.close()
+
+    found = asyncio.run(work())
+    if as_json:
+        document({"stops": bodies(found)})
+    else:
+        data("\n".join(_line(each) for each in found) or "no stop holds")
+    return exit_codes.COMPLETED
+
+
+# --- in other commands ---------------------------------------------------------------------------------------------
+
+
+async def stops_in(store: Any) -> list[Stop]:
+    """The stops in a store; none in a copy that has no guards."""
+    from saga_engine.guards.stops import read_stops
+
+    return await read_stops(store.guard_store()) if getattr(store, "guard_store", None) is not None else []
+
+
+def bodies(found: Sequence[Stop]) -> list[dict[str, Any]]:
+    """Stops as JSON."""
+    return [each._asdict() for each in found]
+
+
+def tell_stops(found: Sequence[Stop]) -> None:
+    """Print the stops that hold, as notes."""
+    from saga_engine.cli.output import note
+
+    for each in found:
+        note(f"stopped: {_line(each)}")
+
+
+def concerning(found: Sequence[Stop], saga_id: str, tools: Sequence[str]) -> list[Stop]:
+    """The stops that hold calls of a saga with these tools."""
+    scopes = {"all", f"saga:{saga_id}", *(f"tool:{name}" for name in tools)}
+    return [each for each in found if each.scope in scopes]
+
+
+def _line(each: Stop) -> str:
+    from saga_engine.cli.output import shown
+    from saga_engine.cli.times import local
+
+    what, _, name = each.scope.partition(":")
+    held = f"calls of {what} {shown(name)}" if name else "all forward calls"
+    why = f": {shown(each.note, 500)}" if each.note else ""
+    way = f"saga go --tool {shown(name)}" if what == "tool" else f"saga go {shown(name)}" if name else "saga go"
+    return f"{held}, by {shown(each.by) or 'nobody named'} since {local(each.at_ms)}{why}; {way} lifts it"

@@ -1,0 +1,121 @@
+"""The operator's stops: no forward call starts until they are lifted, in any process; undos and probes go on.
+
+Every append replies with the version of the stops (``stop.lua``), and a call is made only after its intent was
+appended. So a stop holds every call whose intent is appended after it, and no call costs a round trip more. A call that
+is held counts as not made, durably, and is released when the stop is lifted.
+"""
+
+from __future__ import annotations
+
+import json
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone
+from saga_engine.errors import SagaError
+from saga_engine.guards.waiting import Waiting, Word, store_trouble, turned_away
+from saga_engine.ports import StopsSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saga_engine.guards.waiting import Counts
+    from saga_engine.ports import Call, GuardStore
+
+#: The scope of a stop of all calls; others are ``tool:NAME`` and ``saga:ID``.
+ALL: Final = "all"
+#: How often a process looks whether a stop was lifted, while it holds calls.
+POLL_S: Final = 1.0
+#: After this time a call is given back, not made, where nothing else would tell that its saga has turned around.
+GIVEN_BACK_S: Final = 60.0
+
+
+class Stop(NamedTuple):
+    """A stop: what it holds, and who said so, when (Unix ms on the operator's clock) and why."""
+
+    scope: str
+    by: str = ""
+    note: str = ""
+    at_ms: int = 0
+
+    def entry(self) -> str:
+        """As it is stored."""
+        return json.dumps([self.by, self.note, self.at_ms])
+
+    @classmethod
+    def of(cls, scope: str, entry: str) -> Stop:
+        """From the store. A damaged entry still stops."""
+        try:
+            by, note, at_ms = json.loads(entry)
+            return cls(scope, str(by), str(note), int(at_ms))
+        except (ValueError, TypeError):
+            return cls(scope, note="(its entry in the store is damaged)")
+
+
+async def read_stops(store: GuardStore) -> list[Stop]:
+    """The stops that hold now."""
+    _, found = await store.stops()
+    return [Stop.of(scope, entry) for scope, entry in sorted(found.items())]
+
+
+def scope_of(tool: str | None, saga_id: str | None) -> str:
+    """The scope of a stop of one tool, of one saga, or of all calls."""
+    return f"tool:{tool}" if tool else f"saga:{saga_id}" if saga_id else ALL
+
+
+class Stops:
+    """What a process knows of the stops.
+
+    ``seen``: what replies to appends have told, where an append precedes each call. Elsewhere ``fresh_s`` is the
+    maximum age of this knowledge.
+    """
+
+    __slots__ = ("_fresh_s", "_read_s", "_stops", "_store", "_waiting", "active", "seen", "version")
+
+    def __init__(self, store: GuardStore, waiting: Waiting, seen: StopsSeen | None, fresh_s: float | None) -> None:
+        self._store = store
+        self._waiting = waiting
+        self.seen = StopsSeen() if seen is None else seen
+        #: The version that is known, and whether a call may be held even if there is no news.
+        self.version = 0
+        self.active = fresh_s is not None
+        self._fresh_s = fresh_s
+        self._read_s = -float("inf")
+        self._stops: Mapping[str, str] = {}
+
+    def lets(self, tool: str, call: Call) -> bool:
+        """Whether the call may start, as far as is known; False: ``passes`` finds out, and holds it."""
+        if call.direction != FORWARD or call.backward:
+            return True
+        if self.seen.version > self.version:
+            return False
+        if self._fresh_s is not None and monotonic() - self._read_s > self._fresh_s:
+            return False
+        return not self._stops or not self._holds(tool, call)
+
+    async def passes(self, tool: str, call: Call, counts: Counts) -> tuple[NotDone | None, bool]:
+        """Wait until no stop holds the call. Why it is not made (None: it may start now), and whether it was held."""
+        looked, held = False, False
+        until_s = float("inf") if self._fresh_s is None else monotonic() + GIVEN_BACK_S
+        while True:
+            # Of all calls that are held, one looks at a time.
+            if not looked or monotonic() - self._read_s >= POLL_S:
+                looked, self._read_s = True, monotonic()
+                try:
+                    self.version, self._stops = await self._store.stops()
+                    self.active = self._fresh_s is not None or bool(self._stops)
+                except SagaError as error:
+                    return store_trouble(error, "whether calls are stopped"), held
+            if not self._holds(tool, call):
+                return None, held
+            if (call.wanted is not None and not call.wanted()) or monotonic() >= until_s:
+                message = "nothing was called: an operator's stop holds the call"
+                return NotDone(ErrorInfo("stopped", message, retryable=True), retryable=True, counted=False), True
+            word = await self._waiting.pause(POLL_S, call, counts)
+            if word is not Word.TURN:
+                return turned_away(word, "a stop to be lifted"), True
+            held = True
+
+    def _holds(self, tool: str, call: Call) -> bool:
+        stops = self._stops
+        return ALL in stops or f"tool:{tool}" in stops or f"saga:{call.saga_id}" in stops
