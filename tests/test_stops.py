@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator, SagaResult, ToolError, tool
 from saga_engine.api.stops import Stop, go, stop, stops
+from saga_engine.core import finishing
 from saga_engine.core.effects import Done, NotDone
 from saga_engine.errors import SettingInvalid
 from saga_engine.execution.clock import StoreClock
@@ -128,6 +129,50 @@ async def test_undos_go_on() -> None:
         await queued(coordinator, "s", "2")
         result = await coordinator.cancel("s")
     assert (result.status, world.done) == ("COMPENSATED", ["take a", "put back a"])
+
+
+async def test_a_completed_saga_is_undone_under_a_stop() -> None:
+    """``saga undo`` of what stands is made of undos only: no stop holds it, neither of all, of a tool nor of a saga."""
+    world = World()
+    async with Coordinator.open("memory://", world.tools()) as coordinator:
+        assert (await coordinator.run(plan("a", "b"), saga_id="s")).status == "COMPLETED"
+        for of in ({}, {"tool": "take"}, {"tool": "put_back"}, {"saga_id": "s"}, {"saga_id": "s-undo"}):
+            await stop(coordinator.store, **of)
+        outcome = await coordinator.undo("s")
+        assert isinstance(outcome, SagaResult)
+        assert (outcome.status, outcome.body["report"]["clean"]) == ("COMPENSATED", True)
+    assert world.done == ["take a", "take b", "put back b", "put back a"]
+
+
+@pytest.mark.parametrize("item", ["b", "refused"])
+@pytest.mark.parametrize("lifted", [True, False])
+async def test_the_steps_of_finally_are_held(item: str, lifted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After undos as well. They are made after the go, or their time ends and with it the saga; no journal grows meanwhile."""
+    world = World()
+    if not lifted:
+        monkeypatch.setattr(finishing, "FINALLY_S", 0.3)
+
+    async def refuse(item: str) -> None:
+        if item == "refused":
+            raise ToolError("sold out", error_code="full", retryable=False)
+
+    @tool
+    async def tell(what: str) -> None:
+        world.done.append(what)
+
+    world.during = refuse
+    last = {"step_id": "f0", "tool": "tell", "params": {"what": "the end"}}
+    async with Coordinator.open("memory://", [*world.tools(), tell], on_escalation=()) as coordinator:
+        await stop(coordinator.store, tool="tell")
+        handle = await coordinator.submit(plan("a", item, **{"finally": [last]}), saga_id="s")
+        await queued(coordinator, "s", "f0")
+        if lifted:
+            await go(coordinator.store, tool="tell")
+        result = await handle.wait()
+        kinds = [record["k"] for record in await coordinator.history("s")]
+    assert result.status == ("COMPLETED" if item == "b" else "COMPENSATED")
+    assert ("the end" in world.done) == lifted
+    assert kinds.count("StepQueued") <= 2
 
 
 async def test_a_deadline_passes_while_calls_are_held() -> None:

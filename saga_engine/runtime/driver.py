@@ -472,7 +472,9 @@ class SagaDriver(Resting):
 
     def _wanted(self) -> bool:
         """Whether the saga wants no more than the calls that are held; else they are given back, and decided again."""
-        return not (self.stopping or self._has_post() or self.state.backward)
+        ending = self.state.ending
+        turned = self.state.backward if ending is None else self._clock.now_ms() >= ending.until
+        return not (turned or self.stopping or self._has_post())
 
     def _is_alone(self) -> bool:
         """Whether an effect is the only thing that the saga waits for; an open session's agent may ask for more."""
