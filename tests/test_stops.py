@@ -114,6 +114,9 @@ async def test_a_stop_of_another_tool_or_saga_holds_nothing() -> None:
         assert [each.scope for each in await go(coordinator.store)] == ["saga:t", "tool:other"]
         with pytest.raises(SettingInvalid):
             await stop(coordinator.store, tool="other", saga_id="t")
+        for of in ({"tool": ""}, {"saga_id": ""}):  # from an empty variable of a shell: never all calls
+            with pytest.raises(SettingInvalid):
+                await go(coordinator.store, **of)
 
 
 async def test_undos_go_on() -> None:

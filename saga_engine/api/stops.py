@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from saga_engine.errors import SettingInvalid
-from saga_engine.guards.stops import ALL, Stop, read_stops, scope_of
+from saga_engine.execution.stops import ALL, Stop, read_stops, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +45,8 @@ async def stops(store: Store) -> list[Stop]:
 def _scope(tool: str | None, saga_id: str | None) -> str:
     if tool and saga_id:
         raise SettingInvalid("a stop is of a tool or of a saga", hint="give one of them, or neither for all calls")
+    if "" in {tool, saga_id}:
+        raise SettingInvalid("a stop of a tool or of a saga needs its name", hint="without a name, leave it out")
     return scope_of(tool, saga_id)
 
 

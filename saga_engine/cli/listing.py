@@ -17,8 +17,8 @@ from saga_engine.cli.times import age_ms, local
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from saga_engine.api.stops import Stop
     from saga_engine.execution.search import SagaPage
+    from saga_engine.execution.stops import Stop
     from saga_engine.ports import Head, Query, Store
     from saga_engine.settings import Settings
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from saga_engine.tools.registry import ToolRegistry
 
 
-def _complete_ids(incomplete: str) -> list[str]:
+def complete_ids(incomplete: str) -> list[str]:
+    """Ids of sagas that begin so, for the shell."""
     from saga_engine.cli.ids import complete
 
     return complete(incomplete)
@@ -43,7 +44,7 @@ FullOption = Annotated[
 ]
 SagaArgument = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The saga's id, or a unique beginning of it.", autocompletion=_complete_ids),
+    typer.Argument(metavar="ID", help="The saga's id, or a unique beginning of it.", autocompletion=complete_ids),
 ]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (JSON), or - to read it from stdin.")]
 ByOption = Annotated[

@@ -12,8 +12,8 @@ from saga_engine.cli.temporal import RuntimeOption, TaskQueueOption
 
 if TYPE_CHECKING:
     from saga_engine.api.engine import Ownership
-    from saga_engine.api.stops import Stop
     from saga_engine.execution.result import SagaResult
+    from saga_engine.execution.stops import Stop
     from saga_engine.settings import Settings
 
 _MAX_NAMED = 20

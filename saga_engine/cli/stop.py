@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from saga_engine.cli import exit_codes
-from saga_engine.cli.ids import complete
-from saga_engine.cli.options import ByOption, DebugOption, JsonOption, NoteOption, StoreOption
+from saga_engine.cli.options import ByOption, DebugOption, JsonOption, NoteOption, StoreOption, complete_ids
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from saga_engine.api.stops import Stop
+    from saga_engine.execution.stops import Stop
     from saga_engine.ports import Store
 
 _SagaArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[ID]", help="Only the calls of this saga; its whole id.", autocompletion=complete),
+    typer.Argument(metavar="[ID]", help="Only the calls of this saga; its whole id.", autocompletion=complete_ids),
 ]
 _ToolOption = Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only the calls of this tool.")]
 
@@ -46,9 +45,13 @@ def stop(
     from saga_engine.api.stops import stop as held
     from saga_engine.cli.options import person
 
-    return _set(
-        store, lambda opened: held(opened, tool=tool, saga_id=saga_id, by=person(by), note=note), as_json=as_json
-    )
+    async def work(opened: Store) -> list[Stop]:
+        found = await held(opened, tool=tool, saga_id=saga_id, by=person(by), note=note)
+        if saga_id is not None:
+            await _note_unknown(opened, saga_id)
+        return found
+
+    return _set(store, work, as_json=as_json)
 
 
 def go(
@@ -99,12 +102,23 @@ def _set(url: str | None, change: Callable[[Store], Awaitable[list[Stop]]], *, a
     return exit_codes.COMPLETED
 
 
+async def _note_unknown(store: Store, saga_id: str) -> None:
+    """A typing error in an emergency would stop nothing."""
+    from saga_engine.cli.output import note, shown
+    from saga_engine.errors import SagaNotFound
+
+    try:
+        await store.head(saga_id)
+    except SagaNotFound:
+        note(f"there is no saga {shown(saga_id)} in this store yet; the stop holds it as soon as it exists")
+
+
 # --- in other commands ---------------------------------------------------------------------------------------------
 
 
 async def stops_in(store: Any) -> list[Stop]:
     """The stops in a store; none in a copy that has no guards."""
-    from saga_engine.guards.stops import read_stops
+    from saga_engine.execution.stops import read_stops
 
     return await read_stops(store.guard_store()) if getattr(store, "guard_store", None) is not None else []
 

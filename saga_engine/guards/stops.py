@@ -7,12 +7,12 @@ is held counts as not made, durably, and is released when the stop is lifted.
 
 from __future__ import annotations
 
-import json
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from saga_engine.core.effects import FORWARD, ErrorInfo, NotDone
 from saga_engine.errors import SagaError
+from saga_engine.execution.stops import ALL, scope_of
 from saga_engine.guards.waiting import Waiting, Word, store_trouble, turned_away
 from saga_engine.ports import StopsSeen
 
@@ -22,45 +22,10 @@ if TYPE_CHECKING:
     from saga_engine.guards.waiting import Counts
     from saga_engine.ports import Call, GuardStore
 
-#: The scope of a stop of all calls; others are ``tool:NAME`` and ``saga:ID``.
-ALL: Final = "all"
 #: How often a process looks whether a stop was lifted, while it holds calls.
 POLL_S: Final = 1.0
 #: After this time a call is given back, not made, where nothing else would tell that its saga has turned around.
 GIVEN_BACK_S: Final = 60.0
-
-
-class Stop(NamedTuple):
-    """A stop: what it holds, and who said so, when (Unix ms on the operator's clock) and why."""
-
-    scope: str
-    by: str = ""
-    note: str = ""
-    at_ms: int = 0
-
-    def entry(self) -> str:
-        """As it is stored."""
-        return json.dumps([self.by, self.note, self.at_ms])
-
-    @classmethod
-    def of(cls, scope: str, entry: str) -> Stop:
-        """From the store. A damaged entry still stops."""
-        try:
-            by, note, at_ms = json.loads(entry)
-            return cls(scope, str(by), str(note), int(at_ms))
-        except (ValueError, TypeError):
-            return cls(scope, note="(its entry in the store is damaged)")
-
-
-async def read_stops(store: GuardStore) -> list[Stop]:
-    """The stops that hold now."""
-    _, found = await store.stops()
-    return [Stop.of(scope, entry) for scope, entry in sorted(found.items())]
-
-
-def scope_of(tool: str | None, saga_id: str | None) -> str:
-    """The scope of a stop of one tool, of one saga, or of all calls."""
-    return f"tool:{tool}" if tool else f"saga:{saga_id}" if saga_id else ALL
 
 
 class Stops:
@@ -118,4 +83,4 @@ class Stops:
 
     def _holds(self, tool: str, call: Call) -> bool:
         stops = self._stops
-        return ALL in stops or f"tool:{tool}" in stops or f"saga:{call.saga_id}" in stops
+        return ALL in stops or scope_of(tool, None) in stops or scope_of(None, call.saga_id) in stops
