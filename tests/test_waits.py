@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator, SagaResult, tool
 from saga_engine.errors import EventRefused, StoreUnavailable
 from saga_engine.ports import Channel, StoredEvent
 from saga_engine.runtime import events as delivering
@@ -223,6 +223,53 @@ async def test_an_event_after_the_cancel_is_late(url: str) -> None:
         await until(lambda: is_awaited(engine, "s"))
         assert (await engine.cancel("s")).status == "COMPENSATED"
         assert (await engine.send_event("paid", "s", {"sum": 7})).disposition == "late"
+
+
+PAYS = {**PAID, "rollback": {"tool": "refund", "params": {"sum": "$output.step_1.sum"}}}
+
+
+async def test_what_an_event_stands_for_is_undone_in_its_turn(url: str) -> None:
+    """The rollback of a wait binds the payload and runs in the order of the undos, once; a time-out has nothing to undo."""
+    calls: list[str] = []
+
+    @tool
+    async def refund(sum: int) -> dict[str, int]:  # noqa: A002 - a param
+        calls.append(f"refund {sum}")
+        return {}
+
+    @tool(undo="drop")
+    async def keep(what: str) -> dict[str, str]:
+        calls.append(what)
+        return {}
+
+    @tool
+    async def drop(what: str) -> dict[str, str]:
+        calls.append(f"drop {what}")
+        return {}
+
+    def keeps(step_id: int, what: str) -> dict[str, Any]:
+        return {"step_id": step_id, "tool": "keep", "params": {"what": what}}
+
+    never = {"step_id": 3, "wait": {"event": "never", "timeout_s": 0.02}}
+    vain = {**PAYS, "wait": {**PAID["wait"], "timeout_s": 0.02, "on_timeout": {"value": {"sum": 0}}}}
+    async with Coordinator.open(url, [refund, keep, drop], on_escalation=()) as engine:
+        await engine.send_event("paid", "s", {"sum": 7})
+        found = await engine.run(plan(keeps(0, "a"), PAYS, keeps(2, "b"), never), saga_id="s")
+        assert (found.status, found.body["report"]["compensated"]) == ("COMPENSATED", [0, 1, 2])
+        assert calls == ["a", "b", "drop b", "refund 7", "drop a"]
+        assert found.body["steps"][1]["compensation"]["tool"] == "refund"
+        found = await engine.run(plan(vain, never), saga_id="t")
+        assert (found.status, found.body["report"]["clean"], found.steps[0].status) == (
+            "COMPENSATED",
+            True,
+            "SUCCEEDED",
+        )
+        await engine.send_event("paid", "u", {"sum": 9})
+        assert (await engine.run(plan(PAYS), saga_id="u")).status == "COMPLETED"
+        undone = await engine.undo("u")
+        assert isinstance(undone, SagaResult)
+        assert undone.status == "COMPENSATED"
+        assert calls[5:] == ["refund 9"]
 
 
 # --- crashes ---------------------------------------------------------------------------------------------------------

@@ -88,6 +88,24 @@ class SyncSession:
         ask = functools.partial(self.session.ask, question, options=options, schema=schema)
         return self.run(lambda: ask(expires_s=expires_s, on_timeout=on_timeout))
 
+    def sleep(self, duration: float | str | None = None, *, until: str | None = None) -> None:
+        """Run ``Session.sleep`` and wait for it."""
+        self.run(lambda: self.session.sleep(duration, until=until))
+
+    def wait_for(
+        self,
+        event: str,
+        *,
+        key: str | int | None = None,
+        schema: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+        on_timeout: Mapping[str, Any] | None = None,
+        undo: tuple[str, Mapping[str, Any]] | None = None,
+    ) -> Any:
+        """Run ``Session.wait_for`` and wait for it."""
+        wait_for = functools.partial(self.session.wait_for, event, key=key, schema=schema)
+        return self.run(lambda: wait_for(timeout_s=timeout_s, on_timeout=on_timeout, undo=undo))
+
     def tool(self, function: _F, *, undo: Any = None, irreversible: bool = False) -> _F:
         """``Session.tool``, with a function that blocks."""
 

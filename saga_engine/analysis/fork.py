@@ -101,8 +101,8 @@ def _standing(old: State, fingerprints: Mapping[str, str], to: str, elsewhere: C
     turned = old.turns and old.status not in t.SAGA_FINAL
     for compiled, step in zip(old.plan.steps, old.steps, strict=True):
         effect = step.effect
-        if isinstance(effect, Made) and effect.via == "expired":
-            continue  # nobody answered: the fork asks again
+        if isinstance(effect, Made) and effect.via in ("expired", "timer") and compiled.builtin != "sleep":
+            continue  # nobody answered, or nothing came: the fork asks, or waits, again
         if not isinstance(effect, Made | Reused) or (isinstance(effect, Made) and effect.via == "cache"):
             continue  # there is none, or it is not this saga's own
         if turned and effect.to != to:

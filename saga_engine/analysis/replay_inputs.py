@@ -175,6 +175,9 @@ class Templates:
                 if undo is not None:
                     undo.params = self._wrapped(undo.params, step.key, "compensate", 0)
                     undo.spec = _trusting(undo.spec)
+            if step.builtin and step.rollback is not None:
+                step.rollback.params = self._wrapped(step.rollback.params, step.key, "compensate", 0)
+                step.rollback.spec = _trusting(step.rollback.spec)
 
     def _conditions(self, given: Conditions | None, held: bool) -> Conditions | None:
         if given is None or isinstance(given.condition, _Recorded):

@@ -223,6 +223,8 @@ class _Run:
                 key = self._plan.steps[index].key
                 sample = self._outputs[index, 0]
                 self._settle(r.StepSucceeded(at=self._now, step=key, output=sample, via="event", source="simulated"))
+                if self._plan.steps[index].kind != "read":
+                    self._world.standing[index] = 1
                 self._order[index] = None
                 self._afterwards(index)
                 return True

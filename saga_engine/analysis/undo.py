@@ -70,7 +70,7 @@ def choose_undo(old: State, records: Iterable[r.AnyRecord], to: str, owners: Map
                 owner=owner,
             )
         )
-        if compiled.kind == "read":
+        if compiled.kind == "read" or (compiled.builtin and owner == old.saga_id):
             continue
         if owner:
             found.elsewhere[compiled.key] = owner
@@ -101,7 +101,7 @@ def _owner(old: State, compiled: CompiledStep, to: str, owners: Mapping[str, str
     effect = old.steps[compiled.index].effect
     if isinstance(effect, Deduplicated):
         return effect.source.partition("/")[0].partition(":")[0]
-    if isinstance(effect, Made) and effect.via == "cache":
+    if isinstance(effect, Made) and effect.via in ("cache", "timer"):  # no effect of its own
         return old.saga_id
     owner = (effect.to if effect else "") or owners.get(compiled.key, "")
     return "" if owner == to else owner

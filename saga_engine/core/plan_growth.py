@@ -106,7 +106,16 @@ class Growth:
         """The step of a session's call. Its params are values: they contain no bindings. Raises ``PlanInvalid``."""
         deps = tuple(sorted(by_key[key] for key in record.after))
         if record.builtin:
-            return compile_builtin(index, record.step, record.builtin, record.params, deps=deps)
+            return compile_builtin(
+                index,
+                record.step,
+                record.builtin,
+                record.params,
+                deps=deps,
+                catalog=catalog,
+                undo=record.undo,
+                undo_params=record.undo_params,
+            )
         return compile_call(
             index,
             record.step,

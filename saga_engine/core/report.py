@@ -172,7 +172,7 @@ def _bucket(state: State, compiled: CompiledStep, step: StepState, status: str) 
         asked and asked.direction == COMPENSATE and asked.kind not in ("undo-in-doubt", "approval")
     ):
         return "failed"
-    if compiled.kind == "read" or step.status in (t.PENDING, t.SKIPPED, t.FAILED, t.BLOCKED):
+    if compiled.kind == "read" or step.status in (t.PENDING, t.WAITING, t.SKIPPED, t.FAILED, t.BLOCKED):
         return None
     if step.status == t.SUCCEEDED and not state.owns(compiled.index):
         return None  # the effect is another saga's, and so is its undo

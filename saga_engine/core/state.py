@@ -73,8 +73,10 @@ from saga_engine.core.state_values import (
     Alerting,
     Backward,
     Deduplicated,
+    Effect,
     Ending,
     Flight,
+    Made,
     Notice,
     OpenQuestion,
     Phase,
@@ -277,9 +279,9 @@ class State:
         return self.acting(index).rollback if self.owns(index) else None
 
     def owns(self, index: int) -> bool:
-        """Whether the effect of a step, if it has one, is this saga's to undo."""
+        """Whether the effect of a step, if it has one, is this saga's to undo. A wait that timed out took nothing."""
         effect = self.steps[index].effect
-        return effect is None or not (isinstance(effect, Deduplicated) or effect.to)
+        return effect is None or not (isinstance(effect, Deduplicated) or effect.to or _timed_out(effect))
 
     def rollback(self, index: int) -> CompiledRollback:
         """The undo of a step; the step must have a rollback."""
@@ -351,15 +353,16 @@ class State:
             return False
         return not any(alert.in_flight for alert in self.alerts.values())
 
-    def next_due(self, now_ms: int) -> int | None:
+    def next_due(self, now_ms: int, *, waits: bool = True) -> int | None:
         """When, in Unix ms after ``now_ms``, something becomes due by itself; None: nothing will.
 
+        Without ``waits`` those of steps that wait are left out.
         Call it when ``decide`` has nothing more to do at ``now_ms``: what is overdue waits for others, not for time.
         """
         if not (self.waiting or self.waits or self.alerts or self.plan.deadline_s or self.questions):
             return None
         dues = [due for due in self.waiting.values() if due > now_ms]
-        dues += [wait.due for wait in self.waits.values() if wait.due is not None and wait.due > now_ms]
+        dues += [wait.due for wait in self.waits.values() if waits and wait.due is not None and wait.due > now_ms]
         dues += [expires for expires in self.expiries() if expires > now_ms]
         dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
@@ -368,6 +371,10 @@ class State:
             dues.append(deadline)
         dues += [self.ending.until] if self.ending is not None and self.ending.until > now_ms else []
         return min(dues) if dues else None
+
+
+def _timed_out(effect: Effect) -> bool:
+    return type(effect) is Made and effect.via == "timer"
 
 
 class StateScope(WithoutList):

@@ -1,7 +1,8 @@
 """Built-in steps: what the checks know of each word. Its form is in ``plan.model``, its meaning in ``core.steps``.
 
 A built-in step has no tool. Its body, with its bindings, is the step's params under its word, and its ``spec`` declares
-a read that nobody calls: it says which outputs other steps may bind.
+a call that nobody makes: it says which outputs other steps may bind. It is a read, unless there is something to undo:
+the event that a ``wait`` took.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.plan.ask import ask_output, check_ask
 from saga_engine.plan.sleep import check_sleep
-from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.plan.tool_spec import Effect, ToolSpec
 from saga_engine.plan.value_schema import ValueSchema
 from saga_engine.plan.wait import check_wait, wait_output
 
@@ -38,12 +39,13 @@ def tolerated(word: str, body: Any) -> str:
     return _IN_VAIN[word] if word in _IN_VAIN and body.get("on_timeout") == "continue" else ""
 
 
-def builtin_spec(word: str, body: Any) -> ToolSpec:
-    """The declaration of a built-in step."""
+def builtin_spec(word: str, body: Any, *, undone: bool = False) -> ToolSpec:
+    """The declaration of a built-in step; ``undone``: it has a rollback."""
     schema = _OUTPUTS[word](body) if word in _OUTPUTS else None
+    effect: Effect = "write" if undone else "read"
     if schema is None:
-        return ToolSpec(name=word, effect="read")
-    return ToolSpec(name=word, effect="read", output_schema=schema, check_output=ValueSchema(schema))
+        return ToolSpec(name=word, effect=effect)
+    return ToolSpec(name=word, effect=effect, output_schema=schema, check_output=ValueSchema(schema))
 
 
 def check_builtin(problems: Problems, word: str, params: Template, path: Path) -> None:

@@ -85,6 +85,8 @@ def _check_builtin(made: Draft, step: CompiledStep, path: Path) -> None:
     for place in step.params.places:
         if place.source == "output":
             _output_types(made, place, (*path, *place.path))
+    if step.rollback is not None:
+        _check_rollback(made, step, path)
 
 
 def _check_list(made: Draft, step: CompiledStep, path: Path) -> None:
@@ -129,7 +131,8 @@ def _check_rollback(made: Draft, call: Serving, path: Path) -> None:
             message = f"{cut(call.tool, 80)} registers the undo {cut(rollback.tool, 80)}, which does not exist"
         _unknown_tool(made, place, rollback.tool, message)
     elif rollback.spec.effect == "read":
-        message = f"{cut(rollback.tool, 80)}, the undo of {cut(call.tool, 80)}, only reads, so it undoes nothing"
+        undone = cut(call.tool, 80) if call.tool else "the event"
+        message = f"{cut(rollback.tool, 80)}, the undo of {undone}, only reads, so it undoes nothing"
         made.problems.add("rollback-reads", place, message, "name a tool that reverses the effect")
     elif written:
         _check_params(made, rollback.spec, rollback.params, (*path, "rollback", "params"))

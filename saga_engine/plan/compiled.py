@@ -230,6 +230,8 @@ class CompiledStep:
             yield serving
             if serving.rollback is not None:
                 yield serving.rollback
+        if self.builtin and self.rollback is not None:
+            yield self.rollback
 
     @property
     def may_lack_output(self) -> bool:

@@ -244,14 +244,15 @@ class _Drafter:
             self._note(params, index, None, path)
         else:
             params = self._template({word: body}, index, written.key, None, path)
-        return CompiledStep(
+        undone = written.rollback is not None
+        step = CompiledStep(
             index=index,
             step_id=written.step_id,
             key=written.key,
             name=written.title,
-            kind="read",
+            kind="compensatable" if undone else "read",
             tool="",
-            spec=builtin_spec(word, body),
+            spec=builtin_spec(word, body, undone=undone),
             params=params,
             rollback=None,
             retry=DEFAULT.retry,
@@ -261,6 +262,8 @@ class _Drafter:
             builtin=word,
             tolerates=tolerated(word, body),
         )
+        step.rollback = self._rollback(step, step, written.rollback, path, step.key) if undone else None
+        return step
 
     def _kind(self, index: int, written: Step, spec: ToolSpec | None) -> Kind:
         if self._end:

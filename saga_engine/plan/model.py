@@ -267,7 +267,11 @@ class Step(_Model):
         ),
     )
     rollback: Rollback | None = Field(
-        None, description="The call that undoes the step. Default: its tool's registered undo."
+        None,
+        description=(
+            "The call that undoes the step; for a 'wait', what undoes the event that came. Default: its tool's "
+            "registered undo."
+        ),
     )
     depends_on: Annotated[tuple[StepId, ...], BeforeValidator(_listed)] | None = Field(
         None, description="Ids of the steps to wait for. Default: the step before it in the list."
@@ -477,7 +481,8 @@ def _step(data: Any, path: ProblemPath, problems: Problems) -> Step | None:
             message = f"a step has exactly one of {', '.join(words)}"
             problems.add("builtin-invalid", (*path, words[1]), message, "make several steps of it")
         elif words != ["tool"]:
-            for field in [field for field in _OF_CALLS if words and field in data]:
+            allowed = ("rollback",) if words == ["wait"] else ()  # of the event that came
+            for field in [field for field in _OF_CALLS if words and field in data and field not in allowed]:
                 message = f"'{field}' belongs to a call of a tool, and a step with '{words[0]}' makes none"
                 problems.add("builtin-invalid", (*path, field), message, "remove it")
         if isinstance(data.get("each"), dict):  # one of two forms: pydantic would report the faults of both

@@ -263,7 +263,8 @@ def _step(step: CompiledStep, unmade: set[tuple[str, str]], output: Any) -> Comp
     if step.builtin == "compute" and any(place.source == "output" for place in _places(step.params)):
         return replace(step, params=_Unread(step.params, {"compute": output}))  # what it computes with is unknown
     if step.builtin in ("sleep", "wait"):
-        return replace(step, params=_Unread(step.params, {step.builtin: _unbound(step.params.raw[step.builtin])}))
+        params = _Unread(step.params, {step.builtin: _unbound(step.params.raw[step.builtin])})
+        return replace(step, params=params, rollback=_rollback(step.rollback, unmade))
     if step.builtin == "ask":
         return replace(step, params=_Unread(step.params, {"ask": sample_ask(step.params.raw["ask"])}))
     return replace(

@@ -52,12 +52,12 @@ def compile_call(
     )
 
 
-def builtin_body(word: str, body: Any) -> dict[str, Any]:
+def builtin_body(word: str, body: Any) -> Any:
     """The body of a built-in step. Raises ``PlanInvalid``."""
     from saga_engine.plan.model import form_of
 
     problems = Problems()
-    written = form_of(word, body, problems)
+    written = body if word == "sleep" and not isinstance(body, dict) else form_of(word, body, problems)
     if written is not None:
         check_builtin(problems, word, Template({word: written}, None, ()), ())
         if tolerated(word, written):
@@ -68,18 +68,29 @@ def builtin_body(word: str, body: Any) -> dict[str, Any]:
     return written
 
 
-def compile_builtin(index: int, key: str, word: str, params: dict[str, Any], *, deps: tuple[int, ...]) -> CompiledStep:
-    """A built-in step of a session. Its body consists of values, too."""
+def compile_builtin(
+    index: int,
+    key: str,
+    word: str,
+    params: dict[str, Any],
+    *,
+    deps: tuple[int, ...],
+    catalog: ToolCatalog | None = None,
+    undo: str | None = None,
+    undo_params: Mapping[str, Any] | None = None,
+) -> CompiledStep:
+    """A built-in step of a session. Its body consists of values, too. Raises ``PlanInvalid`` as ``compile_call``."""
+    values = Template(params, None, ())
     return CompiledStep(
         index=index,
         step_id=int(key) if key.isdecimal() else key,
         key=key,
         name=word,
-        kind="read",
+        kind="read" if undo is None else "compensatable",
         tool="",
-        spec=builtin_spec(word, params[word]),
-        params=Template(params, None, ()),
-        rollback=None,
+        spec=builtin_spec(word, params[word], undone=undo is not None),
+        params=values,
+        rollback=None if undo is None else _rollback(key, undo, undo_params or {}, values, catalog, None),
         retry=DEFAULT.retry,
         timeout_s=DEFAULT.timeout_s,
         deps=deps,

@@ -109,9 +109,10 @@ def _calls(plan: CompiledPlan) -> Iterator[_PlannedCall]:
         ]
         for serving in servings:
             params = _known(serving.params, plan.input)
-            yield _PlannedCall(
-                step.step_id, serving.tool, serving.spec, params, FORWARD, (FORWARD,), counted=serving is step
-            )
+            if serving.tool:  # a built-in step calls nothing, but it may be undone
+                yield _PlannedCall(
+                    step.step_id, serving.tool, serving.spec, params, FORWARD, (FORWARD,), counted=serving is step
+                )
             if serving.rollback is not None:
                 yield _undo(step, serving, serving.rollback, plan.input)
 

@@ -76,19 +76,21 @@ class Resting:
 
     async def _release(self) -> None:
         """Give the saga away: workers continue it at once; in an open session its agent does, up to the deadline."""
-        due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE
+        due_ms = self._in_store(self.state.next_due(self._decided_at) or 0) if self.state.open else AT_ONCE
         await self._store.release(self.state.saga_id, self.state.epoch, due_ms)
 
     def _is_left_session(self) -> bool:
         """Whether this is an open session without an agent: everything that needs no agent is settled.
 
-        Only its deadline may still pass; a worker enforces that.
+        Only its deadline may still pass, and what its steps wait for may come; workers see to both.
         """
         state = self.state
         kept = self._link is not None and not self._link.left
         if not state.open or kept or self._tasks or self._outcomes or self._messages or self._is_held():
             return False
-        return not state.in_flight and state.next_due(self._decided_at) in (None, state.binding_deadline)
+        if self._listening is not None and not self._listening.settled:
+            return False
+        return not state.in_flight and state.next_due(self._decided_at, waits=False) in (None, state.binding_deadline)
 
     def _may_sleep(self) -> bool:
         """Whether the saga waits for a distant timer; it then sleeps until that time."""

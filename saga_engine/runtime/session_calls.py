@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import ErrorInfo
@@ -184,6 +186,21 @@ def call_record(
         sensitive={each.name: list(each.sensitive) for each in (spec, undo_spec) if each and each.sensitive},
     )
     # Compiled once to find faults: an invalid path in the undo's params must not be recorded.
+    Growth.call_of(made, 0, {}, catalog)
+    return made
+
+
+def with_undo(record: r.CallAdded, undo: tuple[Any, Mapping[str, Any]], catalog: ToolCatalog) -> r.CallAdded:
+    """The record of a built-in step that is undone by this tool. Raises ``PlanInvalid``, ``ValueNotJson``."""
+    name, params = name_of(undo[0]), plain(dict(undo[1]))
+    spec = catalog.spec(name)
+    if spec is None:
+        raise PlanInvalid([Problem("tool-unknown", "$.undo", f"there is no tool {cut(name, 80)}")])
+    if spec.effect == "read":
+        message = f"the undo {cut(name, 80)} only reads, so it undoes nothing"
+        raise PlanInvalid([Problem("rollback-reads", "$.undo", message, "name the tool that takes the effect back")])
+    sensitive = {spec.name: list(spec.sensitive)} if spec.sensitive else {}
+    made = msgspec.structs.replace(record, undo=name, undo_params=params, read=False, sensitive=sensitive)
     Growth.call_of(made, 0, {}, catalog)
     return made
 

@@ -17,6 +17,9 @@ class Catalog:
     def __init__(self, specs: list[ToolSpec]) -> None:
         self._specs = {spec.name: spec for spec in specs}
 
+    def add(self, spec: ToolSpec) -> None:
+        self._specs[spec.name] = spec
+
     def spec(self, name: str) -> ToolSpec | None:
         return self._specs.get(name)
 

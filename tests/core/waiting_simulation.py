@@ -8,6 +8,7 @@ from typing import Any
 from saga_engine.core import records as r
 from saga_engine.core.messages import Message
 from saga_engine.core.state import State
+from saga_engine.plan.tool_spec import ToolSpec
 from tests.core.cases import Catalog, make_case
 from tests.core.simulation import Simulation
 from tests.core.world import Violation
@@ -32,6 +33,8 @@ class WaitingSimulation(Simulation):
             steps.append(step)
             if self.dice.random() < 0.6:
                 steps.append(self._builtin(f"w{len(steps)}", step, free=free))
+                if "wait" in steps[-1] and free and self.dice.random() < 0.6:
+                    self._take_back(steps[-1], catalog)
         return {**body, "steps": steps}, catalog
 
     def _builtin(self, key: str, after: dict[str, Any], *, free: bool) -> dict[str, Any]:
@@ -45,6 +48,12 @@ class WaitingSimulation(Simulation):
             wait["timeout_s"] = self.dice.choice([1, 5])
             wait["on_timeout"] = self.dice.choice(["fail", "continue", {"value": {"ref": "none"}}])
         return made | {"wait": wait}
+
+    def _take_back(self, step: dict[str, Any], catalog: Catalog) -> None:
+        """What the event stands for, a payment, is undone."""
+        key = step["step_id"]
+        catalog.add(ToolSpec(name=f"undo_{key}", keyed=self.dice.random() < 0.6))
+        step["rollback"] = {"tool": f"undo_{key}", "params": {"ref": f"$output.step_{key}.ref"}}
 
     # --- the outside ---------------------------------------------------------------------------------------------
 
@@ -109,6 +118,13 @@ class WaitingSimulation(Simulation):
     def _append(self, state: State, epoch: int, seq: int, records: list[r.AnyRecord]) -> int:
         if any(isinstance(record, r.SagaEscalated) for record in records) and state.waits:
             raise Violation("the saga says that only an operator can move it, and it waits for something else")
+        for record in records:
+            if not (isinstance(record, r.StepSucceeded) and record.via == "event"):
+                continue
+            step = next(each for each in self.plan_body["steps"] if each["step_id"] == record.step)
+            if "rollback" in step:
+                self.world.standing[record.step] = 1
+                self.world.made_by[record.step] = f"do_{record.step}"
         return super()._append(state, epoch, seq, records)
 
     def _check_end(self, state: State) -> None:
@@ -132,6 +148,8 @@ class WaitingSimulation(Simulation):
                 continue
             wait = waiting.get(getattr(record, "step", ""))
             if wait is None or not isinstance(record, (r.StepSucceeded, r.StepFailed)):
+                continue
+            if record.direction != "forward":
                 continue
             if wait.step in ended or turned:
                 raise Violation(f"the wait of {wait.step} was over, and ended once more")

@@ -131,6 +131,7 @@ CASES: list[tuple[str, list[dict[str, Any]], str]] = [
         [{"ask": {**ASK, "on_timeout": "continue"}}, {**ANY, "params": {"x": "$output.step_1.answer"}}],
         "$.steps[1].params.x",
     ),
+    ("tool-unknown", [{"wait": {"event": "a"}, "rollback": {"tool": "none"}}], "$.steps[0].rollback.tool"),
     ("ask-invalid", [{"ask": {"question": " "}}], "$.steps[0].ask.question"),
     ("ask-invalid", [{"ask": {"question": "?", "options": []}}], "$.steps[0].ask.options"),
     ("ask-invalid", [{"ask": {"question": "?", "options": ["a", "A"]}}], "$.steps[0].ask.options"),

@@ -174,6 +174,8 @@ async def an_agent(coordinator: Coordinator) -> None:
     async with coordinator.session("trip-2", goal="two nights", on_divergence="continue") as session:
         assert_type(session, Session)
         await session.ask("Which?", options=["a", "b"], expires_s=60.0, on_timeout={"value": "a"})
+        assert_type(await session.sleep("P1D"), None)
+        await session.wait_for("paid", key=17, timeout_s=60.0, undo=("refund", {"sum": "$output.sum"}))
         point = session.savepoint()
         assert_type(point, Savepoint)
         try:
