@@ -50,7 +50,8 @@ that only an operator can move.
 
 **The bounds** keep a saga from doing one thing for ever. Each ends in a question to an operator, or in the saga's
 turn: attempts of a call (``RetryPolicy``), ``MAX_PROBES``, ``MAX_CRASHES``, ``MAX_REPLANS``, the plan's deadline and
-its call limit (scenarios ``doubt-probe-cannot-tell``, ``deadline``, ``retry-call-limit``).
+its call limit (scenarios ``doubt-probe-cannot-tell``, ``deadline``, ``retry-call-limit``). A model that could not be
+reached is asked again ``len(asking_later.DELAYS_MS)`` times (scenario ``semantic-asked-again``).
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ PROPOSAL_EXPIRES_S: Final = 86_400.0
 #: The kinds of records that order an effect.
 ORDERS: Final = frozenset({r.StepIntended, r.ProbeIntended, r.AlertIntended, r.PlannerAsked})
 _STUCK: Final = frozenset({"undo-failed", "undo-missing"})
+_NOBODY_ASKED: Final = ErrorInfo(
+    "planner_unavailable", "the model could not be reached, and no process with a planner came to ask it again"
+)
 
 Records = Sequence[r.AnyRecord]
 _NONE: Records = ()
@@ -130,7 +134,7 @@ def decide(state: State, now_ms: int, capabilities: Capabilities = Capabilities(
     elif isinstance(phase, Turning):
         found = _turn_around(state, phase.reason, now_ms)
     else:
-        found = _backward(state, now_ms)
+        found = _backward(state, now_ms, capabilities)
     # A saga rests only when operators have been notified of its questions: until then a crash must find it among those
     # that continue.
     return found or _rest(state, now_ms, untold=capabilities.alerting and bool(state.alerts))
@@ -143,6 +147,7 @@ def _is_quiet(state: State) -> bool:
         or state.undo_ready
         or state.waiting
         or state.waits
+        or state.ask_later
         or state.doubts
         or (state.phase != FORWARD and not isinstance(state.phase, Backward))
         or state.to_escalate
@@ -183,12 +188,11 @@ def _stuck(  # noqa: PLR0917
     Else an operator is asked.
     """
     step = state.plan.steps[index]
-    asks = kind in _STUCK and capabilities.planner and state.steps[index].semantic is None
+    asks = kind in _STUCK and state.steps[index].semantic is None
     asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
     # A session's agent adds its own calls; steps of a model would interleave with them.
     if asks and step.compensates is None and step.item is None and not state.session:
-        spec = state.acting(index).spec
-        if ((spec.semantic if spec else None) or capabilities.semantic) != "never":
+        if _may_ask(state, index, capabilities):
             return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
     proposal = state.steps[index].semantic
     if kind == "compensation" and isinstance(proposal, Proposal):
@@ -196,6 +200,24 @@ def _stuck(  # noqa: PLR0917
         ask = Ask(why, proposal.digest, PROPOSAL_EXPIRES_S)
         return escalate(state, index, direction, kind, now, state.steps[index].call(direction).error, ask)
     return escalate(state, index, direction, kind, now)
+
+
+def _may_ask(state: State, index: int, capabilities: Capabilities) -> bool:
+    """Whether this process may ask a model how to compensate for a step."""
+    spec = state.acting(index).spec
+    return capabilities.planner and ((spec.semantic if spec else None) or capabilities.semantic) != "never"
+
+
+def _ask_again(state: State, now: int, capabilities: Capabilities) -> Records:
+    """The models that could not be reached are asked again; if no process came that may, an operator is asked."""
+    out: list[r.AnyRecord] = []
+    for index, later in state.ask_later.items():
+        key = state.plan.steps[index].key
+        if later.due <= now and _may_ask(state, index, capabilities):
+            out.append(r.PlannerAsked(at=now, step=key, purpose="compensate"))
+        elif later.until <= now:
+            out.append(r.PlannerGaveUp(at=now, step=key, purpose="compensate", error=_NOBODY_ASKED))
+    return out
 
 
 def _expired(state: State, now: int) -> Records:
@@ -295,6 +317,9 @@ def _replan(state: State, failed: int, now: int, capabilities: Capabilities) -> 
         return out
     if state.questions or any(state.steps[index].forward.doubt for index, _ in state.waiting):
         return _NONE
+    later = state.ask_later.get(failed)
+    if later is not None and now < (later.due if capabilities.planner else later.until):
+        return _NONE
     step = state.plan.steps[failed].key
     if state.ask_crashes.get(failed, 0) >= MAX_CRASHES:
         return [r.PlannerGaveUp(at=now, step=step, purpose="replan", error=_no_progress("asked a model"))]
@@ -335,7 +360,9 @@ def _turn_around(state: State, reason: str, now: int) -> Records:
 # --- backward ----------------------------------------------------------------------------------------------------
 
 
-def _backward(state: State, now: int) -> Records:
+def _backward(state: State, now: int, capabilities: Capabilities) -> Records:
+    if state.ask_later and (again := _ask_again(state, now, capabilities)):
+        return again
     if out := _calls(state, now):
         return out
     # A step of a semantic compensation may still be in flight, in doubt, or asked about.
@@ -361,7 +388,9 @@ def _calls(state: State, now: int) -> Records:
 def _rest(state: State, now: int, *, untold: bool) -> Records:
     """Nothing can be started. Wait for what is in flight; else for an operator; else the saga is over."""
     # What is due by now and still waits is an undo whose turn has not come: it waits for others, not for time.
-    if state.in_flight or state.asking or state.waits or any(due > now for due in state.waiting.values()):
+    if state.in_flight or state.asking or state.ask_later or state.waits:
+        return _NONE
+    if any(due > now for due in state.waiting.values()):
         return _NONE
     if untold or any(alert.in_flight for alert in state.alerts.values()):
         return _NONE

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from saga_engine.core import other_ways
+from saga_engine.core import asking_later, other_ways
 from saga_engine.core import records as r
 from saga_engine.core.decide import Capabilities
 from saga_engine.core.effects import (
@@ -237,11 +237,15 @@ def interpret_advice(  # noqa: PLR0917
 ) -> r.AnyRecord:
     """The record of a model's answer. Its steps are checked against the saga as it stands; they are not trusted."""
     key = state.plan.steps[effect.step].key
-    if isinstance(advice, ErrorInfo):
-        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice)
-    written = advice.written
-    if advice.error is not None:
-        return r.PlannerGaveUp(at=now_ms, step=key, purpose=effect.purpose, error=advice.error, written=written)
+    error, written = (advice, None) if isinstance(advice, ErrorInfo) else (advice.error, advice.written)
+    if error is not None:
+        wanted = effect.purpose == "compensate" or state.phase == Replanning(effect.step)
+        times = state.ask_later_times.get(effect.step, 0)
+        delay_ms = asking_later.delay_ms(error.error_code, times) if wanted else 0
+        return r.PlannerGaveUp(
+            at=now_ms, step=key, purpose=effect.purpose, error=error, written=written, delay_ms=delay_ms
+        )
+    assert isinstance(advice, Advice)
 
     def gave_up(code: str, why: str) -> r.AnyRecord:
         error = ErrorInfo(code, why[:1000])

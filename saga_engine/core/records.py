@@ -421,12 +421,13 @@ class PlannerAsked(Record, frozen=True, tag=True):
 
 
 class PlannerGaveUp(Record, frozen=True, tag=True):
-    """The model gave no steps; the saga continues as without a planner."""
+    """The model gave no steps: it is asked again after ``delay_ms``, or the saga continues as without a planner (0)."""
 
     step: str
     purpose: Purpose
     error: ErrorInfo
     written: Written | None = None
+    delay_ms: int = 0
 
 
 class CompensationProposed(Record, frozen=True, tag=True):

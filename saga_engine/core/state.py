@@ -21,6 +21,8 @@ no step starts. Once there is a reason to turn around it is ``Turning``, and fro
 * ``waiting``: something is due at a time: a retry, the next way to settle a doubt, or a call that an operator wants.
 * ``doubts``: the next way to settle the doubt is due now.
 
+A model that could not be reached is in ``ask_later`` from ``PlannerGaveUp`` until it is asked again, or the turn.
+
 A step without a tool may wait: it is in ``waits`` from ``StepWaiting`` until the record that ends that, or the turn.
 
 What has no call yet is in ``ready`` (a step whose dependencies have all happened) or in ``undo_ready`` (an undo that no
@@ -65,6 +67,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from saga_engine.core.asking_later import AskLater
 from saga_engine.core.effects import COMPENSATE, FORWARD, Direction
 from saga_engine.core.keys import idempotency_key
 from saga_engine.core.plan_growth import Added, Growth
@@ -101,6 +104,8 @@ class State:
         "added",
         "alerts",
         "ask_crashes",
+        "ask_later",
+        "ask_later_times",
         "asking",
         "at",
         "calls",
@@ -201,6 +206,9 @@ class State:
         self.asking: dict[int, str] = {}
         #: How many owners in a row ended before a model answered for a step.
         self.ask_crashes: dict[int, int] = {}
+        #: The models that could not be reached and are asked again by themselves, by step; and how often that was so.
+        self.ask_later: dict[int, AskLater] = {}
+        self.ask_later_times: dict[int, int] = {}
         #: How many steps there were when a model was last asked for another way.
         self.replan_saw = 0
         self.replans = 0
@@ -359,13 +367,14 @@ class State:
         Without ``waits`` those of steps that wait are left out.
         Call it when ``decide`` has nothing more to do at ``now_ms``: what is overdue waits for others, not for time.
         """
-        if not (self.waiting or self.waits or self.alerts or self.plan.deadline_s or self.questions):
+        if not (self.waiting or self.waits or self.alerts or self.plan.deadline_s or self.questions or self.ask_later):
             return None
         dues = [due for due in self.waiting.values() if due > now_ms]
         dues += [wait.due for wait in self.waits.values() if waits and wait.due is not None and wait.due > now_ms]
         dues += [expires for expires in self.expiries() if expires > now_ms]
         dues += [reminder.due for reminder in self.reminders.values() if reminder.due > now_ms]
         dues += [alert.due for alert in self.alerts.values() if not alert.in_flight and alert.due > now_ms]
+        dues += [look for later in self.ask_later.values() if (look := later.next_look(now_ms)) is not None]
         deadline = self.binding_deadline
         if deadline is not None and deadline > now_ms:
             dues.append(deadline)

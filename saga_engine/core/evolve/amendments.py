@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
+from saga_engine.core.asking_later import AskLater
 from saga_engine.core.effects import COMPENSATE, FORWARD
 from saga_engine.core.evolve import compensation
 from saga_engine.core.evolve.transition import index_of, move, stop, turn_saga, wake
@@ -115,10 +116,12 @@ def planner_asked(state: State, record: r.PlannerAsked) -> None:
     """A model is being asked; until it answers, no other request is made."""
     index = index_of(state, record)
     if record.purpose == "replan":
+        state.ask_later.pop(index, None)
         state.asking[index] = "replan"
         state.replan_saw = len(state.steps)
         return
-    state.asking[index] = state.to_escalate.pop((index, COMPENSATE))
+    later = state.ask_later.pop(index, None)
+    state.asking[index] = state.to_escalate.pop((index, COMPENSATE)) if later is None else later.kind
 
 
 def overtaken(state: State) -> bool:
@@ -127,13 +130,18 @@ def overtaken(state: State) -> bool:
 
 
 def planner_gave_up(state: State, record: r.PlannerGaveUp) -> None:
-    """The model gave no steps: an operator is asked, or the saga turns around."""
+    """The model gave no steps: it is asked again later, or an operator is asked, or the saga turns around."""
     index = index_of(state, record)
     kind = state.asking.pop(index, "")
     state.ask_crashes.pop(index, None)
+    later = state.ask_later.pop(index, None)
+    if record.delay_ms and (record.purpose == "compensate" or isinstance(state.phase, Replanning)):
+        state.ask_later[index] = AskLater(kind, record.at + record.delay_ms)
+        state.ask_later_times[index] = state.ask_later_times.get(index, 0) + 1
+        return
     if record.purpose == "compensate":
         state.steps[index].semantic = "none" if record.error.error_code == "goal_impossible" else "unanswered"
-        state.to_escalate[index, COMPENSATE] = kind
+        state.to_escalate[index, COMPENSATE] = kind if later is None else later.kind
         return
     if isinstance(state.phase, Replanning) and not (kind and overtaken(state)):  # else it is asked anew
         stop(state, "step-failed")

@@ -36,6 +36,7 @@ def stop(state: State, reason: str) -> None:
     """The saga is to turn around; the first reason counts, and no other way is wanted any more."""
     if not state.turns:
         state.phase = Turning(reason)
+        state.ask_later.clear()
         _drop_session_questions(state)
 
 

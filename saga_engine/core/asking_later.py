@@ -1,0 +1,43 @@
+"""When the engine asks a model again that could not be reached, before it asks an operator or turns around. Pure.
+
+The delay is in the record (``PlannerGaveUp.delay_ms``), so a later engine with other delays reads the same journal.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+#: What says that the model could not be asked. Another time may help; of an answer without steps it would not.
+UNREACHED: Final = "model_unreachable"
+#: After which the model is asked again: once for each, then no more for this step.
+DELAYS_MS: Final = (30_000, 120_000, 600_000)
+#: How long a request that is due is left for a process that has a planner.
+WAIT_FOR_PLANNER_MS: Final = 600_000
+#: How often a process without a planner offers it to others meanwhile.
+OFFER_MS: Final = 60_000
+
+
+class AskLater(NamedTuple):
+    """A model is asked again for a step at ``due`` (Unix ms).
+
+    ``kind``: as in ``State.asking``, the kind of question that an operator gets if the model gives no steps.
+    """
+
+    kind: str
+    due: int
+
+    @property
+    def until(self) -> int:
+        """When a process without a planner decides that nobody asks the model again (Unix ms)."""
+        return self.due + WAIT_FOR_PLANNER_MS
+
+    def next_look(self, now_ms: int) -> int | None:
+        """When after ``now_ms`` a process is to look at it; None: there is nothing to wait for."""
+        if self.due > now_ms:
+            return self.due
+        return min(now_ms + OFFER_MS, self.until) if self.until > now_ms else None
+
+
+def delay_ms(error_code: str, times: int) -> int:
+    """The delay after which a model that failed with this error is asked again for the nth time; 0: it is not."""
+    return DELAYS_MS[times] if error_code == UNREACHED and times < len(DELAYS_MS) else 0
