@@ -334,6 +334,31 @@ WAITING_MUTANTS: dict[str, Patch] = {
     "a time-out is undone like an event": rewrite(state, "_timed_out", ("via ==", "via !=")),
     "an event that was taken is not undone": rewrite(state.State, "owns", ("or _timed_out(effect)", "or effect.via")),
     "a sleep ends early": rewrite(waiting, "due_waits", ("open_wait.due <= now", "True")),
-    "only an operator moves a saga that waits": rewrite(decide, "_rest", ("or state.waits or", "or")),
+    "only an operator moves a saga that waits": rewrite(decide, "_rest", (" or state.waits:", ":")),
     "a saga that waits has no deadline": rewrite(decide, "_bound", ("or state.waits or", "or")),
+}
+
+
+#: Faults that only a model that is away can show.
+AWAY_MUTANTS: dict[str, Patch] = {
+    "a request for later is lost at a takeover": rewrite(
+        evolve, "_resumed", ("state.epoch = record.epoch", "state.epoch = record.epoch\n    state.ask_later.clear()")
+    ),
+    "a model is asked again at once": rewrite(decide, "_ask_again", ("later.due <= now and ", "")),
+    "a model is asked again for ever": rewrite(
+        amendments, "planner_gave_up", ("state.ask_later_times.get(index, 0) + 1", "0")
+    ),
+    "an operator is asked although a model is to be asked again": rewrite(
+        amendments, "planner_gave_up", ("get(index, 0) + 1\n        return", "get(index, 0) + 1")
+    ),
+    "a saga rests although a model is to be asked again": rewrite(decide, "_rest", ("or state.ask_later ", "")),
+    "a request for later outlives the turn": spread(
+        transition, "stop", (amendments, calls, escalation, evolve), ("state.ask_later.clear()", "None")
+    ),
+    "a request for later waits for a planner for ever": rewrite(
+        decide, "_ask_again", ("elif later.until <= now:", "elif False:")
+    ),
+    "a process without a planner ends the wait for one": rewrite(
+        decide, "_replan", ("later.due if capabilities.planner else later.until", "later.due")
+    ),
 }

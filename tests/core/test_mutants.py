@@ -9,12 +9,14 @@ import pytest
 
 from saga_engine.errors import JournalUnreadable
 from tests.core.ask_simulation import AskSimulation
+from tests.core.asking_later_simulation import AskLaterSimulation
 from tests.core.conditional_mutants import CONDITIONAL_MUTANTS
 from tests.core.conditional_simulation import ConditionalSimulation
 from tests.core.each_mutants import EACH_MUTANTS
 from tests.core.each_simulation import EachSimulation
 from tests.core.engine_mutants import (
     ASK_MUTANTS,
+    AWAY_MUTANTS,
     FINAL_MUTANTS,
     LATER_MUTANTS,
     MUTANTS,
@@ -64,6 +66,13 @@ def test_the_simulation_of_asks_catches(name: str, monkeypatch: pytest.MonkeyPat
     assert hunt(range(3000), AskSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", AWAY_MUTANTS)
+def test_the_simulation_of_models_that_are_away_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that forgets to ask a model again, or asks too early or for ever, does not get through."""
+    AWAY_MUTANTS[name](monkeypatch)
+    assert hunt(range(3000), AskLaterSimulation), f"nothing noticed the mutant '{name}'"
+
+
 @pytest.mark.parametrize("name", FINAL_MUTANTS)
 def test_the_simulation_of_finally_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is broken for the steps of ``finally`` does not get through."""
@@ -96,6 +105,6 @@ def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
     assert hunt(range(300), Simulation, SessionSimulation, AskSimulation) is None
     assert hunt(range(100), FinalSimulation) is None
-    assert hunt(range(100), WaitingSimulation) is None
+    assert hunt(range(100), WaitingSimulation, AskLaterSimulation) is None
     assert hunt(range(200), ConditionalSimulation) is None
     assert hunt(range(200), EachSimulation) is None
