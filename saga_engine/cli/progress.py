@@ -402,6 +402,9 @@ def _planner_words(kind: str, record: Any) -> str:
         return f"asking the planner how to compensate for step {step}"
     if kind == "PlannerGaveUp":
         said = f"{shown(record.error.error_code, 40)}: {shown(record.error.message, _NOTE_CHARS)}"
+        if record.delay_ms:
+            again = times.duration(record.delay_ms)
+            return f"the planner cannot be reached for step {step} ({said}): asks again in {again}"
         return f"the planner found nothing for step {step} ({said})"
     what = "compensates" if record.auto else "proposes to compensate"
     return f"the planner {what} for step {step} with {_named(record.steps)}"

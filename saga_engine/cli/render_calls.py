@@ -29,10 +29,18 @@ def call_lines(body: Mapping[str, Any], *, full: bool = False) -> list[str]:
 
 
 def waiting_lines(body: Mapping[str, Any], now_ms: float | None = None) -> list[str]:
-    """When waiting calls are tried again. The time is the store's clock's, the wait from now this machine's."""
+    """When waiting calls are tried again, and models that could not be reached are asked again.
+
+    The time is the store's clock's, the wait from now this machine's.
+    """
     now = time.time() * 1000 if now_ms is None else now_ms
-    waiting = [(name, call["next_try_ms"]) for name, call in calls_of(body) if "next_try_ms" in call]
-    lines = [f"  {shown(name)}: next try {_in(due_ms - now)}" for name, due_ms in waiting[:_MAX_LISTED]]
+    waiting = [
+        (name, words, call[field])
+        for name, call in calls_of(body)
+        for field, words in (("next_try_ms", "next try"), ("model_asked_ms", "the model is asked again"))
+        if field in call
+    ]
+    lines = [f"  {shown(name)}: {words} {_in(due_ms - now)}" for name, words, due_ms in waiting[:_MAX_LISTED]]
     more = [f"  and {len(waiting) - _MAX_LISTED} more; --json has them all"] if len(waiting) > _MAX_LISTED else []
     return [*lines, *more]
 

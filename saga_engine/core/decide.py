@@ -51,7 +51,7 @@ that only an operator can move.
 **The bounds** keep a saga from doing one thing for ever. Each ends in a question to an operator, or in the saga's
 turn: attempts of a call (``RetryPolicy``), ``MAX_PROBES``, ``MAX_CRASHES``, ``MAX_REPLANS``, the plan's deadline and
 its call limit (scenarios ``doubt-probe-cannot-tell``, ``deadline``, ``retry-call-limit``). A model that could not be
-reached is asked again ``len(asking_later.DELAYS_MS)`` times (scenario ``semantic-asked-again``).
+reached is asked again ``len(asking_later.DELAYS_MS)`` times (scenarios ``semantic-model-away``, ``replan-model-away``).
 """
 
 from __future__ import annotations

@@ -231,6 +231,8 @@ def _step(state: State, compiled: CompiledStep) -> dict[str, Any]:
     if compiled.index in state.waits:
         wait = state.waits[compiled.index]
         body["waits"] = {"on": wait.on, "due_ms": wait.due, "about": wait.about}
+    if compiled.index in state.ask_later:
+        body["model_asked_ms"] = state.ask_later[compiled.index].due
     if any(compiled.key in each.addition.dropped for each in state.added):
         body["dropped"] = True
     if compiled.compensates is not None:

@@ -48,10 +48,14 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepResult(CallResult, frozen=True, kw_only=True):
-    """A step: its forward call, and its undo as ``compensation``."""
+    """A step: its forward call, and its undo as ``compensation``.
+
+    ``model_asked_ms``: when a model that could not be reached is asked again because of this step.
+    """
 
     kind: str
     compensation: CallResult | None = None
+    model_asked_ms: int | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -120,7 +124,8 @@ def failure_of(body: Mapping[str, Any] | None) -> Failure | None:
 def _step(body: Mapping[str, Any]) -> StepResult:
     undo = body["compensation"]
     compensation = None if undo is None else CallResult(**_call(undo))
-    return StepResult(**_call(body), kind=body["kind"], compensation=compensation)
+    asked_ms = body.get("model_asked_ms")
+    return StepResult(**_call(body), kind=body["kind"], compensation=compensation, model_asked_ms=asked_ms)
 
 
 def _call(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,8 @@ def test_how_long_a_wait_is() -> None:
         "  step 7: next try in 23.0 s",
         "  undo of step 7: next try due now",
     ]
+    away = {"step_id": "pay", "model_asked_ms": 220_000, "compensation": None}
+    assert waiting_lines({"steps": [away]}, 100_000) == ["  step pay: the model is asked again in 2 min 0 s"]
 
 
 def test_a_module_that_cannot_be_imported_names_file_and_line(cli: Cli) -> None:

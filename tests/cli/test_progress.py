@@ -160,6 +160,14 @@ def test_what_is_not_routine_has_its_line():
         r.StepIntended(at=61_100, step="7"),
         r.PlannerAsked(at=61_110, step="0", purpose="compensate"),
         r.PlannerGaveUp(at=61_120, step="0", purpose="compensate", error=error),
+        r.PlannerAsked(at=61_121, step="0", purpose="compensate"),
+        r.PlannerGaveUp(
+            at=61_122,
+            step="0",
+            purpose="compensate",
+            error=ErrorInfo("model_unreachable", "no answer"),
+            delay_ms=30_000,
+        ),
         r.CompensationProposed(at=61_130, step="0", steps=[{"step_id": "m", "name": "voucher"}]),
         r.StepIntended(at=61_140, step="m"),
     ]
@@ -182,6 +190,8 @@ def test_what_is_not_routine_has_its_line():
         "step 7 by rail: running",
         "saga s: asking the planner how to compensate for step 0",
         "saga s: the planner found nothing for step 0 (down: nobody is there)",
+        "saga s: asking the planner how to compensate for step 0",
+        "saga s: the planner cannot be reached for step 0 (model_unreachable: no answer): asks again in 30.0 s",
         "saga s: the planner proposes to compensate for step 0 with step m",
         "step m voucher: running",
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from saga_engine.core import questions, records
+from saga_engine.core import asking_later, questions, records
 from saga_engine.core.messages import DECISIONS
 from tests.scenarios import page
 from tests.scenarios.player import Player
@@ -31,6 +31,7 @@ def settle(scenario: Path, found: str, *, accept: bool) -> None:
 
 
 async def played(scenario: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(asking_later, "DELAYS_MS", (1, 1, 1))
     return await Player(url, monkeypatch.setenv).play(await asyncio.to_thread(scenario.read_text))
 
 
