@@ -124,6 +124,12 @@ def nothing_left_in_the_process() -> Iterator[None]:
             getattr(loaded, table).clear()
 
 
+@pytest.fixture
+def models_return_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine asks a model that could not be reached again after milliseconds, where a test does not wait for that."""
+    monkeypatch.setattr("saga_engine.core.asking_later.DELAYS_MS", (1, 1, 1))
+
+
 @pytest.fixture(autouse=True)
 def no_server_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that kills its processes leaves their embedded server running, as it should: end it with the test's folder."""

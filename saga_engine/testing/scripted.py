@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from saga_engine.errors import ModelUnreachable
+from saga_engine.errors import PlannerUnavailable
 from saga_engine.planner.json_extract import find_object
 from saga_engine.ports import (
     CompensationRequest,
@@ -39,7 +39,7 @@ class ScriptedPlanner:
     """A ``ports.Planner`` that gives its answers in order, whatever the request.
 
     ``asked`` are the requests so far. ``usage`` is the cost of each answer. Without a remaining answer it raises
-    ``ModelUnreachable``.
+    ``PlannerUnavailable``: a ``ModelUnreachable`` would make a saga wait and ask again.
     """
 
     def __init__(self, *answers: Answer, model: str = "scripted:planner", usage: PlannerUsage | None = None) -> None:
@@ -52,7 +52,7 @@ class ScriptedPlanner:
         """The next answer of the script."""
         self.asked.append(request)
         if not self.answers:
-            raise ModelUnreachable(f"the script of {self.model} has no answer left", hint="give it more answers")
+            raise PlannerUnavailable(f"the script of {self.model} has no answer left", hint="give it more answers")
         said: Any = self.answers.pop(0)
         if callable(said):
             said = said(request)

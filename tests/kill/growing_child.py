@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from saga_engine import Coordinator, RetryPolicy, SagaError, SagaResult, ToolContext, ToolError, tool
+from saga_engine.core import asking_later
 from saga_engine.core.interpret import Advice
 from saga_engine.core.messages import decode_message
 from saga_engine.core.records import Written
@@ -171,6 +172,7 @@ def main(case: dict[str, Any]) -> Told:
     World.ledger = OutsideLedger(case["ledger"])
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""))
+    asking_later.DELAYS_MS = (1, 1, 1)  # type: ignore[misc] - nobody waits here for a model that returns
     if "mutant" in case:
         MUTANTS[case["mutant"]]()
     return asyncio.run(_play(case))

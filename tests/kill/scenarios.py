@@ -381,6 +381,7 @@ def _advised(told: Told, place: Place) -> Iterator[str]:
             open_question = f"{record['purpose']} {record['step']}"
             continue
         answered = record["k"] in ("PlannerGaveUp", "CompensationProposed") or "written" in record
+        answered = answered and not record.get("delay_ms")  # else it could not be reached, and is asked again
         if answered and asked[open_question] != earlier[open_question]:
             yield f"the model was asked to {open_question} again, and had answered"
 

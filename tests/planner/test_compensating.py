@@ -15,7 +15,7 @@ ONCE = RetryPolicy(max_attempts=1)
 
 
 @pytest.fixture(autouse=True)
-def _empty_world() -> None:
+def _empty_world(models_return_soon: None) -> None:
     LOG.clear()
 
 
@@ -106,9 +106,22 @@ async def test_what_is_more_than_the_step_needs_an_approval(steps: Any, words: s
     assert not outcome.report["clean"]
 
 
-async def test_a_model_that_could_not_answer_is_asked_again_when_an_operator_says_so() -> None:
-    """The question offers it; the answer of the second request is used."""
+async def test_a_model_that_was_away_is_asked_again_before_an_operator_is() -> None:
+    """The engine asks it again after a delay that is journalled; the answer of the second request is used."""
     planner = ScriptedPlanner(ModelUnreachable("the line is down"), [fix("refund", amount=50)])
+    async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
+        outcome = await coordinator.run(PLAN)
+        assert outcome.status == "COMPENSATED"
+        assert outcome.report["semantic"] == ["pay"]
+        history = await coordinator.history(outcome.saga_id)
+    assert [record["delay_ms"] for record in history if record["k"] == "PlannerGaveUp"] == [1]
+    assert "StepEscalated" not in [record["k"] for record in history]
+    assert LOG == ["pay 50", "refund 50"]
+
+
+async def test_a_model_that_could_not_answer_is_asked_again_when_an_operator_says_so() -> None:
+    """The question offers it once the engine has asked as often as it does; the answer of the last request is used."""
+    planner = ScriptedPlanner(*[ModelUnreachable("the line is down")] * 4, [fix("refund", amount=50)])
     async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
         outcome = await coordinator.run(PLAN)
         (question,) = outcome.body["questions"]
@@ -116,13 +129,13 @@ async def test_a_model_that_could_not_answer_is_asked_again_when_an_operator_say
         outcome = await coordinator.resolve(outcome.saga_id, "pay", "ask-again", by="kim")
         assert outcome.status == "COMPENSATED"
         assert outcome.report["semantic"] == ["pay"]
-    assert len(planner.asked) == 2
+    assert len(planner.asked) == 5
     assert LOG == ["pay 50", "refund 50"]
 
 
 async def test_a_model_is_asked_again_as_often_as_an_operator_says() -> None:
-    """Each time it cannot answer, the question is asked anew; an operator can still do it by hand."""
-    planner = ScriptedPlanner(*[ModelUnreachable("the line is down")] * 3)
+    """Each time it cannot answer, the question is asked anew, without a delay; an operator can still do it by hand."""
+    planner = ScriptedPlanner(*[ModelUnreachable("the line is down")] * 6)
     async with Coordinator.open("memory://", [pay, book, cancel, refund, say], planner=planner) as coordinator:
         outcome = await coordinator.run(PLAN)
         for _ in range(2):
@@ -130,7 +143,7 @@ async def test_a_model_is_asked_again_as_often_as_an_operator_says() -> None:
             assert "ask-again" in outcome.body["questions"][0]["options"]
         outcome = await coordinator.resolve(outcome.saga_id, "pay", "undone")
         assert outcome.status == "COMPENSATED"
-    assert len(planner.asked) == 3
+    assert len(planner.asked) == 6
 
 
 async def test_a_model_that_knows_nothing_is_not_asked_twice() -> None:
