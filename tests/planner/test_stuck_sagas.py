@@ -275,7 +275,9 @@ async def test_a_model_that_does_not_help_is_a_persons_matter(
         assert question(outcome) == "undo-missing"
         gave_up = await records(engine, outcome.saga_id, "PlannerGaveUp")
         assert {record["error"]["error_code"] for record in gave_up} == {code}
-        assert [record.get("delay_ms", 0) for record in gave_up] == ([1, 1, 1, 0] if code == "model_unreachable" else [0])
+        assert [record.get("delay_ms", 0) for record in gave_up] == (
+            [1, 1, 1, 0] if code == "model_unreachable" else [0]
+        )
         assert "sk-stuck" not in json.dumps(await engine.history(outcome.saga_id))
         # Where time is short it may be over before anything is sent.
         assert "total_s" in flags or not server.script
