@@ -17,6 +17,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
+from saga_engine.core.asking_later import UNREACHED
 from saga_engine.core.effects import ErrorInfo, NotDone, Outcome, Unknown
 from saga_engine.core.plan_growth import Growth
 from saga_engine.core.state import State
@@ -166,7 +167,9 @@ async def perform_question(body: dict[str, Any], lease_s: float) -> dict[str, An
             retry_policy=_ONCE,
         )
     except ActivityError as error:
-        return ErrorInfo("planner_unavailable", f"the worker that was to ask failed: {error.cause}"[:1000])
+        # A worker that died or froze is like a model that is away: another worker may be there later.
+        code = UNREACHED if isinstance(error.cause, ActivityTimeout) else "planner_unavailable"
+        return ErrorInfo(code, f"the worker that was to ask failed: {error.cause}"[:1000])
     return said
 
 

@@ -123,7 +123,11 @@ class SagaFlow:
             self._lessons.pop(0)
         state = self._here()
         if self._capabilities is None and (
-            state.alerts or state.reminders or state.to_escalate or isinstance(state.phase, Replanning)
+            state.alerts
+            or state.reminders
+            or state.to_escalate
+            or state.ask_later
+            or isinstance(state.phase, Replanning)
         ):
             await self._learn_means()
         leaving = self._leaving(begin)

@@ -15,6 +15,7 @@ from saga_engine.core.fold import state_at_start
 from saga_engine.core.interpret import Advice
 from saga_engine.core.records import Written
 from saga_engine.core.state import State
+from saga_engine.errors import ModelUnreachable
 from saga_engine.plan.values import canonical
 from saga_engine.ports import CompensationRequest, ReplanRequest
 from saga_engine.temporal.secrets import filled, marked
@@ -418,6 +419,25 @@ async def test_a_model_finds_another_way(place: Place, tmp_path, monkeypatch: py
         outcome = await coordinator.run(plan, saga_id=place.saga_id("r"))
         await place.replayed(coordinator, outcome.saga_id)
     assert outcome.completed
+    assert (tmp_path / "world").read_text() == "book Ritz\n"
+
+
+async def test_a_model_that_is_away_is_asked_again_by_a_timer(
+    place: Place, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delay is a timer of the workflow, which replays with it; nobody is asked and nothing is undone meanwhile."""
+    monkeypatch.setattr("saga_engine.core.asking_later.DELAYS_MS", (200, 200, 200))
+    monkeypatch.setenv("STUCK_WORLD", str(tmp_path / "world"))
+    other = {"step_id": "other", "tool": "book", "params": {"what": "Ritz"}}
+    planner = ScriptedPlanner(ModelUnreachable("the line is down"), [other])
+    hilton = {"step_id": 1, "tool": "book", "params": {"what": "Hilton"}}
+    plan = {"goal": "a bed", "steps": [hilton], "on_failure": "replan"}
+    async with place.both(stuck_world.TOOLS, planner=planner) as coordinator:
+        outcome = await coordinator.run(plan, saga_id=place.saga_id("w"))
+        assert outcome.completed
+        asked = [record["at"] for record in await coordinator.history(outcome.saga_id) if record["k"] == "PlannerAsked"]
+        assert asked[1] - asked[0] >= 200
+        await place.replayed(coordinator, outcome.saga_id)
     assert (tmp_path / "world").read_text() == "book Ritz\n"
 
 
