@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from saga_engine.core.effects import AskPlanner, ErrorInfo
 from saga_engine.core.interpret import interpret_advice
 from saga_engine.core.report import view
 from saga_engine.plan.tool_spec import ToolSpec
-from tests.core.asking_later_simulation import AskLaterSimulation
-from tests.core.recording import Recording, lines_of
+from tests.core.recording import Recording
 from tests.core.stories import NO
-from tests.core.test_replay import read, replayed
 
 SPECS = [
     ToolSpec("tweet", semantic="auto", digest="d-tweet"),
@@ -167,18 +164,3 @@ def test_a_view_says_when_the_model_is_asked_again() -> None:
     saga.now = due
     saga.decide()
     assert "model_asked_ms" not in view(saga.state)["steps"][0]
-
-
-def test_sagas_that_ask_later_replay() -> None:
-    """The traces of models that are away: with crashes, other owners and none that has a planner."""
-    waited = 0
-    for seed in range(120):
-        dice = random.Random(seed)
-        simulation = AskLaterSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
-        simulation.run()
-        records = simulation.journalled()
-        if any(isinstance(record, r.PlannerGaveUp) and record.delay_ms for record in records):
-            waited += 1
-            (trace,) = read(lines_of(records, simulation.catalog))
-            assert replayed(trace, simulation.catalog) is None
-    assert waited > 5

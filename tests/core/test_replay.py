@@ -20,6 +20,7 @@ from saga_engine.core import records as r
 from saga_engine.core.effects import ErrorInfo, NotDone
 from saga_engine.errors import JournalUnreadable, PlanInvalid, SettingInvalid, ToolMissing
 from saga_engine.plan.tool_spec import RetryPolicy, ToolCatalog, ToolSpec
+from tests.core.asking_later_simulation import AskLaterSimulation
 from tests.core.engine_mutants import MUTANTS
 from tests.core.large_values import big, stored
 from tests.core.recording import Recording, lines_of
@@ -67,6 +68,21 @@ def test_an_engine_agrees_with_its_own_journal(dice: random.Random, trouble: flo
     """Whatever happened, with crashes, models, people and grown plans: a replay by the same engine never diverges."""
     trace, catalog = simulated(dice, trouble)
     assert replayed(trace, catalog, together_ms=together_ms) is None
+
+
+def test_sagas_that_ask_a_model_later_replay() -> None:
+    """Models that are away, with crashes and other owners: also those without a planner, which decide nothing then."""
+    waited = 0
+    for seed in range(160):
+        dice = random.Random(seed)
+        simulation = AskLaterSimulation(dice, dice.choice([0.3, 0.6, 1.0]))
+        simulation.run()
+        records = simulation.journalled()
+        if any(isinstance(record, r.PlannerGaveUp) and record.delay_ms for record in records):
+            waited += 1
+            (trace,) = read(lines_of(records, simulation.catalog))
+            assert replayed(trace, simulation.catalog) is None
+    assert waited > 5
 
 
 @pytest.mark.parametrize("name", STORIES)
