@@ -328,6 +328,25 @@ OF_CALLS = [
         "saga_engine/plan/each.py",
         (("dependents=(*steps[before].dependents, *heads)", "dependents=steps[before].dependents"),),
     ),
+    # 48
+    Mutation(
+        "tests/core/test_asking_later.py::test_it_is_asked_three_times_more_with_growing_delays",
+        "a model is asked again without end",
+        "saga_engine/core/evolve/amendments.py",
+        (("state.ask_later_times.get(index, 0) + 1", "0"),),
+    ),
+    Mutation(
+        "tests/core/test_asking_later.py::test_a_crash_forgets_no_request",
+        "a new owner forgets what is to be asked later",
+        "saga_engine/core/evolve/__init__.py",
+        (("    state.epoch = record.epoch\n", "    state.epoch = record.epoch\n    state.ask_later.clear()\n"),),
+    ),
+    Mutation(
+        "tests/runtime/test_asking_later.py::test_a_worker_without_a_planner_leaves_it_to_one_that_has",
+        "a process without a planner gives up at once",
+        "saga_engine/core/decide.py",
+        (("later.due if capabilities.planner else later.until", "later.due"),),
+    ),
     # 24
     Mutation(
         "tests/policy/test_paths.py::test_outside",
