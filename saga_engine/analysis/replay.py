@@ -215,9 +215,8 @@ class Replay:
     def _asked(self, now: int) -> list[tuple[Capabilities, Sequence[r.AnyRecord]]]:
         """What today's engine decides now, with each of the means that the process may have had."""
         state = self._state
-        asks = state.alerts or state.reminders or state.to_escalate or state.ask_later
-        asks = asks or isinstance(state.phase, Replanning)
-        if not asks:  # then it makes no difference
+        asks = bool(state.alerts or state.reminders or state.to_escalate or state.ask_later)
+        if not (asks or isinstance(state.phase, Replanning)):  # then it makes no difference
             found = deciding.decide(state, now, self._capabilities[0])
             return [(capabilities, found) for capabilities in self._capabilities]
         return [(capabilities, deciding.decide(state, now, capabilities)) for capabilities in self._capabilities]

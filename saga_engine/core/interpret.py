@@ -237,13 +237,13 @@ def interpret_advice(  # noqa: PLR0917
 ) -> r.AnyRecord:
     """The record of a model's answer. Its steps are checked against the saga as it stands; they are not trusted."""
     key = state.plan.steps[effect.step].key
-    error, written = (advice, None) if isinstance(advice, ErrorInfo) else (advice.error, advice.written)
-    if error is not None:
+    missing, written = (advice, None) if isinstance(advice, ErrorInfo) else (advice.error, advice.written)
+    if missing is not None:
         wanted = effect.purpose == "compensate" or state.phase == Replanning(effect.step)
         times = state.ask_later_times.get(effect.step, 0)
-        delay_ms = asking_later.delay_ms(error.error_code, times) if wanted else 0
+        delay_ms = asking_later.delay_ms(missing.error_code, times) if wanted else 0
         return r.PlannerGaveUp(
-            at=now_ms, step=key, purpose=effect.purpose, error=error, written=written, delay_ms=delay_ms
+            at=now_ms, step=key, purpose=effect.purpose, error=missing, written=written, delay_ms=delay_ms
         )
     assert isinstance(advice, Advice)
 
