@@ -172,7 +172,7 @@ def main(case: dict[str, Any]) -> Told:
     World.ledger = OutsideLedger(case["ledger"])
     World.folder = Path(case["ledger"]).parent
     World.faults = Faults(case.get("fault", ""))
-    asking_later.DELAYS_MS = (1, 1, 1)  # type: ignore[misc] - nobody waits here for a model that returns
+    asking_later.DELAYS_MS = (1,)  # type: ignore[misc] - asked again once: each request is a point to be killed at
     if "mutant" in case:
         MUTANTS[case["mutant"]]()
     return asyncio.run(_play(case))
