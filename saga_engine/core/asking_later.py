@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 #: What says that the model could not be asked. Another time may help; of an answer without steps it would not.
 UNREACHED: Final = "model_unreachable"
 #: After which the model is asked again: once for each, then no more for this step.
-DELAYS_MS: Final = (30_000, 120_000, 600_000)
+DELAYS_MS: Final[tuple[int, ...]] = (30_000, 120_000, 600_000)
 #: How long a request that is due is left for a process that has a planner.
 WAIT_FOR_PLANNER_MS: Final = 600_000
 #: How often a process without a planner offers it to others meanwhile.
