@@ -189,11 +189,10 @@ def _stuck(  # noqa: PLR0917
     """
     step = state.plan.steps[index]
     asks = kind in _STUCK and state.steps[index].semantic is None
-    asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES
+    asks = asks and state.ask_crashes.get(index, 0) < MAX_CRASHES and step.compensates is None and step.item is None
     # A session's agent adds its own calls; steps of a model would interleave with them.
-    if asks and step.compensates is None and step.item is None and not state.session:
-        if _may_ask(state, index, capabilities):
-            return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
+    if asks and not state.session and _may_ask(state, index, capabilities):
+        return r.PlannerAsked(at=now, step=step.key, purpose="compensate")
     proposal = state.steps[index].semantic
     if kind == "compensation" and isinstance(proposal, Proposal):
         why = ErrorInfo("approval_required", proposal.why or "a model proposes steps that compensate for it")

@@ -393,9 +393,8 @@ class UndoRequested(Record, frozen=True, tag=True):
 class StepsAdded(Record, frozen=True, tag=True):
     """Steps were added to the plan; those in ``dropped`` will not run any more.
 
-    ``place``: the step whose place in the plan's list they take; empty: they stand at its end. ``reasons`` say, by
-    step, why a step is dropped and not replaced. ``by`` and ``note`` are their author and reason, ``written`` the model
-    that wrote them. ``undos``, ``reads``, ``tools`` and ``sensitive``: as in ``SagaStarted``, for the new steps.
+    ``place``: whose place in the list they take; empty: they stand at its end. ``reasons``: why a step is dropped and
+    not replaced. ``by``, ``note``: their author and reason; ``written``: the model. The rest is as in ``SagaStarted``.
     """
 
     steps: list[Any]
