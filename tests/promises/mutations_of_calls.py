@@ -328,7 +328,7 @@ OF_CALLS = [
         "saga_engine/plan/each.py",
         (("dependents=(*steps[before].dependents, *heads)", "dependents=steps[before].dependents"),),
     ),
-    # 48
+    # 50
     Mutation(
         "tests/core/test_asking_later.py::test_it_is_asked_three_times_more_with_growing_delays",
         "a model is asked again without end",
