@@ -32,6 +32,7 @@ FAULTS: Final[Mapping[str, int]] = {
     "disk full": 1,
     "out of memory": 2,
     "operator killed": 2,
+    "agents killed": 2,
 }
 _STOP_S: Final = 30.0
 
@@ -46,12 +47,28 @@ def draw(seed: int, count: int) -> list[str]:
 
 
 class Child:
-    """A process that is restarted, with the next orders, whenever it has ended."""
+    """A process that is restarted, with the next orders, whenever it has ended.
 
-    def __init__(self, context: ForkServerContext, target: Callable[[Any], None], orders: Callable[[], Any]) -> None:
+    ``name``: what it is. ``finishes``: it ends with exit code 0 when it has nothing more to do. ``dies``: it may kill
+    itself.
+    """
+
+    def __init__(
+        self,
+        context: ForkServerContext,
+        target: Callable[[Any], None],
+        orders: Callable[[], Any],
+        name: str = "a worker",
+        *,
+        finishes: bool = False,
+        dies: bool = False,
+    ) -> None:
         self._context = context
         self._target = target
         self._orders = orders
+        self.name = name
+        self._finishes = finishes
+        self._dies = dies
         self._process: BaseProcess | None = None
         self.busy = asyncio.Lock()
         self.starts = 0
@@ -65,6 +82,15 @@ class Child:
     def ended(self) -> int | None:
         """Its exit code; None while it runs."""
         return None if self._process is None else self._process.exitcode
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has nothing more to do."""
+        return self._finishes and self.ended() == 0
+
+    def may_end(self, code: int) -> bool:
+        """Whether it may end by itself with this exit code, and is to be restarted."""
+        return self._dies and code == -signal.SIGKILL
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
@@ -86,7 +112,14 @@ class Injector:
     """Injects the faults. ``wrong`` are sentences about processes that misbehaved."""
 
     def __init__(
-        self, seed: int, lease_s: float, workers: list[Child], operator: Child, lines: list[BadLine], store: StoreServer
+        self,
+        seed: int,
+        lease_s: float,
+        workers: list[Child],
+        operator: Child,
+        agents: Child,
+        lines: list[BadLine],
+        store: StoreServer,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -94,6 +127,7 @@ class Injector:
         self._lease_s = lease_s
         self._workers = workers
         self._operator = operator
+        self._agents = agents
         self.lines = lines
         self._store = store
         self._store_busy = asyncio.Lock()
@@ -118,14 +152,20 @@ class Injector:
             "line slow": self._slow_line,
             "disk full": self._fill_disk,
             "out of memory": self._starve,
-            "operator killed": self._kill_operator,
+            "operator killed": lambda: self._kill(self._operator),
+            "agents killed": lambda: self._kill(self._agents),
         }
         await actions[fault]()
         self.counts[fault] += 1
 
     def children(self) -> list[Child]:
         """All processes that it supervises."""
-        return [*self._workers, self._operator]
+        return [*self._workers, self._operator, self._agents]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the processes that finish have nothing more to do."""
+        return self._agents.finished
 
     @property
     def busy(self) -> int:
@@ -140,9 +180,6 @@ class Injector:
 
     async def _kill_worker(self) -> None:
         await self._kill(self._dice.choice(self._workers))
-
-    async def _kill_operator(self) -> None:
-        await self._kill(self._operator)
 
     async def _kill(self, child: Child) -> None:
         pause_s = self._dice.random()
@@ -174,10 +211,9 @@ class Injector:
                 task.result()
         for child in self.children():
             code = child.ended()
-            if code is not None and not child.busy.locked():
-                self.wrong.append(
-                    f"a {'operator' if child is self._operator else 'worker'} ended by itself: exit code {code}"
-                )
+            if code is not None and not child.finished and not child.busy.locked():
+                if not child.may_end(code):
+                    self.wrong.append(f"{child.name} ended by itself: exit code {code}")
                 child.start()
 
     # --- the store and its connections -----------------------------------------------------------------------------

@@ -23,6 +23,8 @@ _AT_ONCE = 32
 _CANCELS_PERCENT = 5
 #: How often the same call may be asked about before the operator gives up on it.
 _ENOUGH = 3
+#: Of how many kept sessions the operator decides.
+_DECIDED = 0.12
 
 
 class Duties(NamedTuple):
@@ -92,9 +94,20 @@ class _Desk:
 async def _answer_saga(coordinator: Coordinator, saga_id: str, seed: int) -> None:
     outcome = await coordinator.show(saga_id, full=True)
     for question in outcome.body["questions"]:
+        if question["kind"] == "session-kept":
+            await _decide_session(coordinator, saga_id, question, seed)
+            return
         decision, output = await _look(outcome, question, Random(f"{seed}:{saga_id}:{question['question_id']}"))
         await coordinator.resolve(saga_id, question["step_id"], decision, output=output, by="ada")
         return  # the others once the saga has continued
+
+
+async def _decide_session(coordinator: Coordinator, saga_id: str, question: dict[str, Any], seed: int) -> None:
+    """Most sessions wait for their agent; of some the operator decides what becomes of them."""
+    chance = Random(f"{seed}:{saga_id}:kept").random()
+    if chance < _DECIDED:
+        decision = "undo" if chance < _DECIDED / 2 else "close"
+        await coordinator.resolve(saga_id, question["step_id"], decision, by="ada")
 
 
 async def _look(outcome: SagaResult, question: dict[str, Any], dice: Random) -> tuple[str, Any]:

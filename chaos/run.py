@@ -28,8 +28,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from chaos import operator, plans, verdict, worker, world
-from chaos.injector import Child, Injector, draw
+from chaos import agent, operator, plans, verdict, worker, world
+from chaos.injector import FAULTS, Child, Injector, draw
 from chaos.line import BadLine
 from chaos.store import Disk, StoreServer, die_with_parent, until
 from chaos.tools import make_tools
@@ -48,12 +48,14 @@ _STUCK_S: Final = 90.0
 _TELL_S: Final = 10.0
 _PRIVATE: Final = "SAGA_CHAOS_PRIVATE"
 _SHOWN: Final = 20
+_SHARES: Final = range(world.SHARES)
 
 
 def main() -> None:
     """Parse, run, print; exit with 1 on any violation or failure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sagas", type=int, default=5000)
+    parser.add_argument("--sessions", type=int, default=None, help="sessions of agents (default: one per 20 sagas)")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=None, help="the seed of plans and faults (default: random)")
     parser.add_argument("--faults", type=int, default=None, help="the number of faults (default: one per 150 sagas)")
@@ -75,7 +77,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     args.seed = Random().randrange(1 << 31) if args.seed is None else args.seed
-    args.faults = max(12, args.sagas // 150) if args.faults is None else args.faults
+    args.faults = max(len(FAULTS), args.sagas // 150) if args.faults is None else args.faults
+    args.sessions = args.sagas // 20 if args.sessions is None else args.sessions
     if args.disk == "auto":
         _mount_in_private()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
@@ -111,18 +114,24 @@ class Run:
         self._args = args
         self._folder = folder
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["chaos.worker", "chaos.operator", "chaos.verdict", "chaos.warm"])
+        self._context.set_forkserver_preload(
+            ["chaos.worker", "chaos.operator", "chaos.agent", "chaos.verdict", "chaos.warm"]
+        )
         self._dice = Random(f"{args.seed}:clocks")
         self._clocks = 0
         self._submitted = 0
         self._again = 0
+        self._known = 0
         self._ended = 0
         self._ended_at_s = time.monotonic()
 
     async def run(self) -> dict[str, Any]:
         """Run everything and return the report."""
         args, begun_s = self._args, time.monotonic()
-        _log.info("seed %d: %d sagas, %d workers, %d faults", args.seed, args.sagas, args.workers, args.faults)
+        _log.info(
+            "seed %d: %d sagas, %d sessions, %d workers, %d faults",
+            *(args.seed, args.sagas, args.sessions, args.workers, args.faults),
+        )
         disk = Disk(
             self._folder / "disk", args.disk_mb, mount=os.environ.get(_PRIVATE) == "yes" and args.disk == "auto"
         )
@@ -145,7 +154,7 @@ class Run:
                 for child in injector.children():
                     await child.end(signal.SIGKILL)
             found = await self._check(server, begun_ms)
-            if self._ended == args.sagas and (load["queued"] or load["timed"]):
+            if self._ended == self._known and (load["queued"] or load["timed"]):
                 injector.wrong.append(f"all sagas have ended, and the queue holds {load['queued'] + load['timed']}")
             return self._report(injector, server, disk, found, outside, driven_s, time.monotonic() - begun_s)
         finally:
@@ -170,8 +179,8 @@ class Run:
 
     @asynccontextmanager
     async def _lines(self, server: StoreServer) -> AsyncIterator[list[BadLine]]:
-        """One connection for each worker, and one for the operator."""
-        lines = [BadLine(server.url) for _ in range(self._args.workers + 1)]
+        """One connection for each worker, one for the operator, and one for the agents."""
+        lines = [BadLine(server.url) for _ in range(self._args.workers + 2)]
         for line in lines:
             await line.__aenter__()
         try:
@@ -189,10 +198,23 @@ class Run:
         duties = operator.Duties(
             lines[-1].url, world.Outside.path, str(self._folder / "operator.log"), args.seed, args.lease
         )
-        asked = Child(self._context, operator.main, lambda: duties)
-        for child in (*workers, asked):
+        asked = Child(self._context, operator.main, lambda: duties, "the operator")
+        learned = self._folder / "agents"
+        learned.mkdir()
+        todo = agent.Duties(
+            url=lines[-2].url,
+            world=world.Outside.path,
+            log=str(self._folder / "agents.log"),
+            folder=str(learned),
+            seed=args.seed,
+            sessions=args.sessions,
+            lease_s=args.lease,
+        )
+        agents = Child(self._context, agent.main, lambda: todo, "the process of the agents", finishes=True, dies=True)
+        injector = Injector(args.seed, args.lease, workers, asked, agents, lines, server)
+        for child in injector.children():
             child.start()
-        return Injector(args.seed, args.lease, workers, asked, lines, server)
+        return injector
 
     def _orders(self, number: int, url: str) -> worker.Orders:
         wrong = self._dice.random() < 0.6
@@ -227,18 +249,18 @@ class Run:
                 while injected < len(faults) and self._ended >= injected * args.sagas // (len(faults) + 1):
                     injector.inject(faults[injected])
                     injected += 1
-                if self._ended == args.sagas and submitting.done():
+                if self._ended == self._known and submitting.done() and injector.finished:
                     await injector.rest()
                     return load
                 if submitting.done() and submitting.exception() is not None:
                     submitting.result()
                 quiet_s = time.monotonic() - self._ended_at_s
                 if quiet_s > _STUCK_S and not injector.busy:
-                    _log.warning("%d sagas do not end", args.sagas - self._ended)
+                    _log.warning("%d sagas do not end", self._known - self._ended)
                     return load
                 if time.monotonic() - told_s > _TELL_S:
                     told_s = time.monotonic()
-                    _log.info("%d of %d sagas have ended, %d faults", self._ended, args.sagas, injected)
+                    _log.info("%d of %d sagas have ended, %d faults", self._ended, args.sagas + args.sessions, injected)
                 await asyncio.sleep(_LOOK_S)
         finally:
             submitting.cancel()
@@ -246,6 +268,7 @@ class Run:
 
     async def _look(self, coordinator: Coordinator) -> dict[str, int]:
         load = await coordinator.overview()
+        self._known = sum(load.statuses.values())
         ended = sum(load.statuses.get(status, 0) for status in t.SAGA_FINAL)
         if ended != self._ended:
             self._ended, self._ended_at_s = ended, time.monotonic()
@@ -282,14 +305,13 @@ class Run:
 
     async def _check(self, server: StoreServer, begun_ms: int) -> verdict.Found:
         args = self._args
-        shares: list[list[int]] = [[] for _ in range(world.SHARES)]
-        for number in range(args.sagas):
-            shares[world.share_of(plans.saga_id(args.seed, number))].append(number)
         ended_ms = _clock_ms(server)
-        work = [
-            verdict.Share(server.url, str(self._folder), share, args.seed, numbers, begun_ms, ended_ms)
-            for share, numbers in enumerate(shares)
-        ]
+        folder = str(self._folder)
+        work = [verdict.Share(server.url, folder, share, args.seed, begun_ms, ended_ms, [], []) for share in _SHARES]
+        for number in range(args.sagas):
+            work[world.share_of(plans.saga_id(args.seed, number))].numbers.append(number)
+        for number in range(args.sessions):
+            work[world.share_of(agent.session_id(args.seed, number))].sessions.append(number)
         found = verdict.Found(Counter(), {})
         loop = asyncio.get_running_loop()
         with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=self._context) as pool:
@@ -314,6 +336,7 @@ class Run:
         return {
             "seed": args.seed,
             "sagas": args.sagas,
+            "sessions": args.sessions,
             "workers": args.workers,
             "lease_s": args.lease,
             "disk": "tmpfs" if disk.mounted else "limit",
@@ -331,9 +354,10 @@ class Run:
                 "store started": server.starts,
                 "processes started": sum(child.starts for child in injector.children()),
                 "of these by a wrong clock": self._clocks,
+                "agents that killed their process": len(list(self._folder.glob(f"agents/*-{agent.DIED}-*"))),
             },
             "seconds": {"driven": round(driven_s, 1), "with the verdict": round(took_s, 1)},
-            "wrong": injector.wrong,
+            "wrong": injector.wrong + [agent.DIVERGED] * worker.log_lines(self._folder, agent.DIVERGED),
             "breaches": dict(sorted(found.breaches.items())),
         }
 
@@ -364,7 +388,8 @@ def show(report: dict[str, Any]) -> None:
             print(f"{saga_id}: {sentence}")
     count = len(report["breaches"])
     wrong = len(report["wrong"])
-    print(f"seed {report['seed']}: {count} of {report['sagas']} sagas violate a law, {wrong} process failures")
+    of = f"{report['sagas']} sagas and {report['sessions']} sessions"
+    print(f"seed {report['seed']}: {count} of {of} violate a law, {wrong} process failures")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos import plans
+from chaos import agent, plans, session_laws
+from chaos.told import Told
 from chaos.tools import make_tools
 from chaos.world import ledger_path
 from saga_engine import Coordinator, SagaError
@@ -64,9 +66,10 @@ class Share(NamedTuple):
     folder: str
     share: int
     seed: int
-    numbers: Sequence[int]
     begun_ms: int
     ended_ms: int
+    numbers: list[int]
+    sessions: list[int]
 
 
 class Found(NamedTuple):
@@ -102,45 +105,44 @@ async def _check(share: Share) -> Found:
     ledger = _ReadLedger(ledger_path(Path(share.folder), share.share))
     found = Found(Counter(), {})
     tools = make_tools()
-    known = {plans.saga_id(share.seed, number) for number in share.numbers}
-    for stranger in sorted(ledger.sagas() - known):
+    laws: dict[str, Callable[[Told], Iterator[str]]] = {
+        plans.saga_id(share.seed, number): partial(_plan_laws, plans.plan(share.seed, number), ledger)
+        for number in share.numbers
+    }
+    scripts = [agent.script(share.seed, number) for number in share.sessions]
+    laws |= {script.saga_id: partial(_session_laws, script, ledger) for script in scripts}
+    for stranger in sorted(ledger.sagas() - laws.keys()):
         found.breaches[stranger] = ["the external system got calls of this saga, but it was not submitted"]
     gate = asyncio.Semaphore(_AT_ONCE)
     async with Coordinator.open(share.url, tools) as coordinator:
 
-        async def one(number: int) -> None:
+        async def one(saga_id: str) -> None:
             async with gate:
-                saga_id = plans.saga_id(share.seed, number)
                 try:
                     told = await _read(coordinator, saga_id)
                 except SagaError as error:
                     found.breaches[saga_id] = [f"it cannot be read: {error.code}: {error}"]
                     return
-                wrong = list(_breaches(share, number, told, ledger, tools))
+                common = (_end(told), _journal(told, share), _trace(told, tools))
+                wrong = [sentence for law in (*common, laws[saga_id](told)) for sentence in law]
                 if wrong:
                     found.breaches[saga_id] = wrong
                 _count(found.figures, told, ledger.lines(saga_id))
 
-        await asyncio.gather(*(one(number) for number in share.numbers))
+        await asyncio.gather(*map(one, laws))
     return found
 
 
-class _Told(NamedTuple):
-    body: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]
-    trace: Sequence[bytes]
-
-
-async def _read(coordinator: Coordinator, saga_id: str) -> _Told:
+async def _read(coordinator: Coordinator, saga_id: str) -> Told:
     outcome = await coordinator.show(saga_id)
     history = await coordinator.history(saga_id)
     lines = await coordinator.trace(saga_id, full=True)
-    return _Told(outcome.to_dict(), history, [line.encode() + b"\n" for line in lines])
+    return Told(outcome.to_dict(), history, [line.encode() + b"\n" for line in lines])
 
 
-def _count(figures: Counter[str], told: _Told, lines: Sequence[Line]) -> None:
+def _count(figures: Counter[str], told: Told, lines: Sequence[Line]) -> None:
     figures[str(told.body["status"])] += 1
-    kinds = Counter(record["k"] for record in told.history)
+    kinds = told.kinds()
     figures["records"] += len(told.history)
     owners = [record["owner"] for record in told.history if record["k"] == "SagaResumed"]
     figures["taken up"] += len(owners)
@@ -150,6 +152,7 @@ def _count(figures: Counter[str], told: _Told, lines: Sequence[Line]) -> None:
     figures["retries"] += kinds["StepRetryScheduled"]
     figures["doubts"] += kinds["StepInDoubt"]
     figures["cancels"] += kinds["CancelRequested"]
+    figures["sessions kept"] += kinds["SessionKept"]
     figures["calls"] += sum(line.what == "sent" for line in lines)
     figures["effects"] += sum(line.what == "applied" and line.direction == "forward" for line in lines)
     figures["undone"] += sum(line.what == "applied" and line.direction == "compensate" for line in lines)
@@ -159,16 +162,28 @@ def _count(figures: Counter[str], told: _Told, lines: Sequence[Line]) -> None:
 # --- the laws ------------------------------------------------------------------------------------------------------
 
 
-def _breaches(share: Share, number: int, told: _Told, ledger: OutsideLedger, tools: ToolRegistry) -> Iterator[str]:
-    plan = plans.plan(share.seed, number)
-    yield from _end(told)
+def _plan_laws(plan: Mapping[str, Any], ledger: OutsideLedger, told: Told) -> Iterator[str]:
     yield from ledger.compare(told.body, plan)
-    yield from _journal(told, share)
     yield from _blind_repeats(plan, told)
-    yield from _trace(told, tools)
 
 
-def _end(told: _Told) -> Iterator[str]:
+def _session_laws(script: agent.Script, ledger: OutsideLedger, told: Told) -> Iterator[str]:
+    yield from session_laws.breaches(script, ledger, told)
+    calls = [
+        (step["step_id"], direction, call["tool"]) for step in told.body["steps"] for direction, call in _calls(step)
+    ]
+    yield from blind_repeats(
+        told.history, {(str(step_id), way) for step_id, way, tool in calls if tool.endswith("_bare")}
+    )
+
+
+def _calls(step: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield "forward", step
+    if step["compensation"] is not None:
+        yield "compensate", step["compensation"]
+
+
+def _end(told: Told) -> Iterator[str]:
     """It has ended, nothing is open, and it is unfinished only if an operator accepted that."""
     body = told.body
     if body["status"] not in t.SAGA_FINAL:
@@ -179,12 +194,15 @@ def _end(told: _Told) -> Iterator[str]:
     for name in ("failed", "unresolved"):
         if body["report"][name]:
             yield f"it has ended, but its report lists as {name}: {body['report'][name]}"
-    left = any(record["k"] == "QuestionResolved" and record["decision"] == "accept" for record in told.history)
-    if body["status"] == t.WAIVED and not left:
-        yield "it is WAIVED, but no operator accepted anything"
+    accepted = told.decided("accept")
+    stays = any(step["kind"] == "irreversible" and step["status"] == t.SUCCEEDED for step in body["steps"])
+    if body["status"] == t.WAIVED and not (accepted or stays):
+        yield "it is WAIVED, but no operator accepted anything, and nothing irreversible happened"
+    if body["status"] == t.COMPENSATED and stays:
+        yield "it is COMPENSATED, but something irreversible happened"
 
 
-def _journal(told: _Told, share: Share) -> Iterator[str]:
+def _journal(told: Told, share: Share) -> Iterator[str]:
     """Owners follow each other with increasing epochs, and all times are those of the store's clock."""
     epochs = [record["epoch"] for record in told.history if record["k"] == "SagaResumed"]
     if epochs != sorted(set(epochs)):
@@ -196,7 +214,7 @@ def _journal(told: _Told, share: Share) -> Iterator[str]:
         yield f"its journal runs from {times[0]} to {times[-1]}, the run from {share.begun_ms} to {share.ended_ms}"
 
 
-def _blind_repeats(plan: Mapping[str, Any], told: _Told) -> Iterator[str]:
+def _blind_repeats(plan: Mapping[str, Any], told: Told) -> Iterator[str]:
     bare = {
         (step["step_id"], direction)
         for step in plan["steps"]
@@ -224,7 +242,7 @@ def blind_repeats(history: Sequence[Mapping[str, Any]], bare: AbstractSet[tuple[
             open_calls.discard(place)
 
 
-def _trace(told: _Told, tools: ToolRegistry) -> Iterator[str]:
+def _trace(told: Told, tools: ToolRegistry) -> Iterator[str]:
     """The journal verifies as a trace, and the pure engine makes the same decisions again."""
     checked = verify(told.trace)
     if checked.broken is not None:

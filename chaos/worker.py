@@ -94,9 +94,9 @@ async def _open(orders: Orders, stopping: asyncio.Event) -> None:
 
 
 def log_lines(folder: Path, words: str) -> int:
-    """The number of lines in the workers' logs that contain these words."""
+    """The number of lines in the logs of workers and agents that contain these words."""
     return sum(
         line.count(words) > 0
-        for path in folder.glob("worker-*.log")
+        for path in (*folder.glob("worker-*.log"), *folder.glob("agents.log"))
         for line in path.read_text(errors="replace").splitlines()
     )

@@ -41,13 +41,14 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
     assert report["breaches"] == {}, said
     assert report["wrong"] == [], said
     assert code == 0, said
-    assert sum(report["ends"].values()) == 300
+    assert sum(report["ends"].values()) == 300 + 15
     assert set(report["ends"]) >= {"COMPLETED", "COMPENSATED"}
     assert {fault for fault in injector.FAULTS if not report["faults"].get(fault)} == set()
     assert report["faults"]["store started"] >= 3
-    for figure in ("by another owner than before", "answers", "doubts", "retries", "undone"):
+    assert report["faults"]["agents that killed their process"] >= 3
+    for figure in ("by another owner than before", "answers", "doubts", "retries", "undone", "sessions kept"):
         assert report["figures"][figure] > 0, figure
-    assert f"seed {SEED}: 0 of 300 sagas violate a law" in said
+    assert f"seed {SEED}: 0 of 300 sagas and 15 sessions violate a law" in said
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,20 @@ def test_whatever_goes_wrong_ledger_report_and_journal_agree(tmp_path: Path) -> 
 )
 def test_a_world_that_breaks_its_promises_is_found_out(tmp_path: Path, sabotage: str, sentence: str) -> None:
     """The verdict can fail: effects that happen twice, and undos that did not happen, are named saga by saga."""
-    args = ("--seed", str(SEED), "--sagas", "60", "--workers", "1", "--faults", "0", "--sabotage", sabotage)
+    args = (
+        "--seed",
+        str(SEED),
+        "--sagas",
+        "60",
+        "--workers",
+        "1",
+        "--faults",
+        "0",
+        "--sessions",
+        "4",
+        "--sabotage",
+        sabotage,
+    )
     code, said, report = run(tmp_path / "out.json", *args)
     assert code == 1, said
     assert any(sentence in breach for breaches in report["breaches"].values() for breach in breaches), said

@@ -281,8 +281,7 @@ def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, 
         if (status == t.SUCCEEDED or step.get("compensated_by_others")) and not stands:
             yield "the report counts its effect as standing, or as a compensation, and there is none"
         return  # with a semantic compensation both effects exist, although they count as compensated
-    passed = {"skipped", "continued"} & set(listed)  # conditions of the plan allow a saga to complete without it
-    if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED) and not step.get("dropped", passed):
+    if body["status"] == t.COMPLETED and status not in (t.SUCCEEDED, t.RESOLVED) and not _passed(body, step, listed):
         yield f"the saga is said to be completed, the step is {status}"
     if status == t.SUCCEEDED and not stands:
         yield "it is said to have happened, and does not stand"
@@ -300,6 +299,13 @@ def _verdict(body: Mapping[str, Any], step: Mapping[str, Any], *, stands: bool, 
         yield "the saga is said to be undone, and its effect stands"
     if stands and ended and body["status"] != t.COMPLETED and report["clean"]:
         yield "the report is said to be clean, and its effect stands"
+
+
+def _passed(body: Mapping[str, Any], step: Mapping[str, Any], listed: Sequence[str]) -> bool:
+    """Whether a saga may complete although this step did not happen, or was undone."""
+    if body.get("session"):  # its agent knows, and has dealt with it
+        return step["status"] in (t.FAILED, t.BLOCKED, t.COMPENSATED, t.SKIPPED)
+    return bool(step.get("dropped") or {"skipped", "continued"} & set(listed))  # the plan's conditions allow it
 
 
 def _keys(lines: Sequence[Line]) -> Iterator[str]:

@@ -72,7 +72,7 @@ class Stage:
             *_did(self.agent, place),
             *_one_after_another(self.agent, told["history"]),
             *_asked(self.variant, told, place, kills),
-            *(text for text in place.ledger.compare(told["final"]) if "said to be completed" not in text),
+            *place.ledger.compare(told["final"]),
             *laws._journal(told),
             *(() if told["final"]["status"] == ENDS[self.agent] else (f"it ended {told['final']['status']}",)),
             *(() if told["final"]["report"]["clean"] else ("the report is not clean",)),
