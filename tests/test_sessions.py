@@ -19,6 +19,7 @@ from saga_engine.errors import (
     SessionEnded,
     ToolMissing,
 )
+from saga_engine.runtime.session import Savepoint
 
 ONCE = RetryPolicy(max_attempts=1)
 LOG: list[str] = []
@@ -333,6 +334,18 @@ async def test_an_agent_may_go_on_from_where_it_diverged() -> None:
         *("book flight", "book hotel", "book car", "book bike"),
         *("unbook bike", "unbook car", "unbook hotel", "unbook flight"),
     ] == LOG
+
+
+async def test_an_agent_may_come_after_its_former_life() -> None:
+    """``append``: the same call again is another call, and a savepoint may lie in a former life."""
+    await live("memory://append", "flight", "hotel")
+    async with Coordinator.open("memory://append", TOOLS) as engine:
+        async with engine.session("trip", on_divergence="append") as s:
+            step = await s.begin_call("book", {"what": "flight"})
+            assert (step, await s.outcome(step), await s.outcome("2")) == ("3", {"ref": "flight"}, {"ref": "hotel"})
+            await s.rollback(Savepoint(1))
+        assert (await engine.show("trip")).completed
+    assert LOG == ["book flight", "book hotel", "book flight", "unbook flight", "unbook hotel"]
 
 
 async def test_an_agent_that_diverges_may_be_undone() -> None:

@@ -27,6 +27,7 @@ from saga_engine.cli.history import history
 from saga_engine.cli.inbox import inbox
 from saga_engine.cli.listing import list_sagas
 from saga_engine.cli.logs import CHOSEN, logged
+from saga_engine.cli.mcp import mcp
 from saga_engine.cli.param_types import PlainCommand, PlainGroup
 from saga_engine.cli.plan import plan
 from saga_engine.cli.resolve import resolve
@@ -54,7 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 #: Commands that run sagas, and so have a log.
-_DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork", "undo")
+_DRIVING = ("submit", "resume", "worker", "cancel", "resolve", "amend", "fork", "undo", "mcp")
 for _name, _body, _about in (
     ("submit", submit, "Journal a plan and run it to its end."),
     ("resume", resume, "Continue a saga, or all that can continue."),
@@ -77,6 +78,7 @@ for _name, _body, _about in (
     ("simulate", simulate, "Simulate every failure of a plan."),
     ("plan", plan, "Ask a model for a plan for a goal."),
     ("tools", tools, "List tools with their guards and defects."),
+    ("mcp", mcp, "Serve the tools to an MCP agent, with undo."),
     ("schema", schema, "Print the JSON Schema of a plan."),
     ("graph", graph, "Draw a plan or a saga."),
     ("doctor", doctor, "Examine store, tools and settings."),
@@ -102,7 +104,7 @@ def _saga(
 ) -> None:
     """Run an agent's plan of tool calls as one unit: every step completes, or all are undone, or an operator is asked.
 
-    Results go to stdout, progress and hints to stderr. Every command accepts --json.
+    Results go to stdout, progress and hints to stderr. Every command but mcp accepts --json.
 
     Exit codes: 0 completed, 1 error, 2 usage, 3 failed and compensated, 4 waits for an operator, 5 not found,
     6 conflict, 7 plan invalid, 8 still running, 130 interrupted.

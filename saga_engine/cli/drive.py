@@ -86,7 +86,7 @@ def drive(
         # The user of the command reads the question at its end; only a worker has nothing but its log.
         guards.setdefault("on_escalation", ())
     with stdout_kept_clean(), progress.reported_logs():
-        job = _drive(_store_opened(settings, tools, progress, guards, observed=not lasting), settings, work, progress)
+        job = _drive(store_opened(settings, tools, progress, guards, observed=not lasting), settings, work, progress)
         return _run_lasting(job) if lasting else asyncio.run(job)
 
 
@@ -134,9 +134,10 @@ def configured(settings: Settings) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _store_opened(
+async def store_opened(
     settings: Settings, tools: ToolRegistry, progress: Progress, guards: dict[str, Any], *, observed: bool
 ) -> AsyncIterator[Coordinator]:
+    """A coordinator with the settings; ``guards``: those of its tables (``configured``)."""
     from saga_engine.api import Coordinator
     from saga_engine.cli.read_only import silence_told
 

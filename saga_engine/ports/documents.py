@@ -1,11 +1,11 @@
-"""Small named documents beside the journals: templates of plans, schedules."""
+"""Small named documents beside the journals: templates of plans, schedules, gateways."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-DocumentKind = Literal["template", "schedule"]
+DocumentKind = Literal["template", "schedule", "gateway"]
 
 
 class Document(NamedTuple):

@@ -102,6 +102,7 @@ class Session(SessionSteps):
         self._complete = False  # before this life began
         self._turned_away: SessionDiverged | None = None  # it cannot continue after this in this life
         self._recorded = Recorded()  # in other lives
+        self._unheard: set[str] = set()  # calls of other lives whose outcomes the agent may not know
         self._repeated: set[str] = set()  # those of them that this life has rolled back as well
         # What the agent wants recorded and is not durable; requested again if it is lost with a lease.
         self._wanted: dict[int, r.CallAdded] = {}
@@ -131,6 +132,8 @@ class Session(SessionSteps):
         handle.when_done(self._wake)
         while not self._begun:
             await self._changes()
+        if self._diverging == "append":
+            self._append()
         while self._recorded.anew and self._here().undo_open:  # what is made anew must have been undone before
             self._require_unasked(self._asked)
             await self._changes()
@@ -424,9 +427,7 @@ class Session(SessionSteps):
         """
         self.divergence = why
         if self._diverging == "continue":
-            self._live = True
-            self._made += self._recorded.keys[len(self._made) :]
-            self._recorded = Recorded()
+            self._append()
             return
         # Set before anything is awaited: an agent that swallows it, or makes another call meanwhile, gets no further.
         self._turned_away = SessionDiverged(
@@ -447,15 +448,22 @@ class Session(SessionSteps):
             )
         raise self._turned_away
 
+    def _append(self) -> None:
+        """The agent comes after the recorded calls, and repeats none of them."""
+        self._live = True
+        self._unheard = self._recorded.unheard
+        self._made += self._recorded.keys[len(self._made) :]
+        self._recorded = Recorded()
+
     # --- waiting -------------------------------------------------------------------------------------------------
 
-    async def _result(self, key: str, record: r.CallAdded) -> Any:
+    async def _result(self, key: str, record: r.CallAdded | None) -> Any:
         """The outcome of a call, once it is durable."""
         while True:
             state = self._here()
             index = state.plan.by_key.get(key)
             if index is not None and key in self._settled:
-                if difference(state, key, record) is not None:
+                if record is not None and difference(state, key, record) is not None:
                     # The lease was lost, and another life of the agent was faster with a call of this number.
                     raise SessionDiverged(
                         f"session {self.saga_id} went on in another process: {difference(state, key, record)}",

@@ -21,12 +21,14 @@ class Recorded:
     """``keys``: the calls by place. ``rollbacks``: after how many calls which of them were rolled back.
 
     ``anew``: calls that are made anew when the agent comes to them, if it turns out that they did not happen or were
-    undone.
+    undone. ``unheard``: the last calls, as far as their agent may not know their outcome: it was not there yet, or
+    only after an operator was asked.
     """
 
     keys: list[str] = field(default_factory=list)
     rollbacks: list[tuple[int, frozenset[str]]] = field(default_factory=list)
     anew: set[str] = field(default_factory=set)
+    unheard: set[str] = field(default_factory=set)
 
 
 def recorded_calls(records: Sequence[r.AnyRecord], *, keeps: bool) -> Recorded:
@@ -39,6 +41,7 @@ def recorded_calls(records: Sequence[r.AnyRecord], *, keeps: bool) -> Recorded:
     found = Recorded()
     last: set[str] = set()  # calls that were settled since the last call
     unsettled: set[str] = set()
+    asked: set[str] = set()
     back: list[frozenset[str]] = []  # rollbacks since the last call
     copied = len(opening_of(records))
     for at, record in enumerate(records):
@@ -53,6 +56,9 @@ def recorded_calls(records: Sequence[r.AnyRecord], *, keeps: bool) -> Recorded:
             made = len(found.keys) if record.calls < 0 else record.calls
             found.rollbacks.append((made, frozenset(record.steps)))
             back.append(found.rollbacks[-1][1])
+        elif isinstance(record, r.StepEscalated):
+            if record.direction == FORWARD:
+                asked.add(record.step)
         elif isinstance(record, _SETTLED):
             if record.direction == FORWARD:
                 last.add(record.step)
@@ -65,4 +71,6 @@ def recorded_calls(records: Sequence[r.AnyRecord], *, keeps: bool) -> Recorded:
             last, back = set(), []
     if keeps and not back:
         found.anew |= last | unsettled
+    known = [at for at, key in enumerate(found.keys) if key not in asked | unsettled]
+    found.unheard = unsettled.union(found.keys[max(known, default=-1) + 1 :])
     return found

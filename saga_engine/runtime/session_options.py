@@ -6,8 +6,9 @@ from typing import Final, Literal
 
 from saga_engine.errors import SettingInvalid
 
-Diverging = Literal["strict", "continue", "rollback"]
-DIVERGING: Final = ("strict", "continue", "rollback")
+#: ``append``: an agent that does not repeat what it did; all its calls come after the recorded ones.
+Diverging = Literal["strict", "continue", "rollback", "append"]
+DIVERGING: Final = ("strict", "continue", "rollback", "append")
 #: What becomes of a session whose agent fails.
 OnFailure = Literal["undo", "keep", "ask"]
 ON_FAILURE: Final = ("undo", "keep", "ask")

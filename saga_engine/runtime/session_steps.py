@@ -1,4 +1,4 @@
-"""What an agent does in a session that calls no tool: built-in steps, as in a plan."""
+"""What an agent does in a session beside calling a tool and waiting for it: built-in steps, calls in two parts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.core import records as r
+from saga_engine.core.states import COMPENSATED, COMPENSATING, RESOLVED
+from saga_engine.errors import SessionEnded
 from saga_engine.plan.session_steps import builtin_body
-from saga_engine.plan.values import plain
-from saga_engine.runtime.session_calls import with_undo
+from saga_engine.plan.values import cut, plain
+from saga_engine.runtime.session_calls import call_record, with_undo
 
 if TYPE_CHECKING:
+    from saga_engine.core.state import State
+    from saga_engine.execution.result import Handle, SagaResult
     from saga_engine.plan.tool_spec import ToolCatalog
 
 
@@ -18,11 +22,70 @@ class SessionSteps:
     """The part of ``Session`` that adds built-in steps."""
 
     if TYPE_CHECKING:
+        saga_id: str
         catalog: ToolCatalog
+        _settled: set[str]
+        _made: list[str]
+        _unheard: set[str]
+        _complete: bool
+        _handle: Handle | None
+
+        def _here(self) -> State: ...
 
         async def _placed(self, record: r.CallAdded) -> str: ...
 
-        async def _result(self, key: str, record: r.CallAdded) -> Any: ...
+        async def _result(self, key: str, record: r.CallAdded | None) -> Any: ...
+
+    async def begin_call(self, tool: str, params: Mapping[str, Any], *, irreversible: bool = False) -> str:
+        """Make a call, and return the key of its step at once; ``outcome`` waits for it. Options are those of ``call``.
+
+        Raises what ``call`` raises, except for the outcome's errors.
+        """
+        record = call_record(self.catalog, tool, params, None, irreversible=irreversible, timeout_s=None)
+        return await self._placed(record)
+
+    async def outcome(self, step: str) -> Any:
+        """The output of a call that was made before, in this life or another, by the key of its step.
+
+        Raises what ``call`` raises, and ``SessionEnded`` if there is no such call.
+        """
+        if not self.knows(step):
+            raise SessionEnded(f"session {self.saga_id} has no call {cut(step, 40)}", saga_id=self.saga_id)
+        return await self._result(step, None)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it has ended, or waits for an operator: no more calls can be made through this object."""
+        return self._complete or self._handle is None or self._handle.done()
+
+    @property
+    def turned(self) -> bool:
+        """Whether everything that it did is being undone."""
+        return self._here().status == COMPENSATING
+
+    async def rest(self) -> SagaResult:
+        """Wait until it has ended, or waits for an operator."""
+        if self._handle is None:
+            raise SessionEnded(f"session {self.saga_id} has not begun", saga_id=self.saga_id)
+        return await self._handle.wait()
+
+    def knows(self, step: str) -> bool:
+        """Whether there is a call with this key."""
+        return step in self._made or step in self._here().plan.by_key
+
+    def open_calls(self) -> list[str]:
+        """The calls that have no durable outcome yet, in their order."""
+        return [key for key in self._made if key not in self._settled]
+
+    def unheard_calls(self) -> dict[str, tuple[str, Any]]:
+        """Tool and params of the last calls whose outcomes the agent may not know, because its former life ended.
+
+        Those that were undone are none of them.
+        """
+        state = self._here()
+        places = [state.plan.by_key[key] for key in self._unheard if key in state.plan.by_key]
+        steps = [state.plan.steps[at] for at in places if state.steps[at].status not in (COMPENSATED, RESOLVED)]
+        return {step.key: (step.tool, step.params.raw) for step in steps if step.tool}
 
     async def ask(
         self,

@@ -75,6 +75,9 @@ def call(name, arguments, meta):
             if guest == arguments["guest"]:
                 return {"structuredContent": {"id": key}, "content": []}
         return {"isError": True, "content": [{"type": "text", "text": "no such guest"}]}
+    if name == "wipe":
+        write({**world, "bookings": {}})
+        return {"content": [{"type": "text", "text": "nothing is left"}]}
     if name == "media":
         image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
         link = {"type": "resource_link", "uri": "file:///a", "name": "a"}

@@ -13,13 +13,14 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+from saga_engine.core.effects import FORWARD
 from saga_engine.core.scrubbing import scrubber
 from saga_engine.errors import OutcomeUnknown, ToolError
 from saga_engine.plan.values import printable
 from saga_engine.sources.http.answers import NOT_DONE, RETRYABLE
 from saga_engine.sources.mcp.connection import Connection, Live, NotConnected, scrubbed
 from saga_engine.sources.mcp.manifest import ServerConfig, ToolManifest
-from saga_engine.sources.mcp.results import Unreadable, error_text, output_of
+from saga_engine.sources.mcp.results import Unreadable, error_text, output_of, whole_output
 from saga_engine.sources.mcp.transport_errors import OWN_CODES, label_of
 from saga_engine.tools.context import ToolContext
 from saga_engine.tools.error_rules import NeverSent
@@ -39,6 +40,11 @@ class Server(Protocol):
         """Its declaration."""
         ...
 
+    @property
+    def whole_answers(self) -> bool:
+        """Whether outputs of forward calls hold the whole answer: an agent gets it as the server gave it."""
+        ...
+
     def connection(self) -> Connection:
         """The connection of the running event loop."""
         ...
@@ -54,7 +60,8 @@ class McpCall:
     def __init__(self, server: Server, remote: str, digest: str, manifest: ToolManifest) -> None:
         #: The server; it is closed with the process's last coordinator.
         self.source = server
-        self._remote = remote
+        #: The server's own name of the tool.
+        self.remote = remote
         self._digest = digest
         self._it = manifest
         #: Why every forward call needs an operator's approval; empty if none does.
@@ -64,11 +71,16 @@ class McpCall:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, McpCall):
             return NotImplemented
-        mine, theirs = (self._remote, self._digest, self._it), (other._remote, other._digest, other._it)
+        mine, theirs = (self.remote, self._digest, self._it), (other.remote, other._digest, other._it)
         return mine == theirs and self.source.config == other.source.config
 
     def __hash__(self) -> int:
-        return hash((self.source.config.name, self._remote))
+        return hash((self.source.config.name, self.remote))
+
+    @property
+    def fills_a_param(self) -> bool:
+        """Whether the idempotency key is one of its params."""
+        return self._it.key is not None and self._it.key[0] == "param"
 
     async def __call__(self, /, saga_call: ToolContext, **params: Any) -> Any:
         """Make one call; returns the output, or raises ``ToolError`` (not done) or ``OutcomeUnknown``."""
@@ -77,7 +89,8 @@ class McpCall:
         connection.in_use += 1
         try:
             answer = await self._answer(connection, live, params, saga_call)
-            return _scrubbed(self._read(answer), live.secrets)
+            whole = self.source.whole_answers and saga_call.direction == FORWARD
+            return _scrubbed(self._read(answer, whole=whole), live.secrets)
         except (ToolError, OutcomeUnknown) as error:
             error.message = _scrubbed(error.message, live.secrets)
             error.args = (error.message,)
@@ -104,11 +117,11 @@ class McpCall:
         except asyncio.CancelledError as error:
             why = f"MCP server {self.source.config.name!r} was not ready in time; nothing was sent"
             raise NeverSent(why, error_code="never_sent") from error
-        tool = tools.get(self._remote)
+        tool = tools.get(self.remote)
         if tool is None or tool.digest != self._digest:
             what = "is gone" if tool is None else "has changed"
             raise _not_sent(
-                f"the tool {self._remote!r} of MCP server {self.source.config.name!r} {what} since it was accepted",
+                f"the tool {self.remote!r} of MCP server {self.source.config.name!r} {what} since it was accepted",
                 "tool_changed",
                 retryable=False,
                 suggestion=f"look at the change and accept it: saga tools accept {self.source.config.name}",
@@ -124,7 +137,7 @@ class McpCall:
         from mcp_types import CallToolRequest, CallToolRequestParams
 
         arguments, meta = self._filled(params, call)
-        request = CallToolRequest(params=CallToolRequestParams(name=self._remote, arguments=arguments, _meta=meta))
+        request = CallToolRequest(params=CallToolRequestParams(name=self.remote, arguments=arguments, _meta=meta))
         try:
             answer: Mapping[str, Any] = await live.session.send_request(request, _as_it_is())
             return answer
@@ -146,19 +159,21 @@ class McpCall:
 
     # --- the outcome ---------------------------------------------------------------------------------------------
 
-    def _read(self, answer: Mapping[str, Any]) -> Any:
+    def _read(self, answer: Mapping[str, Any], *, whole: bool) -> Any:
         it = self._it
         if answer.get("resultType", "complete") != "complete":
             raise self._unknown("it wants input of a user, which the engine does not have", "input_required")
         if answer.get("isError") is True:
             said = error_text(answer)
             if it.absent_error and it.absent_error in said:
+                if whole:
+                    raise _not_done(said, "mcp_error")
                 return {} if it.effect == "write" else None
             if it.is_error == "not-done":
                 raise _not_done(said, "mcp_error")
             raise self._unknown(said, "mcp_error")
         try:
-            return output_of(answer, it)
+            return whole_output(answer, it) if whole else output_of(answer, it)
         except Unreadable as error:
             raise self._unknown(f"its answer cannot be used: {error}", "answer_unreadable") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from saga_engine.errors import ValueNotJson
@@ -12,6 +13,8 @@ from saga_engine.sources.mcp.manifest import ABSENT, ToolManifest
 
 #: The field of an output with the images, sounds, links and resources of an answer.
 CONTENT: Final = "_content"
+#: The field of an output with what else is needed to make the answer from it.
+ANSWER: Final = "_answer"
 MAX_ERROR_CHARS: Final = 1000
 
 
@@ -58,6 +61,50 @@ def output_of(answer: Mapping[str, Any], it: ToolManifest) -> Any:
     except ValueNotJson as error:
         raise Unreadable(error.message) from error
     return output
+
+
+def whole_output(answer: Mapping[str, Any], it: ToolManifest) -> Any:
+    """The same output, and under ``_answer`` what ``answer_of`` needs beside it. An output that is no object is alone.
+
+    Raises ``Unreadable``.
+    """
+    output = output_of(answer, replace(it, absent_output=ABSENT))
+    blocks, structured = _blocks(answer), answer.get("structuredContent", ABSENT)
+    if not isinstance(output, dict) or (structured is ABSENT and blocks == _as_blocks(output)):
+        return output
+    places = iter(range(len(blocks)))  # of the blocks that are in the output
+    kept: dict[str, Any] = {
+        "content": [block if isinstance(block.get("text"), str) else next(places) for block in blocks]
+    }
+    if structured is not ABSENT:
+        same = {name: value for name, value in output.items() if name != CONTENT} == structured
+        kept |= {"structured": True} if same else {"structuredContent": structured}
+    if it.answer == "none":
+        kept["content"] = blocks
+    try:
+        return {**output, ANSWER: plain(kept)}
+    except ValueNotJson as error:
+        raise Unreadable(error.message) from error
+
+
+def answer_of(output: Any) -> dict[str, Any]:
+    """The answer of which ``whole_output`` made this output: its ``content`` and its ``structuredContent``."""
+    kept = output.get(ANSWER) if isinstance(output, dict) else None
+    if not isinstance(kept, dict):
+        return {"content": _as_blocks(output) or [{"type": "text", "text": json.dumps(output, ensure_ascii=False)}]}
+    rest = output.get(CONTENT, [])
+    made: dict[str, Any] = {"content": [rest[each] if isinstance(each, int) else each for each in kept["content"]]}
+    if kept.get("structured"):
+        made["structuredContent"] = {name: each for name, each in output.items() if name not in (ANSWER, CONTENT)}
+    elif "structuredContent" in kept:
+        made["structuredContent"] = kept["structuredContent"]
+    return made
+
+
+def _as_blocks(output: Any) -> list[Any]:
+    """The content of an answer with one text, if the output is that of such an answer."""
+    alone = isinstance(output, dict) and output.keys() == {"text"} and isinstance(output["text"], str)
+    return [{"type": "text", "text": output["text"]}] if alone else []
 
 
 def _blocks(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -53,6 +53,8 @@ class McpServer:
         base = Path.cwd() if base is None else base
         self._config = server_config(name, table, base=base, source=source, lock=None if lock is None else base / lock)
         self._source = source
+        #: Whether outputs of forward calls hold the whole answer, from which ``results.answer_of`` makes it again.
+        self.whole_answers = False
         self._pins: Pins | None = None
         self._connections: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = (
             weakref.WeakKeyDictionary()

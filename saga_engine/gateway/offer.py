@@ -1,0 +1,108 @@
+"""The tools that an agent is offered: those of the MCP servers as the servers declare them, and all others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_engine.errors import SettingInvalid
+from saga_engine.plan.tool_spec import ToolSpec
+from saga_engine.sources.mcp.call import McpCall
+from saga_engine.sources.mcp.pins import Pins
+from saga_engine.sources.mcp.server import McpServer
+from saga_engine.tools.decorator import AnyTool
+
+#: Names that begin so are the gateway's own.
+OWN: Final = "saga_"
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool as an agent sees it. ``tool``: its name in the engine; ``declared``: its entry in ``tools/list``.
+
+    ``irreversible``: it writes, and no operator has said how that is undone.
+    """
+
+    name: str
+    tool: str
+    declared: dict[str, Any]
+    irreversible: bool
+    is_read: bool = False
+    is_remote: bool = True
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether its answers must have structured content: it declares that, or it is no tool of a server."""
+        return not self.is_remote or "outputSchema" in self.declared
+
+
+def offered(tools: Iterable[AnyTool]) -> dict[str, Offered]:
+    """The tools by the names that an agent sees.
+
+    A tool of a server has the server's own name for it. Where two tools would have one name, or a name is reserved for
+    the gateway, each of them is called ``SERVER__NAME``, so no server can take the place of another one's tool. Raises
+    ``SettingInvalid`` if even then two have one name.
+    """
+    listed = [(tool, *_names(tool)) for tool in tools]
+    count = Counter(short for _, short, _ in listed)
+    found: dict[str, Offered] = {}
+    for tool, short, long in listed:
+        name = long if count[short] > 1 or short.startswith(OWN) else short
+        if name in found or name.startswith(OWN):
+            raise SettingInvalid(
+                f"the gateway cannot offer {tool.name}: the name {name!r} is taken",
+                hint=f"names that begin with {OWN!r} are its own; give the server another name in saga.toml",
+                tool=tool.name,
+            )
+        found[name] = _offer(name, tool)
+    return dict(sorted(found.items()))
+
+
+def servers_in(tools: Iterable[AnyTool]) -> list[McpServer]:
+    """The MCP servers whose tools these are."""
+    found = {id(server): server for tool in tools if (server := _server(tool)) is not None}
+    return [*found.values()]
+
+
+def _names(tool: AnyTool) -> tuple[str, str]:
+    """The name that a tool has if no other one has it, and the one that it has otherwise."""
+    function, server = tool.function, _server(tool)
+    if isinstance(function, McpCall) and server is not None:
+        return function.remote, f"{server.name}__{function.remote}"
+    return tool.name, f"local__{tool.name}"
+
+
+def _server(tool: AnyTool) -> McpServer | None:
+    source = tool.function.source if isinstance(tool.function, McpCall) else None
+    return source if isinstance(source, McpServer) else None
+
+
+def _offer(name: str, tool: AnyTool) -> Offered:
+    spec = tool.spec()
+    irreversible = spec.effect == "write" and spec.undo is None and spec.semantic in (None, "never")
+    server = _server(tool)
+    pins = None if server is None else server.pins()
+    declared = _of_spec(spec) if pins is None else _of_server(tool, spec, pins)
+    return Offered(name, tool.name, {"name": name, **declared}, irreversible, spec.effect == "read", pins is not None)
+
+
+def _of_server(tool: AnyTool, spec: ToolSpec, pins: Pins) -> dict[str, Any]:
+    """The server's declaration. A param that the engine fills is not the agent's."""
+    function = tool.function
+    assert isinstance(function, McpCall)
+    pin = pins[function.remote]
+    made: dict[str, Any] = {
+        "description": pin.description,
+        "inputSchema": {"type": "object", **(spec.input_schema if function.fills_a_param else pin.input_schema)},
+    }
+    if pin.output_schema is not None:
+        made["outputSchema"] = pin.output_schema
+    return {**made, "annotations": dict(pin.hints)} if pin.hints else made
+
+
+def _of_spec(spec: ToolSpec) -> dict[str, Any]:
+    """A tool of another source; what it says of itself is the operator's word."""
+    hints: dict[str, Any] = {"readOnlyHint": spec.effect == "read"}
+    return {"description": spec.description, "inputSchema": dict(spec.input_schema), "annotations": hints}

@@ -1,0 +1,149 @@
+"""The MCP server of the gateway: requests of the agent's client become calls of its saga."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from mcp_types import INVALID_PARAMS, CallToolRequestParams, PaginatedRequestParams
+
+from saga_engine._version import __version__
+from saga_engine.api import Coordinator
+from saga_engine.errors import CallFailed, SagaError
+from saga_engine.gateway.answers import COMPLETE, pending, refusal, result
+from saga_engine.gateway.offer import Offered, offered, servers_in
+from saga_engine.gateway.own_tools import INSTRUCTIONS, OWN_TOOLS, call_own, is_own
+from saga_engine.gateway.work import Call, EndPolicy, Pending, Work
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+_log = logging.getLogger("saga_engine.gateway")
+
+#: How often a client that asked for progress hears of a call in flight.
+HEARTBEAT_S: Final = 5.0
+
+
+class Gateway:
+    """Serves the tools of a coordinator to one agent. ``idle_s``: 0 is for ever."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        work: Work,
+        *,
+        at_end: EndPolicy = "keep",
+        idle_s: float = 0.0,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self._offered = offered(coordinator.tools)
+        for server in servers_in(coordinator.tools):
+            server.whole_answers = True
+        self._listed = [*(each.declared for each in self._offered.values()), *OWN_TOOLS]
+        self._work = work
+        self._at_end: EndPolicy = at_end
+        self._idle_s = idle_s
+        self._heartbeat_s = heartbeat_s
+        self._active = 0
+        self._touched = asyncio.Event()
+        self._calls: set[asyncio.Task[Any]] = set()
+
+    @property
+    def tools(self) -> Mapping[str, Offered]:
+        """The tools that it offers beside its own, by name."""
+        return self._offered
+
+    async def serve(self, read_stream: Any, write_stream: Any) -> None:
+        """Serve a client until it disconnects; then the policy for the end applies."""
+        server = Server(
+            "saga",
+            version=__version__,
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+        idle = asyncio.create_task(self._watch(), name="saga-mcp-idle") if self._idle_s else None
+        try:
+            await server.run(read_stream, write_stream, server.create_initialization_options())
+        finally:
+            if idle is not None:
+                idle.cancel()
+                await asyncio.wait([idle])
+            await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        await self._work.end(self._at_end)
+        for task in self._calls:
+            task.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _list(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> Any:
+        # It is the same for every connection, and no call changes it.
+        return {"tools": self._listed, **COMPLETE, "ttlMs": 0, "cacheScope": "private"}
+
+    async def _call(self, ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Any:
+        arguments = params.arguments or {}
+        self._active += 1
+        self._touched.set()
+        try:
+            if is_own(params.name):
+                try:
+                    return await self._waited(ctx, params.name, call_own(self._work, params.name, arguments))
+                except ValueError as error:
+                    raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
+            tool = self._offered.get(params.name)
+            if tool is None:
+                raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
+            return await self._called(ctx, tool, arguments)
+        except SagaError as error:
+            return refusal(error)
+        finally:
+            self._active -= 1
+            self._touched.set()
+
+    async def _called(self, ctx: ServerRequestContext[Any], tool: Offered, arguments: Mapping[str, Any]) -> Any:
+        call, heard = Call(), False
+        try:
+            output = await self._waited(ctx, tool.name, self._work.call(tool, arguments, call))
+            heard = True
+            return result(tool, output, call.about)
+        except Pending as waits:
+            return pending(waits.saga_id, waits.step, waits.question)
+        except SagaError as error:
+            heard = isinstance(error, CallFailed)  # any other error says nothing about the call
+            return refusal(error, call.about if call.step else None)
+        finally:
+            self._work.leave(call, heard=heard)
+
+    async def _waited(self, ctx: ServerRequestContext[Any], name: str, work: Any) -> Any:
+        """The end of some work, which goes on if the client cancels its request. Progress keeps the request alive."""
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._calls.add(task)
+        task.add_done_callback(self._forget)
+        beats = 0
+        while True:
+            done, _ = await asyncio.wait([task], timeout=self._heartbeat_s)
+            if done:
+                return task.result()
+            beats += 1
+            await ctx.session.report_progress(beats, message=f"{name}: no answer yet")
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.debug("a request ended with %s", type(error).__name__)
+
+    async def _watch(self) -> None:
+        """Apply the policy for the end after a time without calls; the next call opens the saga again, or another."""
+        while True:
+            self._touched.clear()
+            try:
+                await asyncio.wait_for(self._touched.wait(), None if self._active else self._idle_s)
+            except TimeoutError:
+                if not self._active:
+                    await self._work.end(self._at_end)
+                    await self._touched.wait()

@@ -1,0 +1,423 @@
+"""The work of one agent: its calls as calls of a session, which outlives the agent, its connection and the gateway.
+
+A saga is not a connection. The gateway has an id; its first saga has the same one. When that saga has ended (done, or
+undone as a whole), the next call begins another one, ``ID.2`` and so on. A gateway that starts again with its id
+continues the open saga: the calls are appended, and nothing is played back to the agent.
+
+An agent that makes a call again after it was told to wait, or after it gave up waiting, gets the outcome of the first
+one. The engine cannot know what an agent has heard, so only calls count whose answer was certainly not delivered, and
+after a restart of the gateway the last ones, if they had no outcome yet or an operator was asked about them. They count
+until the agent makes another call that writes: by then it has gone another way, unless it was told to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from saga_engine.api import Coordinator
+from saga_engine.errors import (
+    CallFailed,
+    Interrupted,
+    LeaseHeld,
+    NeedsPerson,
+    SagaError,
+    SagaNotFound,
+    SessionEnded,
+)
+from saga_engine.execution.ids import check_saga_id
+from saga_engine.gateway.offer import Offered
+from saga_engine.gateway.report import Report, preview_of, report_of, status_of
+from saga_engine.plan.values import digest
+from saga_engine.ports import Document
+from saga_engine.runtime.session import Savepoint, Session
+from saga_engine.runtime.session_calls import call_record
+
+_log = logging.getLogger("saga_engine.gateway")
+
+EndPolicy = Literal["keep", "complete", "undo"]
+END_POLICIES: Final = ("keep", "complete", "undo")
+
+#: The intervals, in seconds, at which a held call looks for an operator's answer.
+_LOOK_FIRST_S: Final = 0.1
+_LOOK_MOST_S: Final = 1.0
+
+
+class Pending(Exception):
+    """A call waits for an operator; ``question`` is what ``show`` says of the question."""
+
+    def __init__(self, saga_id: str, step: str, question: dict[str, Any]) -> None:
+        super().__init__(step)
+        self.saga_id = saga_id
+        self.step = step
+        self.question = question
+
+
+@dataclass(slots=True)
+class Call:
+    """One request of the agent. ``left``: the agent no longer waits for it. ``again``: it was made before."""
+
+    saga_id: str = ""
+    step: str = ""
+    mark: str = ""
+    again: bool = False
+    left: bool = False
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the answer says of it."""
+        return {"saga_id": self.saga_id, "call": self.step, **({"again": True} if self.again else {})}
+
+
+class _Number(msgspec.Struct):
+    """What is stored for a gateway's id: the number of its present saga."""
+
+    number: int
+
+
+class Work:
+    """The sagas of one gateway, one after the other. ``kept``: the id is the operator's, and may be used again."""
+
+    def __init__(self, coordinator: Coordinator, name: str, *, kept: bool, goal: str = "", hold_s: float = 0.0) -> None:
+        self.name = check_saga_id(name, "id")
+        self._coordinator = coordinator
+        self._kept = kept
+        self._goal = goal
+        self._hold_s = hold_s
+        self._number: int | None = None
+        self._session: Session | None = None
+        self._block: AbstractAsyncContextManager[Session] | None = None
+        self._opening = asyncio.Lock()
+        #: Held while a call gets its place, and for the whole of a rollback.
+        self._moving = asyncio.Lock()
+        self._unheard: dict[str, list[str]] = {}  # by tool and params
+        self._heard: set[str] = set()
+        self._attended: set[str] = set()  # those for which an agent waits now
+        self._told: set[str] = set()  # those that an agent was told to make again
+        self._touched = False  # the present saga, by this process
+
+    async def saga_id(self) -> str:
+        """The present saga. It need not exist yet."""
+        if self._number is None:
+            found = await self._coordinator.store.documents().read("gateway", self.name) if self._kept else None
+            self._number = 1 if found is None else msgspec.json.decode(found.body, type=_Number).number
+        return self._numbered(self._number)
+
+    def _numbered(self, number: int) -> str:
+        return self.name if number == 1 else f"{self.name}.{number}"
+
+    # --- calls ---------------------------------------------------------------------------------------------------
+
+    async def call(self, tool: Offered, params: Mapping[str, Any], call: Call) -> Any:
+        """Make a call, or take up the one that was made before; returns its output.
+
+        Raises ``Pending``, and what a call of a session raises.
+        """
+        call.mark = digest([tool.tool, dict(params)])
+        async with self._moving:
+            if call.left:
+                raise Interrupted("the call was cancelled before it was made")
+            call.saga_id = await self.saga_id()
+            before = self._before(call.mark)
+            if before is None:
+                session = await self._opened(tool, params)
+                call.saga_id = session.saga_id
+                before = self._before(call.mark)  # of another life, which is known now
+            if before is None:
+                call.step = await session.begin_call(tool.tool, params, irreversible=tool.irreversible)
+                if not tool.is_read:  # the agent goes another way
+                    self._forget_unheard()
+                self._unheard.setdefault(call.mark, []).append(call.step)
+            else:
+                call.step, call.again = before, True
+            if not call.left:
+                self._attended.add(call.step)
+        return await self._outcome(call)
+
+    def leave(self, call: Call, *, heard: bool) -> None:
+        """The agent no longer waits for a call; ``heard``: because it has its outcome."""
+        call.left = True
+        self._attended.discard(call.step)
+        if heard and self._number is not None and call.saga_id == self._numbered(self._number):
+            self._drop([call.step])
+
+    def _forget_unheard(self) -> None:
+        """Calls that the agent has not asked for again are not taken up later, unless it was told to do that."""
+        listed = [step for steps in self._unheard.values() for step in steps]
+        self._drop([step for step in listed if step not in self._attended and step not in self._told])
+
+    def _before(self, mark: str) -> str | None:
+        return next((step for step in self._unheard.get(mark, ()) if step not in self._attended), None)
+
+    async def _opened(self, tool: Offered, params: Mapping[str, Any]) -> Session:
+        """The session for a new call. Raises ``Pending`` if this very call waits since another life."""
+        if self._session is None:  # nothing is begun for a call that cannot be made
+            catalog = self._coordinator.tools
+            call_record(catalog, tool.tool, params, None, irreversible=tool.irreversible, timeout_s=None)
+        try:
+            return await self._open()
+        except NeedsPerson:
+            name = await self.saga_id()
+            for question in (await self._body(name))["questions"]:
+                same = question["tool"] == tool.tool and question.get("params") == dict(params)
+                if same and question["direction"] == "forward":
+                    raise Pending(name, str(question["step_id"]), question) from None
+            raise
+
+    async def _outcome(self, call: Call) -> Any:
+        """The output of a call. While an operator is asked, it is held for a while. Raises ``Pending``."""
+        until = asyncio.get_running_loop().time() + self._hold_s
+        length: int | None = None  # of the journal before the last attempt
+        while True:
+            try:
+                session = await self._same(call)
+                return await session.outcome(call.step)
+            except LeaseHeld:
+                length = None  # the process of the operator's answer has it
+            except NeedsPerson:
+                self._told.add(call.step)
+            if not await self._changes(call.saga_id, length, until):
+                questions = (await self._body(call.saga_id))["questions"]
+                own = [each for each in questions if str(each["step_id"]) == call.step]
+                raise Pending(call.saga_id, call.step, (own or questions or [{}])[0])
+            length = (await self._coordinator.store.head(call.saga_id)).length
+
+    async def _same(self, call: Call) -> Session:
+        """The session of a call that was made. Raises ``SessionEnded``, and ``Interrupted`` if it was not made."""
+        session = await self._open() if call.saga_id == await self.saga_id() else None
+        if session is None or session.saga_id != call.saga_id:
+            raise SessionEnded(
+                f"saga {call.saga_id} has ended, and this call was not finished in it",
+                hint="saga_status tells what stands; the next call begins a new saga",
+                saga_id=call.saga_id,
+            )
+        if not session.knows(call.step):
+            self._drop([call.step])
+            raise Interrupted(
+                f"call {call.step} was not made, because saga {call.saga_id} came to rest before it",
+                hint="make it again",
+            )
+        return session
+
+    async def _changes(self, saga_id: str, length: int | None, until: float) -> bool:
+        """Wait until the journal has grown, or a message is unread; False: not in time."""
+        clock, pause_s = asyncio.get_running_loop().time, _LOOK_FIRST_S
+        while (rest_s := until - clock()) > 0:
+            await asyncio.sleep(min(pause_s, rest_s))
+            head = await self._coordinator.store.head(saga_id)
+            if length is None or head.length != length or head.messages:
+                return True
+            pause_s = min(pause_s * 2, _LOOK_MOST_S)
+        return False
+
+    # --- the session ---------------------------------------------------------------------------------------------
+
+    async def _open(self) -> Session:
+        """The open session of the present saga, or of the next one. Raises ``NeedsPerson`` and ``LeaseHeld``."""
+        async with self._opening:
+            while True:
+                self._touched = True
+                if self._session is not None and not self._session.at_rest:
+                    return self._session
+                await self._release()
+                session = await self._begun(await self.saga_id())
+                if session is not None:
+                    return session
+                await self._next()
+
+    async def _begun(self, saga_id: str) -> Session | None:
+        """The session of a saga; None if it has ended."""
+        block = self._coordinator.session(saga_id, goal=self._goal, on_divergence="append")
+        try:
+            session = await block.__aenter__()
+        except SessionEnded:
+            return None
+        except NeedsPerson:
+            if (await self._body(saga_id))["session"] == "open":
+                raise
+            return None  # it is being undone, which waits for an operator
+        self._block = block
+        if session.turned:  # another process has begun to undo it
+            await session.rest()
+        if session.at_rest:
+            await self._release()
+            if (await self._body(saga_id))["session"] == "open":
+                raise NeedsPerson(f"saga {saga_id} waits for an operator", saga_id=saga_id)
+            return None
+        for step, (tool, params) in session.unheard_calls().items():
+            steps = self._unheard.setdefault(digest([tool, params]), [])
+            if step not in steps and step not in self._heard:
+                steps.append(step)
+        self._session = session
+        return session
+
+    async def _release(self) -> None:
+        """Leave the session as it is."""
+        block, self._block, self._session = self._block, None, None
+        if block is None:
+            return
+        left = Interrupted("the agent is gone")
+        try:
+            await block.__aexit__(Interrupted, left, None)
+        except SagaError as error:
+            if error is not left:
+                raise
+
+    async def _next(self) -> None:
+        """Another saga comes after the present one, which has ended."""
+        await self._release()
+        await self.saga_id()
+        number = self._number = (self._number or 1) + 1
+        self._unheard, self._heard, self._told, self._touched = {}, set(), set(), False
+        if not self._kept:
+            return
+        documents = self._coordinator.store.documents()
+        found = await documents.read("gateway", self.name)
+        written = Document(self.name, 0 if found is None else found.revision, msgspec.json.encode(_Number(number)))
+        if found is not None and msgspec.json.decode(found.body, type=_Number).number >= number:
+            self._number = None  # another gateway with this id went on
+        elif await documents.write("gateway", written) is None:
+            self._number = None
+
+    def _drop(self, steps: list[str]) -> None:
+        """Calls that no repetition may take up any more."""
+        self._heard.update(steps)
+        rest = {mark: [step for step in listed if step not in steps] for mark, listed in self._unheard.items()}
+        self._unheard = {mark: listed for mark, listed in rest.items() if listed}
+
+    # --- what the agent asks for ---------------------------------------------------------------------------------
+
+    async def savepoint(self) -> str:
+        """A name for what has been done so far, for ``rollback``; it stays valid when the gateway starts again."""
+        async with self._moving:
+            saga_id = await self.saga_id()
+            if await self._found(saga_id) is None:
+                return f"{saga_id}:0"
+            session = await self._open()
+            await _finished(session)
+            return f"{session.saga_id}:{session.savepoint().calls}"
+
+    async def rollback(self, to: str | None) -> Report:
+        """Undo everything, which ends the saga, or what came after a savepoint; says what was undone and what is left.
+
+        It waits for the calls in flight first. Raises ``SessionEnded`` for a savepoint of another saga.
+        """
+        async with self._moving:
+            saga_id = await self.saga_id()
+            calls = _place(to, saga_id)
+            before = await self._found(saga_id)
+            if before is None or before["session"] != "open":
+                return report_of(saga_id, None, None)
+            problem = await (self._undo(saga_id) if calls is None else self._undo_since(calls))
+            after = await self._body(saga_id)
+            steps = [str(each["step_id"]) for each in after["steps"]][calls or 0 :]
+            self._drop(steps)
+            if calls is None and after["session"] != "open":
+                await self._next()
+            return report_of(saga_id, before, after, since=calls or 0, problem=problem)
+
+    async def _undo_since(self, calls: int) -> SagaError | None:
+        try:
+            session = await self._open()
+            await _finished(session)
+            await session.rollback(Savepoint(calls))
+        except (NeedsPerson, SessionEnded, LeaseHeld) as error:
+            return error
+        return None
+
+    async def _undo(self, saga_id: str) -> SagaError | None:
+        try:
+            session = await self._open()
+        except NeedsPerson:
+            try:  # it rests over a question, which the cancel answers, or comes before the undo
+                await self._coordinator.cancel(saga_id, by="agent", note="saga_rollback")
+            except SagaError as error:
+                return error
+            return None
+        if session.saga_id == saga_id:
+            await session.rollback()
+        return None
+
+    async def done(self) -> dict[str, Any]:
+        """Complete the saga; what it did stays. Raises ``NeedsPerson``."""
+        async with self._moving:
+            saga_id = await self.saga_id()
+            before = await self._found(saga_id)
+            if before is None or before["session"] != "open":
+                return status_of(saga_id, before)
+            session = await self._open()
+            if session.saga_id == saga_id:
+                await _finished(session)
+                block, self._block, self._session = self._block, None, None
+                assert block is not None
+                await block.__aexit__(None, None, None)
+            after = await self._body(saga_id)
+            if after["session"] != "open":
+                await self._next()
+            return status_of(saga_id, after)
+
+    async def status(self) -> dict[str, Any]:
+        """What has been done, what stands, and what waits for an operator."""
+        saga_id = await self.saga_id()
+        return status_of(saga_id, await self._found(saga_id))
+
+    async def preview(self, to: str | None) -> dict[str, Any]:
+        """What a rollback would undo now, in its order, and what would remain. Raises ``SessionEnded``."""
+        saga_id = await self.saga_id()
+        calls = _place(to, saga_id)
+        return preview_of(saga_id, await self._found(saga_id), self._coordinator.tools, since=calls or 0)
+
+    async def end(self, policy: EndPolicy) -> None:
+        """The agent is gone: apply the policy to what this process has worked on. Errors are logged."""
+        if not self._touched:
+            return
+        saga_id = await self.saga_id()
+        try:
+            if policy == "undo":
+                report = await self.rollback(None)
+                _log.info("saga %s: the agent is gone; %s", saga_id, report.summary)
+            elif policy == "complete":
+                await self.done()
+                _log.info("saga %s: the agent is gone, and what it did stays", saga_id)
+        except SagaError as error:
+            _log.warning("saga %s stays open: %s", saga_id, error)
+        finally:
+            await self._release()
+
+    async def _found(self, saga_id: str) -> dict[str, Any] | None:
+        try:
+            return await self._body(saga_id)
+        except SagaNotFound:
+            return None
+
+    async def _body(self, saga_id: str) -> dict[str, Any]:
+        return dict((await self._coordinator.show(saga_id)).body)
+
+
+async def _finished(session: Session) -> None:
+    """Wait for the calls in flight. Raises ``NeedsPerson``."""
+    for step in session.open_calls():
+        try:
+            await session.outcome(step)
+        except CallFailed:
+            continue
+
+
+def _place(to: str | None, saga_id: str) -> int | None:
+    """How many calls a savepoint keeps; None: there is none. Raises ``SessionEnded``."""
+    if to is None:
+        return None
+    name, _, calls = to.rpartition(":")
+    if name != saga_id or not calls.isdecimal() or len(calls) > 9:
+        raise SessionEnded(
+            f"{to[:80]!r} is no savepoint of saga {saga_id}",
+            hint="saga_savepoint returns them; those of a saga that has ended cannot be returned to",
+            saga_id=saga_id,
+        )
+    return int(calls)

@@ -1,0 +1,90 @@
+"""What the tests of the gateway share: an agent's MCP client, connected to a gateway of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp import Client
+from mcp.shared.memory import create_client_server_memory_streams
+from mcp_types import CallToolResult
+
+from saga_engine import Coordinator
+from saga_engine.gateway.answers import META
+from saga_engine.gateway.server import Gateway
+from saga_engine.gateway.work import Work
+from saga_engine.sources.mcp import McpServer
+
+#: A manifest for the world server of tests/mcp; it does not name ``wipe``.
+MANIFEST: dict[str, dict[str, Any]] = {
+    "book": {"undo": "cancel", "probe": "find", "key": {"meta": "example.com/key"}},
+    "cancel": {"tolerates_absence": True},
+    "find": {"effect": "read", "absent_error": "no such guest"},
+    "media": {"effect": "read"},
+    "large": {"effect": "read"},
+    "silent": {"timeout_s": 600},
+    "broken": {},
+    "env": {"effect": "read"},
+}
+
+
+class Agent:
+    """An MCP client without any knowledge of the engine."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, tool: str, /, **arguments: Any) -> CallToolResult:
+        return await self.client.call_tool(tool, arguments)
+
+    async def done(self, tool: str, /, **arguments: Any) -> Any:
+        """The structured content of a call that was done."""
+        answer = await self.call(tool, **arguments)
+        assert not answer.is_error, answer
+        return answer.structured_content
+
+    async def refused(self, tool: str, /, **arguments: Any) -> str:
+        """What the model reads of a call that was not done."""
+        answer = await self.call(tool, **arguments)
+        assert answer.is_error, answer
+        return "\n".join(block.text for block in answer.content if block.type == "text")
+
+    async def names(self) -> list[str]:
+        return [tool.name for tool in (await self.client.list_tools()).tools]
+
+
+def about(answer: CallToolResult) -> dict[str, Any]:
+    """What the gateway says of an answer."""
+    found: dict[str, Any] = (answer.meta or {})[META]
+    return found
+
+
+@asynccontextmanager
+async def engine(*servers: McpServer, **options: Any) -> AsyncIterator[Coordinator]:
+    options = {"store": "memory://", "durability": "relaxed", **options}
+    async with Coordinator.open(options.pop("store"), sources=servers, **options) as coordinator:
+        yield coordinator
+
+
+@asynccontextmanager
+async def agent(
+    coordinator: Coordinator, name: str = "desk", *, mode: Any = "auto", hold_s: float = 0.0, **options: Any
+) -> AsyncIterator[Agent]:
+    """An agent for the duration of the block; the gateway has ended after it."""
+    gateway = Gateway(coordinator, Work(coordinator, name, kept=True, hold_s=hold_s), **options)
+    async with create_client_server_memory_streams() as (client_streams, server_streams):
+        serving = asyncio.create_task(gateway.serve(*server_streams))
+
+        @asynccontextmanager
+        async def transport() -> AsyncIterator[Any]:
+            yield client_streams
+
+        try:
+            async with Client(transport(), mode=mode, cache=None) as client:
+                yield Agent(client)
+        finally:
+            for stream in client_streams:
+                await stream.aclose()
+            await serving

@@ -1,0 +1,103 @@
+"""``saga mcp`` as a client starts it: a process on stdin and stdout, in front of a server in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from mcp import Client, StdioServerParameters
+
+from saga_engine.cli import run
+from saga_engine.sources.mcp import McpServer
+from saga_engine.sources.mcp.manifest import LOCK_FILE
+from saga_engine.sources.mcp.pins import write_pins
+from tests.gateway.agents import Agent, about
+from tests.mcp.servers import World
+
+SAGA = [sys.executable, "-m", "saga_engine"]
+TABLES = """
+[saga]
+lease_s = 1
+
+[mcp.inn]
+command = {command}
+
+[mcp.inn.tools.book]
+undo = "cancel"
+probe = "find"
+key = {{ meta = "example.com/key" }}
+
+[mcp.inn.tools.cancel]
+tolerates_absence = true
+
+[mcp.inn.tools.find]
+effect = "read"
+absent_error = "no such guest"
+"""
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    (tmp_path / "saga.toml").write_text(TABLES.format(command=json.dumps(made.command())))
+    server = McpServer("inn", command=made.command())
+    write_pins(tmp_path / LOCK_FILE, "inn", await server.listed())
+    await server.close()
+    return made
+
+
+class Process:
+    """The gateway's process, which tells its id in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "gateway.pid"
+
+    def kill(self) -> None:
+        os.kill(int(self.file.read_text()), signal.SIGKILL)
+
+
+@asynccontextmanager
+async def gateway(folder: Path) -> AsyncIterator[tuple[Agent, Process]]:
+    """A client that has started ``saga mcp``."""
+    process = Process(folder)
+    # The shell becomes the gateway, so the client's child and the gateway are one process.
+    script = f"echo $$ > {process.file}; exec {' '.join([*SAGA, 'mcp', '--id', 'desk', '--hold', '0'])}"
+    parameters = StdioServerParameters(command="/bin/sh", args=["-c", script], cwd=str(folder))
+    async with Client(parameters, cache=None) as client:
+        yield Agent(client), process
+
+
+async def test_a_gateway_that_is_killed_is_replaced_by_another_one(world: World, tmp_path: Path) -> None:
+    """SIGKILL between two calls loses nothing: the next gateway undoes the calls of both, and the world is as before."""
+    async with gateway(tmp_path) as (it, process):
+        await it.done("book", guest="Ann")
+        process.kill()
+        with pytest.raises(Exception, match="closed"):
+            await it.call("book", guest="Bo")
+    assert [*world.bookings.values()] == ["Ann"]
+    async with gateway(tmp_path) as (it, _):
+        assert about(await it.call("book", guest="Ann"))["call"] == "2"  # appended, nothing is played back
+        told = await it.done("saga_rollback")
+        assert ([each["call"] for each in told["undone"]], told["clean"]) == (["2", "1"], True)
+        assert world.bookings == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [([], "no tool to serve"), (["--on-disconnect", "never"], "keep, complete, undo")]
+)
+def test_what_the_gateway_refuses_to_start_with(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without tools there is nothing to serve, and stdout stays clean."""
+    (tmp_path / "saga.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert run(["mcp", *options]) != 0
+    out, err = capsys.readouterr()
+    assert (out, said in err) == ("", True)
