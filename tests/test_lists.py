@@ -21,7 +21,7 @@ async def find(count: int) -> dict[str, Any]:
 
 
 @tool(undo="cancel")
-async def book(room: int, key: str) -> dict[str, Any]:
+async def book(room: int, key: str = "") -> dict[str, Any]:
     if room == 3:
         raise ValueError("taken")
     ORDER.append(f"book {room} {key.rpartition(':')[0]}")
@@ -61,13 +61,60 @@ async def test_a_list_is_called_item_by_item_and_undone_in_reverse_a_day_later()
     ] == ORDER
 
 
-async def test_a_saga_that_had_a_list_has_no_fork() -> None:
-    """No fork reuses the effects of items, so none may make them a second time."""
+def rooms(*numbers: int, parallel: int = 1, **plan: Any) -> dict[str, Any]:
+    """Rooms that are booked without a key as a param, and what depends on them."""
+    of = [{"room": number} for number in numbers]
+    step = {
+        "step_id": "all",
+        "tool": "book",
+        "params": {"room": "$item.room"},
+        "each": {"of": of, "parallel": parallel},
+    }
+    last = {"step_id": "end", "tool": "find", "params": {"count": 1}, "depends_on": ["all"]}
+    return {"steps": [step, last], "on_failure": "pause", **plan}
+
+
+async def test_a_fork_reuses_the_items_that_happened_and_owns_their_undo() -> None:
+    """Other items are called, each once; the old saga undoes what is not reused, and the fork all that it has."""
+    ORDER.clear()
     async with Coordinator.open("memory://", tools=TOOLS) as engine:
-        done = await engine.run(plan(4), saga_id="one")
-        assert done.body["report"]["compensated"] == ["all[0]", "all[1]", "all[2]"]
-        with pytest.raises(ForkRefused, match="step all of saga one has a list"):
-            await engine.fork("one")
+        old = await engine.run(rooms(0, 1, 3, 4), saga_id="one")
+        assert old.status == "ESCALATED"
+        done = await engine.fork("one", plan=rooms(1, 5, 0, 1), new_id="two")
+        assert done.completed
+        sources = {step["step_id"]: step.get("source") for step in done.body["steps"]}
+        assert sources == {
+            "all": None,
+            "all[0]": "one/all[1]",
+            "all[1]": None,
+            "all[2]": "one/all[0]",
+            "all[3]": None,
+            "end": None,
+        }
+        assert done.body["steps"][0]["output"] == [{"ref": f"ref-{number}"} for number in (1, 5, 0, 1)]
+        again = await engine.fork("two", plan=rooms(0, 1, 5, 1), new_id="three")
+        assert [step["step_id"] for step in again.body["steps"] if not step.get("source")] == ["all", "end"]
+        records = await engine.history("three")
+        assert [record["k"] for record in records[1:6]] == ["EachExpanded", *["EffectReused"] * 4]
+        await engine.undo("three")
+    assert [entry.split()[:2] for entry in ORDER] == [
+        *(["book", str(number)] for number in (0, 1, 5, 1)),
+        *(["cancel", f"ref-{number}"] for number in (1, 5, 1, 0)),
+    ]  # fmt: skip
+
+
+async def test_items_of_several_lanes_are_reused_and_one_may_run_anew() -> None:
+    """``run_from`` takes an item; the others of its lane are reused all the same, and the whole plan is forked."""
+    ORDER.clear()
+    async with Coordinator.open("memory://", tools=TOOLS) as engine:
+        await engine.run(rooms(0, 1, 2, 4, parallel=2), saga_id="one")
+        fork = await engine.fork("one", run_from="all[0]", dry_run=True)
+        assert fork.to_dict()["runs"] == ["all[0]", "all", "end"]
+        done = await engine.fork("one", run_from="all[0]")
+        assert done.completed
+        assert [entry.split()[1] for entry in ORDER] == ["0", "1", "2", "4", "0"]
+        with pytest.raises(ForkRefused, match=r"the plan has no step all\[9\]"):
+            await engine.fork("one", run_from="all[9]")
 
 
 def test_temporal_refuses_lists() -> None:

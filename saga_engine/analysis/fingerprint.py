@@ -8,8 +8,8 @@ The fingerprint of a step's forward call is the SHA-256, in hex, of the canonica
 word. ``VERSION`` is the digest of its
 declaration as it was journalled on the day (``SagaStarted.tools`` and its likes; it covers the schemas, the effect and
 the declared version), or an empty text if none was. ``PARAMS`` are the params of the call as the journal has them:
-bindings filled in, secrets as their markers. ``UPSTREAM`` are the fingerprints of the steps in ``CompiledStep.deps``,
-sorted. A step that comes after one without a fingerprint has none.
+bindings filled in, secrets as their markers. ``UPSTREAM`` are the fingerprints of the steps of ``upstream``, sorted. A
+step that comes after one without a fingerprint has none.
 
 So a change anywhere upstream changes all fingerprints downstream, and those of independent branches stay. docs/trace.md
 tells the same to readers in other languages.
@@ -17,7 +17,7 @@ tells the same to readers in other languages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -39,6 +39,22 @@ def fingerprint(tool: str, version: str, params: Any, upstream: Iterable[str] = 
     # Put together from its parts: the whole nests one level deeper than params may.
     parts = (FORMAT, tool, version, params, sorted(upstream))
     return sha256(b"[" + b",".join(canonical(part) for part in parts) + b"]").hexdigest()
+
+
+def upstream(state: State, index: int) -> Sequence[int]:
+    """The steps that a step comes after: its ``deps``. The items of a list come after what the list comes after.
+
+    The order among them is none: an item that is new, changed or failed changes nothing about the others. The step that
+    has the list comes after all of them.
+    """
+    step = state.plan.steps[index]
+    parent = step if step.item is None else state.plan.steps[step.item.parent]
+    items = state.lists.get(parent.index)
+    if items is None:
+        return step.deps
+    own = range(parent.items, parent.items + len(items))
+    before = [other for other in parent.deps if other not in own]
+    return before if step.item is not None else [*before, *own]
 
 
 class Fingerprints:
@@ -80,12 +96,12 @@ class Fingerprints:
 
     def of_call(self, state: State, index: int, params: Any) -> str | None:
         """The fingerprint that a step's forward call would have with these params; None: its deps have none."""
-        upstream = [self._found.get(other) for other in state.plan.steps[index].deps]
-        if None in upstream:
+        before = [self._found.get(other) for other in upstream(state, index)]
+        if None in before:
             return None
         builtin = state.plan.steps[index].builtin
         tool = f"={builtin}" if builtin else state.acting(index).tool  # no tool's name begins so
-        return fingerprint(tool, state.tools.get(tool, ""), params, [each for each in upstream if each is not None])
+        return fingerprint(tool, state.tools.get(tool, ""), params, [each for each in before if each is not None])
 
     def skip(self, state: State, index: int) -> None:
         """The conditions of a step do not hold; what depends on it has a fingerprint all the same."""

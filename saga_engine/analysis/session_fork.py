@@ -58,13 +58,11 @@ class Calls:
 
 @dataclass(slots=True)
 class SessionForkPlan(ForkPlan):
-    """A preview of a fork of a session. ``opening``: the records that it starts with; ``plan``: its calls as steps.
+    """A preview of a fork of a session. ``opening`` has its calls, too.
 
     ``remain``: those of ``left`` that have no undo, by key.
     """
 
-    opening: list[r.AnyRecord] = field(default_factory=list)
-    plan: CompiledPlan | None = None
     remain: list[str] = field(default_factory=list)
 
 

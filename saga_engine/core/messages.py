@@ -267,16 +267,8 @@ def check_amendment(state: State, steps: Sequence[Mapping[str, Any]]) -> Accepte
 
 
 def check_fork(state: State) -> None:
-    """Raises ``ForkRefused`` unless the saga has ended, or rests with nothing in flight and can still turn around.
-
-    A saga that had a list has no fork.
-    """
+    """Raises ``ForkRefused`` unless the saga has ended, or rests with nothing in flight and can still turn around."""
     saga = f"saga {state.saga_id}"
-    for index in state.lists:
-        raise ForkRefused(
-            f"step {state.plan.steps[index].key} of {saga} has a list ('each'), whose items no fork can reuse yet",
-            hint="run the corrected plan as a saga of its own, once what this one did is undone",
-        )
     if state.status in t.SAGA_FINAL:
         return
     if state.status != t.ESCALATED or state.in_flight or state.turns:

@@ -27,16 +27,19 @@ _MAX_NOTE = 1000
 
 
 def opening_of(records: Sequence[r.AnyRecord]) -> Sequence[r.AnyRecord]:
-    """What a fork of a session copied at its start, up to ``SessionKept``, or an undo, up to ``UndoRequested``.
+    """What a saga copied at its start: a fork of a session up to ``SessionKept``, an undo up to ``UndoRequested``.
 
-    Empty if this is none, or copied nothing.
+    A fork of a plan: up to the last effect that it reuses. Empty if this is none of them, or copied nothing.
     """
     first = records[0] if records else None
     if isinstance(first, r.SagaStarted) and first.undo_of:
         ends = (at for at, record in enumerate(records) if isinstance(record, r.UndoRequested))
         return records[1 : next(ends, 0) + 1]
-    if not (isinstance(first, r.SagaStarted) and first.session and first.fork_of):
+    if not (isinstance(first, r.SagaStarted) and first.fork_of):
         return ()
+    if not first.session:
+        reused = [at for at, record in enumerate(records) if isinstance(record, r.EffectReused)]
+        return records[1 : reused[-1] + 1] if reused else ()
     for at, record in enumerate(records):
         if isinstance(record, r.SessionKept):
             return records[1 : at + 1]

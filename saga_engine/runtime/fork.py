@@ -8,7 +8,7 @@ continues the same fork; no other saga can start with its id meanwhile.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -64,14 +64,13 @@ class Fork:
 
     @property
     def compiled(self) -> CompiledPlan:
-        """Its plan; of a session, the calls that are reused."""
-        grown = self.plan.plan if isinstance(self.plan, SessionForkPlan) else None
-        return self.submission.compiled if grown is None else grown
+        """Its plan, with the items of lists that are known; of a session, the calls that are reused."""
+        return self.submission.compiled if self.plan.plan is None else self.plan.plan
 
     @property
     def first(self) -> Sequence[AnyRecord]:
         """The records with which it starts."""
-        return self.plan.opening if isinstance(self.plan, SessionForkPlan) else self.plan.taken
+        return self.plan.opening
 
     @property
     def steps(self) -> list[str]:
@@ -112,7 +111,7 @@ class Forking:
 
         Raises ``PlanInvalid``, ``ForkRefused``, and ``SagaExists`` if the id is another saga's.
         """
-        if self._handed_to is None or self._old.lists:
+        if self._handed_to is None:
             check_fork(self._old)
         told = self._first.input
         if self._old.session:
@@ -178,15 +177,16 @@ class Forking:
 
     async def _as_begun(self, submission: Submission) -> Fork:
         records = await read_records(self._store, submission.saga_id)
+        opening = list(opening_of(records))
+        taken = [each for each in opening if isinstance(each, EffectReused)]
+        grown = state_of([records[0], *opening], self._catalog).plan
+        plan: ForkPlan
         if submission.session:
-            opening = list(opening_of(records))
-            reused = [each for each in opening if isinstance(each, EffectReused)]
-            grown = state_of([records[0], *opening], self._catalog).plan
-            again = SessionForkPlan(reused, opening=opening, plan=grown)
-            return Fork(submission.saga_id, self._old.saga_id, again, submission, "none", begun=True)
-        taken = [record for record in records if isinstance(record, EffectReused)]
-        keys = {record.step for record in taken}
-        plan = ForkPlan(taken, [step.key for step in submission.compiled.steps if step.key not in keys])
+            plan = SessionForkPlan(taken, opening=opening, plan=grown)
+        else:
+            keys = {record.step for record in taken}
+            runs = [step.key for step in grown.steps if step.key not in keys]
+            plan = ForkPlan(taken, runs, opening=opening, plan=grown)
         return Fork(submission.saga_id, self._old.saga_id, plan, submission, "none", begun=True)
 
     async def _chosen(self, submission: Submission, run_from: str | None) -> Fork:
@@ -218,11 +218,18 @@ class Forking:
     def _require_step(self, run_from: str | None, compiled: CompiledPlan) -> None:
         """Raises ``ForkRefused`` if what is to run anew is no step of the plan, or no call that an agent would make."""
         session = self._old.session
-        known = self._calls().places if session else list(compiled.by_key)
+        known = self._calls().places if session else [*compiled.by_key, *self._items(compiled)]
         if run_from is not None and run_from not in known:
             what = f"the agent of session {self._old.saga_id} makes no call" if session else "the plan has no step"
             listed = f"{'calls' if session else 'steps'}: {', '.join(known[:50]) or 'none'}"
             raise ForkRefused(f"{what} {run_from}", hint=listed)
+
+    def _items(self, compiled: CompiledPlan) -> Iterator[str]:
+        """The keys of the items that this saga had, of steps that the fork's plan has, too."""
+        for step in self._old.plan.steps:
+            at = None if step.item is None else compiled.by_key.get(step.item.parent_key)
+            if at is not None and compiled.steps[at].each is not None:
+                yield step.key
 
     # --- of a session --------------------------------------------------------------------------------------------
 
@@ -268,10 +275,12 @@ class Forking:
 
     def _in_its_place(self, step: CompiledStep, written: dict[str, Any], before: CompiledStep) -> dict[str, Any]:
         """A step that says itself what it waits for, where neither its bindings nor the list do."""
+        steps = self._old.plan.steps
+        deps = [index for index in step.deps if steps[index].item is None]  # a list waits for its items, too
         usual = step.data_deps if written.get("depends_on") is not None else {*step.data_deps, before.index}
-        if usual.issuperset(step.deps):
+        if usual.issuperset(deps):
             return written
-        return {**written, "depends_on": [self._old.plan.steps[index].step_id for index in step.deps]}
+        return {**written, "depends_on": [steps[index].step_id for index in deps]}
 
 
 def _other_fork(saga_id: str) -> SagaExists:
