@@ -322,6 +322,7 @@ def _keys(lines: Sequence[Line]) -> Iterator[str]:
 def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """A step's undo comes after the undos of all its dependents, except those that are never to be undone."""
     from saga_engine.plan.compiler import compile_plan
+    from saga_engine.plan.each import add_items
     from saga_engine.plan.model import load_plan
 
     undone = {
@@ -334,11 +335,19 @@ def _order(plan: Any, body: Mapping[str, Any], lines: Sequence[Line]) -> Iterato
     staying |= {str(step_id) for step_id in body["report"]["left_in_place"]}
     # The report knows reads that only the tools' registrations declare; they have no order of undos.
     reads = {str(step["step_id"]) for step in body["steps"] if step["kind"] == "read"}
-    steps = compile_plan(load_plan(plan), None, undos={}, reads=reads).steps
+    loaded = load_plan(plan)
+    reads -= {step.key for step in loaded.steps if step.each is not None}  # only its items call something
+    compiled = compile_plan(loaded, None, undos={}, reads=reads)
+    steps, by_key = list(compiled.steps), dict(compiled.by_key)
+    for parent in [step for step in steps if step.each is not None]:  # a list does nothing itself: its items do
+        count = sum(str(step["step_id"]).startswith(f"{parent.key}[") for step in body["steps"])
+        add_items(steps, by_key, parent.index, [None] * count, len(steps))
     for later in steps:
         if later.key not in happened or (later.key in staying and later.key not in undone):
             continue
-        for index in later.deps:
+        direct = [index for index in later.deps if steps[index].each is None]
+        through = [index for parent in later.deps if steps[parent].each is not None for index in steps[parent].deps]
+        for index in (*direct, *through):
             earlier = steps[index].key
             if earlier in undone and undone.get(later.key, _NEVER) > undone[earlier]:
                 yield f"step {earlier} was undone before step {later.key}, which depends on it"

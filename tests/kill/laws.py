@@ -12,7 +12,7 @@ from typing import Any
 
 from saga_engine.core import transitions as t
 from saga_engine.testing.ledger import Line, OutsideLedger
-from tests.kill.world import ENDS, PLANS
+from tests.kill.world import ALL, ENDS
 
 Place = tuple[str, str]
 
@@ -57,7 +57,7 @@ def breaches(
     found = list(_asked_rightly(variant, told))
     found += _repeats(variant, told, lines, kills)
     found += _end(plan, told, ledger, saga_id)
-    found += ledger.compare(told["final"], PLANS[plan])
+    found += ledger.compare(told["final"], ALL[plan])
     found += _reverse_order(plan, told, lines)
     found += _journal(told)
     return found
@@ -101,7 +101,8 @@ def _repeats(variant: str, told: dict[str, Any], lines: Sequence[Line], kills: i
 def _end(plan: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str) -> Iterator[str]:
     """All or nothing. Only a step that a person says did not happen turns a good plan around."""
     final, standing = told["final"], {line.step_id for line in ledger.standing(saga_id)}
-    everything = {str(step["step_id"]) for step in PLANS[plan]["steps"]}
+    everything = {str(step["step_id"]) for step in ALL[plan]["steps"] if "each" not in step}
+    everything |= {str(step["step_id"]) for step in final["steps"] if "[" in str(step["step_id"])}
     # Which forward calls a person said no about can be read from the decisions alone.
     refused = any(
         record["k"] == "QuestionResolved"
@@ -121,10 +122,10 @@ def _end(plan: str, told: dict[str, Any], ledger: OutsideLedger, saga_id: str) -
 def _reverse_order(plan: str, told: dict[str, Any], lines: Sequence[Line]) -> Iterator[str]:
     """In a plan without branches the undos are the mirror image of what happened.
 
-    The graph's order is `compare`'s, and so is that around an undo that a person was asked about: what it merely
+    The order of a graph or of lanes is `compare`'s, and so is that around an undo that a person was asked about: what it merely
     follows in the list does not wait for it.
     """
-    if plan == "graph" or any(direction == "compensate" for _, direction in asked(told["history"])):
+    if plan in ("graph", "lanes") or any(direction == "compensate" for _, direction in asked(told["history"])):
         return
     did = [line.step_id for line in lines if line.what == "applied" and line.direction == "forward"]
     undid = [line.step_id for line in lines if line.what == "applied" and line.direction == "compensate"]

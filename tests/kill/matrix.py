@@ -9,7 +9,7 @@ from typing import Any
 from tests.kill.conftest import Place
 from tests.kill.laws import breaches, in_doubt
 from tests.kill.processes import Ended, Processes
-from tests.kill.world import ENDS, PLANS
+from tests.kill.world import ALL, ENDS
 
 NewPlace = Callable[[str], Place]
 
@@ -23,7 +23,7 @@ LATER_WAYS = [*WAYS, *((verb, when) for verb in ("acquire", "post") for when in 
 
 
 #: The plans with steps side by side.
-PARALLEL = {"graph"}
+PARALLEL = {"graph", "lanes"}
 
 
 MORE_THAN_ANY_RUN = 200
@@ -49,7 +49,7 @@ class Matrix:
         self._mutant = mutant
 
     def submit(self, place: Place, fault: str = "") -> Ended:
-        return self._run("submit", place, fault, plan=PLANS[self.plan])
+        return self._run("submit", place, fault, plan=ALL[self.plan])
 
     def resume(self, place: Place, fault: str = "") -> Ended:
         return self._run("resume-all", place, fault)
@@ -88,7 +88,7 @@ def killed_once(matrix: Matrix, way: tuple[str, str]) -> dict[str, list[str]]:
         if told["before"] is None:
             again = matrix.submit(place).told  # nothing was promised yet, so the same id is still free
             if again["final"]["status"] != ENDS[matrix.plan] or place.ledger.compare(
-                again["final"], PLANS[matrix.plan]
+                again["final"], ALL[matrix.plan]
             ):
                 found[fault].append("submitted once more, it does not run as it should")
     return found

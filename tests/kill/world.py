@@ -151,5 +151,29 @@ PLANS: dict[str, dict[str, Any]] = {
         ]
     },
 }
+#: Plans with a list, which have tests of their own.
+LISTS: dict[str, dict[str, Any]] = {
+    "list": {
+        "steps": [
+            step(1),
+            step(2, params={"item": "i2-{$item}"}, each={"of": ["$output.step_1.ref", "b"]}),
+            step(3, "fail"),
+        ]
+    },
+    "lanes": {
+        "steps": [
+            step(1),
+            step(2, params={"item": "i2-{$item}"}, each={"of": ["$output.step_1.ref", "b", "c"], "parallel": 2}),
+            step(3),
+        ]
+    },
+}
+ALL = {**PLANS, **LISTS}
 #: How each plan ends if nobody has to be asked.
-ENDS = {"succeeds": "COMPLETED", "fails": "COMPENSATED", "graph": "COMPENSATED"}
+ENDS = {
+    "succeeds": "COMPLETED",
+    "fails": "COMPENSATED",
+    "graph": "COMPENSATED",
+    "list": "COMPENSATED",
+    "lanes": "COMPLETED",
+}
