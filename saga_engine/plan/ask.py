@@ -32,7 +32,7 @@ def option_problem(options: Any) -> str:
     seen: set[str] = set()
     for option in options:
         if not isinstance(option, str):
-            return f"the option {cut(option, 80)} is no text"
+            return f"the option {cut(option, 80)} is no text; a compute step with 'map' makes texts of a list"
         if not option.isprintable() or option != option.strip() or not 1 <= len(option) <= MAX_OPTION_CHARS:
             return (
                 f"the option {cut(option, 80)} is not 1 to {MAX_OPTION_CHARS} printable characters without spaces "

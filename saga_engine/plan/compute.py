@@ -9,7 +9,7 @@ Operations over a list evaluate their ``of``, ``by`` and ``where`` for each item
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -36,6 +36,9 @@ MAX_OPERATIONS: Final = 200
 #: Items of one list, and visits of items in one computation.
 MAX_ITEMS: Final = 10_000
 MAX_VISITS: Final = 100_000
+#: Of several items that fit, how many an error names.
+_MAX_NAMED: Final = 5
+_MAX_NAME_CHARS: Final = 60
 
 
 class Run:
@@ -334,20 +337,31 @@ def _pick(reader: ComputeReader, at: _At) -> Get:
     default = reader.part(at, "default") if "default" in at.raw else None
 
     def get(run: Run) -> Any:
-        found: list[Any] = []
+        found: list[tuple[int, Any]] = []
         with closing(run.over(items(run))) as visits:
             for _ in visits:
                 if where is None or _holds(where, run):
-                    found.append(of(run))
+                    found.append((run.index, of(run)))
                     if several == "first":
                         break
         if len(found) > 1:
-            raise NotComputable(f"{len(found)} items fit, and one is wanted")
+            raise NotComputable(f"{len(found)} items fit, and one is wanted: {_named(found)}")
         if not found and default is None:
             raise NotComputable("no item fits")
-        return found[0] if found or default is None else default(run)
+        return found[0][1] if found or default is None else default(run)
 
     return get
+
+
+def _named(found: Sequence[tuple[int, Any]]) -> str:
+    """What fits, for whoever is to choose: short texts and numbers are named, other items only by their position."""
+
+    def name(at: int, value: Any) -> str:
+        short = isinstance(value, int | float) or (isinstance(value, str) and len(value) <= _MAX_NAME_CHARS)
+        return cut(value, 6 * _MAX_NAME_CHARS) if short else f"item {at}"
+
+    shown = [name(at, value) for at, value in found[:_MAX_NAMED]]
+    return ", ".join([*shown, f"and {len(found) - _MAX_NAMED} more"] if len(found) > _MAX_NAMED else shown)
 
 
 def _if(reader: ComputeReader, at: _At) -> Get:

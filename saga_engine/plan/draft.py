@@ -139,6 +139,7 @@ def _final(made: Draft, undos: Mapping[str, str] | None) -> Draft:
         keys.setdefault(step.key, first + number)
     check_from = 0 if made.check_from == 0 else first + len(plan.finally_)
     final = Draft(plan, made.input, made.catalog, check_from, frozenset(), by_key=keys, problems=made.problems)
+    final.each = dict(made.each)  # what binds the output of a list gets a list
     drafter = _Drafter(final, undos, None, {}, end=True)
     steps = [drafter.step(first + at, step, ("finally", at)) for at, step in enumerate(plan.finally_)]
     final.steps = [*made.steps, *steps]

@@ -87,9 +87,7 @@ def killed_once(matrix: Matrix, way: tuple[str, str]) -> dict[str, list[str]]:
             found[fault].append("it died in a call, and the journal has none in flight")
         if told["before"] is None:
             again = matrix.submit(place).told  # nothing was promised yet, so the same id is still free
-            if again["final"]["status"] != ENDS[matrix.plan] or place.ledger.compare(
-                again["final"], ALL[matrix.plan]
-            ):
+            if again["final"]["status"] != ENDS[matrix.plan] or place.ledger.compare(again["final"], ALL[matrix.plan]):
                 found[fault].append("submitted once more, it does not run as it should")
     return found
 

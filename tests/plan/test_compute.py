@@ -148,6 +148,17 @@ def test_data_are_never_taken_for_an_operation() -> None:
         value({"add": [f"{ONE}trap", 1]})
 
 
+def test_several_candidates_are_named() -> None:
+    """Whoever reads the failure knows among which items to choose: short texts and numbers, or positions."""
+    with pytest.raises(NotComputable, match=r'3 items fit, and one is wanted: "A", "B", "C"$'):
+        value({"pick": f"{ONE}lines", "several": "error", "of": "$item.sku"})
+    with pytest.raises(NotComputable, match=r"7 items fit, and one is wanted: 10, 11, 12, 13, 14, and 2 more$"):
+        value({"pick": {"value": list(range(10, 17))}, "several": "error"})
+    stocked = [{"value": "$item.stock", "op": "==", "to": True}]
+    with pytest.raises(NotComputable, match=r"2 items fit, and one is wanted: item 0, item 2$"):
+        value({"pick": f"{ONE}lines", "several": "error", "where": stocked})
+
+
 @pytest.mark.parametrize(
     "raw",
     [
