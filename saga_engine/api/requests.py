@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_engine.analysis.simulation import Rehearsal, rehearse
 from saga_engine.core.messages import Message
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 #: From a plan, its input and the tools to its compiled form. Raises ``PlanInvalid``.
 Compile = Callable[["Plan", dict[str, Any] | None, "ToolCatalog"], "CompiledPlan"]
 
+#: The parts of a step that Temporal refuses, each with the reason and the way that leads on.
+NOT_IN_TEMPORAL: Final = {
+    "each": (
+        "steps with 'each' are not for Temporal yet",
+        "run the plan with a store, or call a tool that takes the whole list",
+    ),
+    "wait": (
+        "steps that wait for an event are not for Temporal: events and waits find each other in a store",
+        "run the plan with a store, or let a tool wait",
+    ),
+}
+
 
 def checked(
     source: PlanSource,
@@ -48,16 +60,9 @@ def checked(
 def require_no_events(words: Iterable[str]) -> None:
     """Raises ``RuntimeUnsupported`` for the word of a step that waits for an event, or that has a list."""
     words = set(words)
-    if "each" in words:
-        raise RuntimeUnsupported(
-            "steps with 'each' are not for Temporal yet",
-            hint="run the plan with a store, or call a tool that takes the whole list",
-        )
-    if "wait" in words:
-        raise RuntimeUnsupported(
-            "steps that wait for an event are not for Temporal: events and waits find each other in a store",
-            hint="run the plan with a store, or let a tool wait",
-        )
+    for word, (message, hint) in NOT_IN_TEMPORAL.items():
+        if word in words:
+            raise RuntimeUnsupported(message, hint=hint)
 
 
 def submission_of(  # noqa: PLR0917

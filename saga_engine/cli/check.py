@@ -59,10 +59,12 @@ def check(
         require_used(values, loaded)
         steps, warnings = len(loaded.steps), lookalikes(loaded)
         problems = check_plan(loaded, registry, input=values or None)
+        if not problems and settings.runtime:
+            warnings += runtime_warnings(loaded)
         if not problems:
             limits.check_steps(steps)
         if registry is not None and not problems:
-            warnings = warnings_of(loaded, registry)
+            warnings += [each for each in warnings_of(loaded, registry) if each not in warnings]
             warnings += limits.warnings(loaded)
             warnings += policy_warnings(settings, compile_plan(loaded, registry, input=values or None))
     except PlanInvalid as error:
@@ -99,6 +101,20 @@ def tell_problems(
     read = not any(problem.code in ("plan-unreadable", "plan-not-json") for problem in problems)
     if not settings.names_tools and read:
         note("hint: no tools were given, so only the structure was checked; --tools checks names and params too")
+
+
+def runtime_warnings(plan: Plan) -> list[Problem]:
+    """A warning for each step that the runtime of the settings, which is Temporal, refuses."""
+    from saga_engine.api.requests import NOT_IN_TEMPORAL
+    from saga_engine.errors import Problem
+    from saga_engine.plan.values import json_path
+
+    return [
+        Problem("runtime-refuses", json_path(("steps", at, word)), *NOT_IN_TEMPORAL[word])
+        for at, step in enumerate(plan.steps)
+        for word in NOT_IN_TEMPORAL
+        if getattr(step, word) is not None
+    ]
 
 
 def policy_warnings(settings: Settings, compiled: CompiledPlan) -> list[Problem]:

@@ -328,3 +328,17 @@ def test_limits_of_saga_toml_hold_and_are_shown(cli, settings):
     wrong = cli("submit", "long.json")
     assert wrong.code == 1
     assert "max_step, which is no limit" in wrong.err
+
+
+def test_check_tells_what_the_runtime_of_the_settings_refuses(cli):
+    """A plan that Temporal will not take is found before it is submitted there; no server is asked."""
+    (cli.folder / "saga.toml").write_text('[saga]\nruntime = "temporal://nowhere.invalid:7233/default"\n')
+    paid = {"step_id": "paid", "wait": {"event": "paid", "timeout_s": 60}}
+    ships = {"step_id": "ship", "tool": "ship", "params": {"order": "$item"}, "each": {"of": [1, 2]}}
+    cli.plan("p.json", paid, {**ships, "kind": "irreversible"})
+
+    checked = cli("check", "p.json", "--json")
+
+    assert checked.code == 0
+    found = [(each["code"], each["path"]) for each in checked.json["warnings"]]
+    assert found == [("runtime-refuses", "$.steps[0].wait"), ("runtime-refuses", "$.steps[1].each")]
