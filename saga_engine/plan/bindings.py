@@ -56,6 +56,12 @@ END_FIELDS: Final = ("status", "reason", "error", "clean", "compensated", "left"
 _encode = msgspec.json.Encoder().encode
 
 
+def starts_binding(text: str) -> bool:
+    """Whether a text begins like a binding, whatever follows; an escaped one does not."""
+    found = _WHOLE.match(text)
+    return found is not None and len(found[1]) == 1
+
+
 class Place(NamedTuple):
     """The place of a binding in the params, and what it names (``step`` is a step's key).
 
@@ -505,7 +511,10 @@ class Binder:
                 raise self._malformed(source, embedded=embedded)
             return Place(path, source, "", self._tail(rest) if rest else None, embedded, text)
         if source in {"item", "index"} and not self._item:
-            hint = f"it binds over a list ('each', 'of', 'where'); for a literal '${source}' write '$${source}'"
+            hint = (
+                f"it binds in a step with 'each', whose conditions on items are the 'when' inside of 'each', and in "
+                f"'of' and 'where' of a computation; for a literal '${source}' write '$${source}'"
+            )
             raise _Malformed(jsonpath.TailFault("binding-malformed", f"${source} has no list here", hint))
         if source == "end":
             return self._parse_end(text, rest, path, embedded=embedded)

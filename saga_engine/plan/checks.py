@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from saga_engine.plan import graph, jsonpath, schema_types
-from saga_engine.plan.bindings import Template
+from saga_engine.plan.bindings import Template, starts_binding
 from saga_engine.plan.builtin_steps import check_builtin
 from saga_engine.plan.each import WORD, check_each, types_in
 from saga_engine.plan.final_steps import order_final
+from saga_engine.plan.limits import MAX_ITEMS
 from saga_engine.plan.placement import around_the_pivot, arrange
 from saga_engine.plan.problems import known_names
 from saga_engine.plan.step_options import check_options
@@ -94,20 +95,24 @@ def _check_list(made: Draft, step: CompiledStep, path: Path) -> None:
     ((word, value),) = made.each[step.index].of.raw.items()
     path = (*path, WORD) if word == WORD else (*path, WORD, word)
     place = next((each for each in made.each[step.index].of.places if len(each.path) == 1), None)
-    if place is None and isinstance(value, str) and value.startswith("$") and not value.startswith("$$"):
+    if place is None and isinstance(value, str) and starts_binding(value):
         return  # a binding that is malformed is a problem of its own
     brings: frozenset[str] | None = frozenset({schema_types.type_of(value)})
     if place is not None and isinstance(value, dict):  # the first that there is
         brings = None
-    elif place is not None:
+    elif place is not None and not place.embedded:
         brings = _output_types(made, place, path) if place.source == "output" else frozenset({"string"})
         if _known(made, place) and place.tail is not None:
-            brings = frozenset({schema_types.type_of(jsonpath.find(made.input, place.tail))})
+            value = jsonpath.find(made.input, place.tail)
+            brings = frozenset({schema_types.type_of(value)})
         elif place.source == "input" and not place.embedded:
             brings = None  # that it is missing is a problem of its own
     if brings is not None and "array" not in brings:
         message = f"'each' needs a list, and {cut(value, 120)} is {_one_of(brings)}"
         made.problems.add("each-invalid", path, message, "bind a list: $output.step_1.items")
+    elif isinstance(value, list) and len(value) > MAX_ITEMS:
+        message = f"the list has {len(value)} items, but only {MAX_ITEMS} are allowed"
+        made.problems.add("each-invalid", path, message, "shorten it, or call a tool that takes the whole list")
 
 
 def _check_call(made: Draft, call: Serving, path: Path, params_path: Path) -> None:

@@ -24,8 +24,10 @@ _MAX_TEXT: Final = 20_000
 
 _CLOCK: Final = "today|now|date|time|timestamp|uuid|tomorrow|yesterday|current_?date|current_?time"
 _WORDS: Final = "outputs?|inputs?|steps?|secrets?|saga|results?"
-_REAL: Final = re.compile(r"\{\$+(?:output|input|saga|key|secret)(?!\w)(?:[^'\"{}]|'[^']*'|\"[^\"]*\")*\}")
-_WHOLE: Final = re.compile(r"\$+(?:output|input|saga|key|secret)(?!\w)")
+_REAL: Final = re.compile(
+    r"\{\$+(?:output|input|saga|key|secret|item|index|end)(?!\w)(?:[^'\"{}]|'[^']*'|\"[^\"]*\")*\}"
+)
+_WHOLE: Final = re.compile(r"\$+(?:output|input|saga|key|secret|item|index|end)(?!\w)")
 #: Text that is not a binding, by its form; the group is the intended binding.
 _FORMS: Final = (
     re.compile(r"\$\{\s*\$?([^{}]{1,200}?)\s*\}"),
@@ -41,13 +43,18 @@ _FORMS: Final = (
     re.compile(rf"(?<![\w$])\$({_CLOCK})(?!\w)", re.IGNORECASE),
 )
 #: A real binding between the braces of another template: its value would stand between braces.
-_DOUBLED: Final = re.compile(r"(?:\{|\$)\{\$((?:output|input|saga|key|secret)(?!\w)[^{}]{0,200})\}\}?")
+_DOUBLED: Final = re.compile(r"(?:\{|\$)\{\$((?:output|input|saga|key|secret|item|index|end)(?!\w)[^{}]{0,200})\}\}?")
 #: The name of a step with a path; only the plan itself distinguishes it from a price or a variable.
 _NAMED: Final = (
     re.compile(r"(?<![\w$])\$([\w-]+)((?:[.\[][\w.\[\]'\"-]*)+)"),
     re.compile(r"(?:[%$]?\{|<|\$\()\s*([\w-]+)((?:[.\[][\w.\[\]'\"-]*)+)\s*[}>)]"),
 )
 _BARE: Final = re.compile(r"(?:output\.step_[\w-]+|step_[\w-]+|input)\.[\w.\[\]'\"-]+")
+#: What other templates call the item of a list, and its position; only in a step that has one.
+_ITEM: Final = re.compile(r"(?:items?|each|element|row|this|loop\.item)(?=[.\[]|$)")
+_INDEX: Final = re.compile(r"(?:index|i|loop\.index0?)")
+_LISTED: Final = r"(?:items|each|element|row|this|loop\.(?:item|index0?))(?:[.\[][\w.\[\]'\"-]*)?"
+_OF_ITEM: Final = (re.compile(rf"\{{\$({_LISTED})\}}"), re.compile(rf"(?<![\w$])\$({_LISTED})(?!\w)"))
 _VARIABLE: Final = re.compile(r"\$([\w-]+)")
 _TAIL: Final = re.compile(r"[.\[][\w.\[\]'\"-]*")
 
@@ -74,11 +81,11 @@ def find_lookalikes(plan: Plan, others: Sequence[str] = ()) -> list[Lookalike]:
         values.insert(1, (("resource",), step.resource))
         for place, value in values:
             for text, path in _texts(value, ("steps", index, *place)):
-                for wrong, meant in _suspects(text, keys):
+                for wrong, meant in _suspects(text, keys, has_list=step.each is not None):
                     if len(found) >= MAX_FOUND:
                         return found
                     message = f"{cut(wrong, 120)} is not a binding; the tool would get it as plain text"
-                    binding = _binding(meant.strip(), keys)
+                    binding = (_item(meant.strip()) if step.each is not None else "") or _binding(meant.strip(), keys)
                     hint = _hint(binding, meant, whole=wrong == text)
                     found.append(Lookalike(Problem(CODE, json_path(path), message, hint), wrong, binding))
     return found
@@ -95,7 +102,7 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[str, Path]]:
             yield from _texts(item, (*path, index))
 
 
-def _suspects(text: str, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _suspects(text: str, keys: Sequence[str], *, has_list: bool = False) -> Iterator[tuple[str, str]]:
     """The suspects in a text and the intended bindings; never inside of a real or escaped binding."""
     if _WHOLE.match(text) or not any(mark in text for mark in "${<[.") or len(text) > _MAX_TEXT:
         return
@@ -110,7 +117,7 @@ def _suspects(text: str, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield found[0], found[1]
     text = _DOUBLED.sub(lambda found: " " * len(found[0]), text)
     rest = _REAL.sub(lambda found: " " * len(found[0]), text)
-    for form in _FORMS:
+    for form in (*_OF_ITEM, *_FORMS) if has_list else _FORMS:
         for found in form.finditer(rest):
             yield found[0], found[1]
         rest = form.sub(lambda found: " " * len(found[0]), rest)
@@ -131,6 +138,15 @@ def _hint(binding: str, meant: str, *, whole: bool) -> str:
     if re.fullmatch(_CLOCK, meant.strip().removeprefix("$"), re.IGNORECASE):
         return "there is no such value: give it in the plan's input and write $input.NAME"
     return "write $output.step_<id>.field or $input.field; inside a text {$output.step_<id>.field}"
+
+
+def _item(meant: str) -> str:
+    """The intended binding to the item of the step's list, or to its position; empty if it is neither."""
+    if _INDEX.fullmatch(meant):
+        return "$index"
+    found = _ITEM.match(meant)
+    tail = "" if found is None else meant[found.end() :]
+    return f"$item{tail}" if found is not None and _TAIL.fullmatch(tail or ".") else ""
 
 
 def _binding(meant: str, keys: Sequence[str]) -> str:

@@ -504,6 +504,23 @@ def _validated(kind: type[_M], data: Any, path: ProblemPath, problems: Problems)
     return None
 
 
+#: What other formats call a list, and its parts.
+_LIST: Final = frozenset({"foreach", "loop", "withitems", "items", "map", "repeat", "iterate", "over", "in", "list"})
+_ITEM: Final = frozenset({"as", "var", "variable", "item", "itemname", "itemvar"})
+
+
+def other_name(owner: type[BaseModel], field: str) -> str:
+    """A hint for a field of a list that has another name here; empty if it is not known."""
+    word = field.lower().replace("_", "").replace("-", "")
+    if owner is Step and word in _LIST:
+        return 'for one call for each item of a list write "each": "$output.step_1.items", and "$item" in the params'
+    if owner is Each and word in _LIST:
+        return "the list is the field 'of'"
+    if owner is Each and word in _ITEM:
+        return "remove it: the item is always '$item', and its position '$index'"
+    return ""
+
+
 def oversized(data: Any) -> bool:
     """Whether an object has so many fields, or names so many steps, that it is refused unchecked."""
     return _oversized(data, (), Problems())
@@ -571,7 +588,7 @@ def _add(kind: type[_Model], path: ProblemPath, inner: ProblemPath, detail: Erro
         problems.add("field-missing", where, f"'{name}' is missing", about)
     elif detail["type"] == "extra_forbidden":
         field = str(inner[-1])
-        near = problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
+        near = other_name(owner, field) or problems.did_you_mean(field, names) or f"known fields: {', '.join(names)}"
         problems.add("field-unknown", where, f"unknown field {cut(field, 64)}", near)
     elif not inner:
         problems.add("field-invalid", where, f"a {kind.__name__.lower()} is an object, not {cut(given, 60)}")

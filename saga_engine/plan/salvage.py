@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from saga_engine.errors import PlanInvalid, Problem
 from saga_engine.plan.compiler import check_plan
 from saga_engine.plan.limits import MAX_PROBLEMS, MAX_STEPS
-from saga_engine.plan.model import Plan, Step, load_plan, oversized, place_of
+from saga_engine.plan.model import Plan, Step, load_plan, other_name, oversized, place_of
 from saga_engine.plan.parser import read_source
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ _OF_OTHERS: Final = frozenset({"binding-unknown-step", "binding-not-before", "de
 _OF_FIELDS: Final = frozenset(
     {"rollback-missing", "kind-contradiction", "kind-retriable-before-pivot", "params-invalid"}
 )
+#: The field of a step whose omission leaves the item of a list without its list.
+_LIST: Final = "each"
+_NO_LIST: Final = re.compile(r"\$(item|index) has no list here$")
 #: Each round removes the faults that the round before exposed.
 _ROUNDS: Final = 3
 
@@ -120,6 +123,8 @@ def _pruned(kind: type[BaseModel], given: Any) -> tuple[dict[str, Any] | None, s
                 place = place_of(left, detail)
                 if detail["type"] == "extra_forbidden" and place:
                     _remove(left, place)  # an unknown value implies nothing
+                    if kind is Step and other_name(Step, str(place[0])):
+                        fields.add(_LIST)
                 elif detail["loc"] and str(detail["loc"][0]) in left:
                     fields.add(str(detail["loc"][0]))
                     left.pop(str(detail["loc"][0]))
@@ -140,12 +145,14 @@ def _remove(data: Any, place: tuple[str | int, ...]) -> None:
 
 def _counts(problem: Problem, lost: Mapping[int, set[str]], gone: set[str]) -> bool:
     """Whether a problem is the plan's own, and not an effect of an omission."""
+    found = _STEP.fullmatch(problem.path)
+    fields = lost.get(int(found[1]), set()) if found else set()
     if "input" in gone and problem.code == "binding-input-missing":
+        return False
+    if problem.code == "binding-malformed" and _LIST in fields and _NO_LIST.search(problem.message):
         return False
     if problem.code in _OF_OTHERS and any(fields & {"", "step_id"} for fields in lost.values()):
         return False
-    found = _STEP.fullmatch(problem.path)
-    fields = lost.get(int(found[1]), set()) if found else set()
     if not fields or found is None:
         return True
     return (

@@ -82,3 +82,22 @@ def test_every_place_is_looked_at_and_the_list_ends() -> None:
         "$.steps[2].fallback[0].rollback.params.a[0]",
     ]
     assert len(found([bad] * 500)) == MAX_FOUND
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("$each.name", "write $item.name"),
+        ("for {$element.name}", "write {$item.name}"),
+        ("{{item.name}}", "write $item.name"),
+        ("{{ loop.index }} of them", "write {$index}"),
+        ("{$item.name} and $item", ""),
+    ],
+)
+def test_the_item_of_a_list_has_one_name(text: str, right: str) -> None:
+    """Other templates call it otherwise; in a step without a list these words say nothing."""
+    step = {"step_id": 1, "tool": "any", "params": {"a": text}, "kind": "irreversible"}
+    plan = load_plan({"steps": [{**step, "each": "$input.list"}]})
+    assert [problem.hint for problem in lookalikes(plan)] == ([right] if right else [])
+    if not text.startswith("{{"):
+        assert lookalikes(load_plan({"steps": [step]})) == []

@@ -51,6 +51,32 @@ def test_what_follows_only_from_a_fault_of_the_form_is_not_told() -> None:
     assert told({"steps": steps}) == [("field-missing", "$.steps[0].tool"), ("field-invalid", "$.steps[1].rollback")]
 
 
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"for_each": "$output.step_1.items"}, "$.steps[0].for_each"),
+        ({"loop": "$output.step_1.items"}, "$.steps[0].loop"),
+        ({"each": {"of": [], "as": "order"}}, "$.steps[0].each.as"),
+        ({"each": {"of": [], "parallel": True}}, "$.steps[0].each.parallel"),
+    ],
+)
+def test_a_misspelt_list_is_told_once(fields: dict[str, Any], path: str) -> None:
+    """That its `$item` has no list then follows from it, and a hint names the field that is meant."""
+    step = {
+        "step_id": 1,
+        "tool": "tweet",
+        "params": {"text": "{$item.name} {$index}"},
+        "kind": "irreversible",
+        **fields,
+    }
+    with pytest.raises(PlanInvalid) as refused:
+        load_checked({"steps": [step]}, TRAVEL)
+    (problem,) = refused.value.problems
+    assert problem.path == path
+    if problem.code == "field-unknown":
+        assert "$item" in problem.hint
+
+
 def test_what_cannot_be_read_is_told_alone() -> None:
     """No JSON, no steps: there is no rest to check."""
     assert [code for code, _ in told("{")] == ["plan-not-json"]
