@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -142,3 +143,6 @@ async def test_a_database_that_cannot_be_reached_is_not_done(tmp_path: Any) -> N
         await barrier.call("key", _never)
     assert (raised.value.error_code, raised.value.retryable, raised.value.definite) == ("database_error", True, False)
     await engine.dispose()
+    # The driver's thread of a connection that failed ends by itself, and tells that to the loop, which must still run.
+    for thread in {thread for thread in threading.enumerate() if "_connection_worker_thread" in thread.name}:
+        await asyncio.to_thread(thread.join)
