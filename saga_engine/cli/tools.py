@@ -30,7 +30,10 @@ _ABOUT_CHARS: Final = 80
 def tools(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]", help="Only this tool, in full; or 'accept', with the names of MCP servers."),
+        typer.Argument(
+            metavar="[NAME]",
+            help="Only this tool, in full; or 'accept' with the names of MCP servers; or 'import openapi FILE_OR_URL'.",
+        ),
     ] = None,
     *,
     lint: Annotated[bool, typer.Option("--lint", help="Report descriptions that mislead a model.")] = False,
@@ -39,6 +42,15 @@ def tools(
     manifest: Annotated[
         bool, typer.Option("--manifest", help="With accept: print tables for the tools that no manifest names.")
     ] = False,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="With import: where the API is, instead of the document's servers.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only", help="With import: only these tools or operations, such as 'POST /orders*'; repeatable."
+        ),
+    ] = None,
     tools: ToolsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -50,15 +62,25 @@ def tools(
     and accepts them: a tool that changed is not called before. The exit code is 1 if --lint finds an error, if
     --dry-run finds a change, or if a server cannot be reached.
 
+    'saga tools import openapi FILE_OR_URL' prints [http.NAME] tables for the operations of an OpenAPI document, with
+    comments on what the document cannot say. Complete them and put them into saga.toml.
+
     Examples:
       saga tools --tools tools.py
       saga tools book_flight --json
       saga tools --lint
       saga tools accept github --manifest
+      saga tools import openapi https://api.example.com/openapi.json --only 'POST /orders*' >> saga.toml
     """
     from saga_engine.cli.options import registry_for, settings_for
     from saga_engine.cli.output import document, note, stdout_kept_clean
 
+    if words and words[0] == "import":
+        from saga_engine.cli.import_openapi import import_openapi
+
+        return import_openapi(words[1:], base_url=base_url, only=only or (), as_json=as_json)
+    if base_url is not None or only:
+        raise typer.BadParameter("only 'saga tools import' has it", param_hint="--only" if only else "--base-url")
     settings = settings_for(store, tools)
     if words and words[0] == "accept":
         from saga_engine.cli.accept import accept

@@ -309,7 +309,10 @@ def _input_schema(it: Fields) -> tuple[dict[str, Any], list[str]]:
     properties: dict[str, Any] = {}
     for name, value in (short or {}).items():
         prop = {"type": value} if isinstance(value, str) else value
-        if not isinstance(prop, dict) or prop.get("type", "string") not in _TYPES:
+        kinds = prop.get("type", "string") if isinstance(prop, dict) else None
+        if not isinstance(prop, dict) or not all(
+            kind in _TYPES for kind in (kinds if isinstance(kinds, list) else [kinds])
+        ):
             it.refuse("params", f"has {name!r} without a type of JSON", f"one of: {', '.join(_TYPES)}")
         properties[name] = prop
     optional = {name for name, prop in properties.items() if "default" in prop or prop.get("optional") is True}
