@@ -35,7 +35,7 @@ def import_openapi(words: Sequence[str], *, base_url: str | None, only: Sequence
         first = draft.left_out[0]
         raise SettingInvalid(
             f"none of the {len(draft.left_out)} operations of {source} can be declared; {first.operation}: {first.why}",
-            hint="give --base-url if the document has no servers",
+            hint="give --server if the document has no servers",
             source=source,
         )
     if as_json:

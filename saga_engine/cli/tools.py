@@ -42,13 +42,13 @@ def tools(
     manifest: Annotated[
         bool, typer.Option("--manifest", help="With accept: print tables for the tools that no manifest names.")
     ] = False,
-    base_url: Annotated[
-        str | None, typer.Option("--base-url", help="With import: where the API is, instead of the document's servers.")
+    server: Annotated[
+        str | None, typer.Option("--server", help="With import: where the API is, instead of the document's servers.")
     ] = None,
-    only: Annotated[
+    tool: Annotated[
         list[str] | None,
         typer.Option(
-            "--only", help="With import: only these tools or operations, such as 'POST /orders*'; repeatable."
+            "--tool", help="With import: only these tools or operations, such as 'POST /orders*'; repeatable."
         ),
     ] = None,
     tools: ToolsOption = None,
@@ -70,17 +70,16 @@ def tools(
       saga tools book_flight --json
       saga tools --lint
       saga tools accept github --manifest
-      saga tools import openapi https://api.example.com/openapi.json --only 'POST /orders*' >> saga.toml
+      saga tools import openapi https://api.example.com/openapi.json --tool 'POST /orders*' >> saga.toml
     """
-    from saga_engine.cli.options import registry_for, settings_for
-    from saga_engine.cli.output import document, note, stdout_kept_clean
+    from saga_engine.cli.options import settings_for
 
     if words and words[0] == "import":
         from saga_engine.cli.import_openapi import import_openapi
 
-        return import_openapi(words[1:], base_url=base_url, only=only or (), as_json=as_json)
-    if base_url is not None or only:
-        raise typer.BadParameter("only 'saga tools import' has it", param_hint="--only" if only else "--base-url")
+        return import_openapi(words[1:], base_url=server, only=tool or (), as_json=as_json)
+    if server is not None or tool:
+        raise typer.BadParameter("only 'saga tools import' has it", param_hint="--tool" if tool else "--server")
     settings = settings_for(store, tools)
     if words and words[0] == "accept":
         from saga_engine.cli.accept import accept
@@ -90,7 +89,14 @@ def tools(
         raise typer.BadParameter("only 'saga tools accept' has it", param_hint="--dry-run" if dry_run else "--manifest")
     if words and len(words) > 1:
         raise typer.BadParameter("name one tool", param_hint="NAME")
-    name = words[0] if words else None
+    return _listed(settings, words[0] if words else None, lint=lint, stats=stats, as_json=as_json)
+
+
+def _listed(settings: Settings, name: str | None, *, lint: bool, stats: bool, as_json: bool) -> int:
+    """Print the tools, or one of them, with what else was asked for."""
+    from saga_engine.cli.options import registry_for
+    from saga_engine.cli.output import document, note, stdout_kept_clean
+
     registry = registry_for(settings)
     if name is not None and name not in registry:
         raise registry.missing(name)

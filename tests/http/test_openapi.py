@@ -185,7 +185,7 @@ def test_where_the_api_is() -> None:
     assert tables(here)["list_orders"]["url"] == "https://api.example.com/v2/orders"
     nowhere = drafted(relative)
     assert not nowhere.tables
-    assert "--base-url" in nowhere.left_out[0].why
+    assert "--server" in nowhere.left_out[0].why
 
 
 def test_yaml_has_the_values_of_json() -> None:

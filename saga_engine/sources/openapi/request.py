@@ -60,7 +60,7 @@ def request_of(document: Document, operation: Operation, base_url: str | None) -
     """The request of an operation. Raises ``NotDeclarable``."""
     base = document.base_url(operation, base_url)
     if not base:
-        raise NotDeclarable("the document does not say where the API is: give --base-url")
+        raise NotDeclarable("the document does not say where the API is: give --server")
     made, schemas = Request(), Schemas(document)
     _credentials(document, operation, made)
     places: dict[str, str] = {}
