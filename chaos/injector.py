@@ -33,6 +33,7 @@ FAULTS: Final[Mapping[str, int]] = {
     "out of memory": 2,
     "operator killed": 2,
     "agents killed": 2,
+    "customer killed": 2,
 }
 _STOP_S: Final = 30.0
 
@@ -118,6 +119,7 @@ class Injector:
         workers: list[Child],
         operator: Child,
         agents: Child,
+        customer: Child,
         lines: list[BadLine],
         store: StoreServer,
     ) -> None:
@@ -128,6 +130,7 @@ class Injector:
         self._workers = workers
         self._operator = operator
         self._agents = agents
+        self._customer = customer
         self.lines = lines
         self._store = store
         self._store_busy = asyncio.Lock()
@@ -154,18 +157,19 @@ class Injector:
             "out of memory": self._starve,
             "operator killed": lambda: self._kill(self._operator),
             "agents killed": lambda: self._kill(self._agents),
+            "customer killed": lambda: self._kill(self._customer),
         }
         await actions[fault]()
         self.counts[fault] += 1
 
     def children(self) -> list[Child]:
         """All processes that it supervises."""
-        return [*self._workers, self._operator, self._agents]
+        return [*self._workers, self._operator, self._agents, self._customer]
 
     @property
     def finished(self) -> bool:
         """Whether the processes that finish have nothing more to do."""
-        return self._agents.finished
+        return self._agents.finished and self._customer.finished
 
     @property
     def busy(self) -> int:

@@ -97,6 +97,10 @@ async def _answer_saga(coordinator: Coordinator, saga_id: str, seed: int) -> Non
         if question["kind"] == "session-kept":
             await _decide_session(coordinator, saga_id, question, seed)
             return
+        if question["kind"] == "ask":
+            answer = Random(f"{seed}:{saga_id}:{question['question_id']}").choice(question["options"])
+            await coordinator.resolve(saga_id, question["step_id"], answer, by="ada")
+            return
         decision, output = await _look(outcome, question, Random(f"{seed}:{saga_id}:{question['question_id']}"))
         await coordinator.resolve(saga_id, question["step_id"], decision, output=output, by="ada")
         return  # the others once the saga has continued

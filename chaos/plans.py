@@ -1,4 +1,4 @@
-"""Random plans: sequences and graphs, bindings, pivots, fallbacks, limits, and the fate of each call.
+"""Random plans: sequences and graphs, bindings, pivots, fallbacks, limits, conditions, waits, and each call's fate.
 
 Everything about saga number N follows from N and the seed, so each saga of a run can be reproduced.
 """
@@ -6,7 +6,7 @@ Everything about saga number N follows from N and the seed, so each saga of a ru
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from chaos.tools import KINDS
 
@@ -18,7 +18,31 @@ _BALLAST: Final = 40_000
 _MISHAPS: Final = ("busy", "gone", "lost", "cut", "late", "hang")
 _CLEAR: Final = ("busy", "gone")
 
+#: The name of the events for which sagas wait; their key is the saga's id.
+EVENT: Final = "chaos.paid"
+OPTIONS: Final = ("abort", "go on", "retry")
+
 Plan = dict[str, Any]
+
+
+class Sending(NamedTuple):
+    """Events that a customer sends for a step that waits, one after the other.
+
+    ``when``: at once (``early``), when the step waits, or when the saga has ended (``late``); and so much later.
+    """
+
+    step: str
+    when: str
+    after_s: float
+    ids: tuple[str, ...]
+
+
+class Errand(NamedTuple):
+    """What a customer does about a saga. ``accept``: an undo leaves what cannot be undone."""
+
+    events: tuple[Sending, ...]
+    undo: bool
+    accept: bool
 
 
 def saga_id(seed: int, number: int) -> str:
@@ -29,6 +53,29 @@ def saga_id(seed: int, number: int) -> str:
 def plan(seed: int, number: int) -> Plan:
     """The plan of a run's saga."""
     return _Drawing(Random(f"{seed}:{number}")).plan()
+
+
+def errand(seed: int, number: int) -> Errand:
+    """What the customer does about a run's saga. A step that waits without a time-out gets an event in any case."""
+    dice = Random(f"{seed}:{number}:errand")
+    events = []
+    for step in plan(seed, number)["steps"]:
+        if "wait" not in step:
+            continue
+        timeout_s = step["wait"].get("timeout_s")
+        when = dice.choice(
+            ("early", "waiting") if timeout_s is None else ("early", "waiting", "waiting", "late", "never")
+        )
+        if when == "never":
+            continue
+        after_s = (
+            dice.choice((0.0, 0.0, 0.1))
+            if timeout_s is None
+            else dice.choice((0.0, timeout_s * dice.uniform(0.8, 1.1)))
+        )
+        ids = dice.choice((("e1",), ("e1", "e1"), ("e1", "e2", "e1")))
+        events.append(Sending(step["step_id"], when, after_s, tuple(f"{step['step_id']}-{each}" for each in ids)))
+    return Errand(tuple(events), undo=dice.random() < 0.06, accept=dice.random() < 0.5)
 
 
 class _Drawing:
@@ -52,8 +99,18 @@ class _Drawing:
             if graph:
                 step["depends_on"] = sorted(f"s{other}" for other in before)
             if before and self._happens(60):
-                step["params"]["after"] = f"$output.step_s{before[0]}.ref"
+                step["params"]["after"] = _ref(steps[before[0]])
+            if before and at != pivot and self._happens(8):
+                other = steps[before[-1]]
+                told = f"i{before[-1]}" if self._happens(50) else "another"
+                step["when"] = [
+                    {"value": {"$first": [f"$output.step_{other['step_id']}.ref", "none"]}, "op": "==", "to": told}
+                ]
+        for at in range(dice.choice((0, 0, 0, 0, 0, 1, 1, 2))):
+            self._add_builtin(steps, at, graph=graph, fails=pivot is None)
         body: Plan = {"steps": steps}
+        if self._happens(12):
+            body["finally"] = [self._last(at) for at in range(dice.randint(1, 2))]
         if self._happens(4):
             body["deadline_s"] = dice.choice((0.5, 3, 10))
         if self._happens(3):
@@ -83,11 +140,57 @@ class _Drawing:
                     "rollback": self._rollback(at, other),
                     **self._patience(luck),
                 }
+            if fails and self._happens(25):
+                step["on_error"] = "continue"
+            elif self._happens(3):
+                step["failed_when"] = [{"value": f"$output.step_s{at}.ref", "op": "==", "to": f"i{at}"}]
+            elif "fallback" not in step and self._happens(5):
+                del step["rollback"]
+                step["kind"] = "irreversible"
         else:
             step["kind"] = "pivot" if at == pivot else "retriable"
         if self._happens(3):
             step["resource"] = f"seat:{dice.randrange(40)}"
         return step | self._patience(step["params"]["luck"])
+
+    def _add_builtin(self, steps: list[dict[str, Any]], number: int, *, graph: bool, fails: bool) -> None:
+        """A step that sleeps, waits for an event, asks or computes, at any place. ``fails``: a time-out may fail it."""
+        dice = self._dice
+        value: Any = {"value": "nothing"}
+        word = dice.choice(("sleep", "wait", "wait", "ask", "ask", "compute"))
+        body: Any = {
+            "sleep": round(dice.uniform(0.0, 1.5), 3),
+            "wait": {"event": EVENT},
+            "ask": {"question": "How does it go on?", "options": list(OPTIONS)},
+            "compute": {"add": [number, "0.5"]},
+        }[word]
+        bounded = self._happens(40)
+        then = "fail" if fails and self._happens(40) else value
+        if bounded and word == "wait":
+            body |= {"timeout_s": dice.choice((0.5, 1.5)), "on_timeout": then}
+        if bounded and word == "ask":
+            body |= {
+                "expires_s": dice.choice((0.5, 1.5)),
+                "on_timeout": then if then == "fail" else {"value": OPTIONS[0]},
+            }
+        step: dict[str, Any] = {"step_id": f"b{number}", word: body}
+        place = dice.randint(0, len(steps))
+        if graph:
+            step["depends_on"] = [steps[place - 1]["step_id"]] if place else []
+            for each in steps[place : place + 1]:
+                each["depends_on"] = [*each["depends_on"], step["step_id"]]
+        steps.insert(place, step)
+
+    def _last(self, at: int) -> dict[str, Any]:
+        """A step of ``finally``."""
+        luck = self._luck(fails=self._happens(20))
+        params = {"item": "end:{$end.status}", "luck": luck}
+        return {
+            "step_id": f"f{at}",
+            "tool": f"book_{self._dice.choice(KINDS)}",
+            "params": params,
+            **self._patience(luck),
+        }
 
     def _rollback(self, at: int, kind: str) -> dict[str, Any]:
         luck = self._luck(fails=False)
@@ -117,3 +220,9 @@ class _Drawing:
         if self._happens(10):
             found["retry"] = {"max_attempts": dice.randint(2, 8), "base_s": 0.2, "max_s": dice.choice((0.5, 2.0))}
         return found
+
+
+def _ref(step: dict[str, Any]) -> Any:
+    """A binding to the output of a step that may have none."""
+    bound = f"$output.step_{step['step_id']}.ref"
+    return {"$first": [bound, None]} if "when" in step or "on_error" in step else bound

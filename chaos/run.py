@@ -28,7 +28,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from chaos import agent, operator, plans, verdict, worker, world
+from chaos import agent, customer, operator, plans, verdict, worker, world
 from chaos.injector import FAULTS, Child, Injector, draw
 from chaos.line import BadLine
 from chaos.store import Disk, StoreServer, die_with_parent, until
@@ -115,7 +115,7 @@ class Run:
         self._folder = folder
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(
-            ["chaos.worker", "chaos.operator", "chaos.agent", "chaos.verdict", "chaos.warm"]
+            ["chaos.worker", "chaos.operator", "chaos.agent", "chaos.customer", "chaos.verdict", "chaos.warm"]
         )
         self._dice = Random(f"{args.seed}:clocks")
         self._clocks = 0
@@ -179,8 +179,8 @@ class Run:
 
     @asynccontextmanager
     async def _lines(self, server: StoreServer) -> AsyncIterator[list[BadLine]]:
-        """One connection for each worker, one for the operator, and one for the agents."""
-        lines = [BadLine(server.url) for _ in range(self._args.workers + 2)]
+        """One connection for each worker, for the operator, for the agents, and for the customer."""
+        lines = [BadLine(server.url) for _ in range(self._args.workers + 3)]
         for line in lines:
             await line.__aenter__()
         try:
@@ -211,7 +211,11 @@ class Run:
             lease_s=args.lease,
         )
         agents = Child(self._context, agent.main, lambda: todo, "the process of the agents", finishes=True, dies=True)
-        injector = Injector(args.seed, args.lease, workers, asked, agents, lines, server)
+        errands = customer.Duties(
+            lines[-3].url, world.Outside.path, str(self._folder / "customer.log"), args.seed, args.sagas, args.lease
+        )
+        served = Child(self._context, customer.main, lambda: errands, "the customer", finishes=True)
+        injector = Injector(args.seed, args.lease, workers, asked, agents, served, lines, server)
         for child in injector.children():
             child.start()
         return injector

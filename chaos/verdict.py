@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos import agent, plans, session_laws
+from chaos import agent, plan_laws, plans, session_laws
 from chaos.told import Told
 from chaos.tools import make_tools
-from chaos.world import ledger_path
+from chaos.world import UNDO, ledger_path
 from saga_engine import Coordinator, SagaError
 from saga_engine.analysis.replay import Replay
 from saga_engine.analysis.trace import DeclaredTools
 from saga_engine.analysis.trace_file import read, verify
 from saga_engine.core import transitions as t
+from saga_engine.ports import ListedEvent
 from saga_engine.testing.ledger import Line, OutsideLedger
 from saga_engine.tools.registry import ToolRegistry
 from saga_engine.tools.schema_check import SchemaCheck
@@ -105,13 +105,10 @@ async def _check(share: Share) -> Found:
     ledger = _ReadLedger(ledger_path(Path(share.folder), share.share))
     found = Found(Counter(), {})
     tools = make_tools()
-    laws: dict[str, Callable[[Told], Iterator[str]]] = {
-        plans.saga_id(share.seed, number): partial(_plan_laws, plans.plan(share.seed, number), ledger)
-        for number in share.numbers
-    }
-    scripts = [agent.script(share.seed, number) for number in share.sessions]
-    laws |= {script.saga_id: partial(_session_laws, script, ledger) for script in scripts}
-    for stranger in sorted(ledger.sagas() - laws.keys()):
+    scripts = {script.saga_id: script for script in (agent.script(share.seed, number) for number in share.sessions)}
+    numbers = {plans.saga_id(share.seed, number): number for number in share.numbers}
+    undos = {f"{saga_id}{UNDO}" for saga_id, number in numbers.items() if plans.errand(share.seed, number).undo}
+    for stranger in sorted(ledger.sagas() - {*scripts, *numbers, *undos}):
         found.breaches[stranger] = ["the external system got calls of this saga, but it was not submitted"]
     gate = asyncio.Semaphore(_AT_ONCE)
     async with Coordinator.open(share.url, tools) as coordinator:
@@ -123,13 +120,34 @@ async def _check(share: Share) -> Found:
                 except SagaError as error:
                     found.breaches[saga_id] = [f"it cannot be read: {error.code}: {error}"]
                     return
-                common = (_end(told), _journal(told, share), _trace(told, tools))
-                wrong = [sentence for law in (*common, laws[saga_id](told)) for sentence in law]
+                wrong = [*_end(told), *_journal(told, share), *_trace(told, tools)]
+                if saga_id in scripts:
+                    wrong += _session_laws(scripts[saga_id], ledger, told)
+                else:
+                    events = await coordinator.events(plans.EVENT, saga_id)
+                    wrong += _plan_laws(share.seed, numbers[saga_id], ledger, told, events)
+                    found.figures.update(plan_laws.figures(told))
+                _count(found.figures, told, ledger.lines(saga_id))
+                if told.body.get("undone_by"):
+                    wrong += await undo_of(saga_id, told)
                 if wrong:
                     found.breaches[saga_id] = wrong
-                _count(found.figures, told, ledger.lines(saga_id))
 
-        await asyncio.gather(*map(one, laws))
+        async def undo_of(saga_id: str, told: Told) -> list[str]:
+            undo_id = str(told.body["undone_by"])
+            try:
+                undo = await _read(coordinator, undo_id)
+            except SagaError as error:
+                return [f"its undo {undo_id} cannot be read: {error.code}: {error}"]
+            _count(found.figures, undo, ledger.lines(undo_id))
+            found.figures["undos of completed sagas"] += 1
+            wrong = [*_end(undo), *_journal(undo, share), *_trace(undo, tools)]
+            plan = plans.plan(share.seed, numbers[saga_id])
+            wrong += plan_laws.undo_breaches(plan, ledger, told, undo)
+            wrong += _blind_repeats(plan, undo)
+            return [f"its undo: {sentence}" for sentence in wrong]
+
+        await asyncio.gather(*map(one, (*numbers, *scripts)))
     return found
 
 
@@ -162,9 +180,13 @@ def _count(figures: Counter[str], told: Told, lines: Sequence[Line]) -> None:
 # --- the laws ------------------------------------------------------------------------------------------------------
 
 
-def _plan_laws(plan: Mapping[str, Any], ledger: OutsideLedger, told: Told) -> Iterator[str]:
+def _plan_laws(
+    seed: int, number: int, ledger: OutsideLedger, told: Told, events: Sequence[ListedEvent]
+) -> Iterator[str]:
+    plan = plans.plan(seed, number)
     yield from ledger.compare(told.body, plan)
     yield from _blind_repeats(plan, told)
+    yield from plan_laws.breaches(plan, plans.errand(seed, number).events, ledger, told, events)
 
 
 def _session_laws(script: agent.Script, ledger: OutsideLedger, told: Told) -> Iterator[str]:
@@ -196,6 +218,7 @@ def _end(told: Told) -> Iterator[str]:
             yield f"it has ended, but its report lists as {name}: {body['report'][name]}"
     accepted = told.decided("accept")
     stays = any(step["kind"] == "irreversible" and step["status"] == t.SUCCEEDED for step in body["steps"])
+    accepted = accepted or any(record["k"] == "UndoRequested" and record.get("accepted") for record in told.history)
     if body["status"] == t.WAIVED and not (accepted or stays):
         yield "it is WAIVED, but no operator accepted anything, and nothing irreversible happened"
     if body["status"] == t.COMPENSATED and stays:
@@ -217,8 +240,11 @@ def _journal(told: Told, share: Share) -> Iterator[str]:
 def _blind_repeats(plan: Mapping[str, Any], told: Told) -> Iterator[str]:
     bare = {
         (step["step_id"], direction)
-        for step in plan["steps"]
-        for direction, tool in (("forward", step["tool"]), ("compensate", step.get("rollback", {}).get("tool", "")))
+        for step in (*plan["steps"], *plan.get("finally", ()))
+        for direction, tool in (
+            ("forward", step.get("tool", "")),
+            ("compensate", step.get("rollback", {}).get("tool", "")),
+        )
         if tool.endswith("_bare") and "fallback" not in step
     }
     yield from blind_repeats(told.history, bare)

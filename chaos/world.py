@@ -43,6 +43,8 @@ LATE_S: Final = 0.6
 #: How long an unanswered connection is held open; the caller has hung up by then.
 _HELD_S: Final = 30.0
 _LATENCY_S: Final = 0.02
+#: The end of the id of a saga that undoes a completed one.
+UNDO: Final = "-undo"
 _LINE_BYTES: Final = 1 << 20
 
 #: Promises that the external system can be made to break, to see that the verdict detects it: it treats every call with
@@ -53,8 +55,8 @@ Reply = dict[str, Any] | None
 
 
 def share_of(saga_id: str) -> int:
-    """The number of the ledger with a saga's lines."""
-    return crc32(saga_id.encode()) % SHARES
+    """The number of the ledger with the lines of a saga, and of its undo."""
+    return crc32(saga_id.removesuffix(UNDO).encode()) % SHARES
 
 
 def ledger_path(folder: Path, share: int) -> Path:
