@@ -149,7 +149,10 @@ def checked(lines: Iterable[bytes], key: TraceKey | None = None) -> Iterator[tup
             raise _broken(number, "it does not follow the line before it: lines were dropped, added or moved")
         order.take(number, body)
         if key is not None and order.over:
-            problem = key.problem(_unsigned(data), body.get("signature"))
+            line = _unsigned(data)
+            problem = key.problem(line, body.get("signature"))
+            if problem is None and b',"signature":' + _encode(key.signature(line)) + b',"hash":' not in data:
+                problem = "its signature was changed: what stands beside its value is not what this key writes"
             if problem is not None:
                 raise _broken(number, problem)
         last = body["hash"]

@@ -426,6 +426,17 @@ def test_a_signed_trace_cannot_be_rewritten(at: int) -> None:
         assert words in refused.message
 
 
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [(b'"key_id"', b'"jey_id"'), (b'{"algorithm"', b'{"more":1,"algorithm"'), (b'"key_id":"', b'"key_id":"x')],
+)
+def test_what_stands_beside_the_value_of_a_signature_is_checked_too(was: bytes, now: bytes) -> None:
+    """The value does not cover the signature's other fields, so they must be exactly those that the key writes."""
+    changed = [*SIGNED[:-1], SIGNED[-1].replace(was, now)]
+    assert changed != SIGNED
+    assert verify(relinked(changed, len(changed) - 1, len(changed)), KEY).broken is not None
+
+
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_signed_trace_is_as_its_signer_wrote_it(data: st.DataObject) -> None:
