@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -47,6 +47,8 @@ END_POLICIES: Final = ("keep", "complete", "undo")
 #: The intervals, in seconds, at which a held call looks for an operator's answer.
 _LOOK_FIRST_S: Final = 0.1
 _LOOK_MOST_S: Final = 1.0
+#: How long the calls in flight are awaited: a call that an operator has stopped does not end by itself.
+FINISH_S: Final = 60.0
 
 
 class Pending(Exception):
@@ -306,7 +308,7 @@ class Work:
     async def rollback(self, to: str | None) -> Report:
         """Undo everything, which ends the saga, or what came after a savepoint; says what was undone and what is left.
 
-        It waits for the calls in flight first. Raises ``SessionEnded`` for a savepoint of another saga.
+        To a savepoint it waits for the calls in flight first. Raises ``SessionEnded`` for one of another saga.
         """
         async with self._moving:
             saga_id = await self.saga_id()
@@ -327,7 +329,7 @@ class Work:
             session = await self._open()
             await _finished(session)
             await session.rollback(Savepoint(calls))
-        except (NeedsPerson, SessionEnded, LeaseHeld) as error:
+        except (NeedsPerson, SessionEnded, LeaseHeld, Interrupted) as error:
             return error
         return None
 
@@ -401,12 +403,17 @@ class Work:
 
 
 async def _finished(session: Session) -> None:
-    """Wait for the calls in flight. Raises ``NeedsPerson``."""
-    for step in session.open_calls():
-        try:
-            await session.outcome(step)
-        except CallFailed:
-            continue
+    """Wait for the calls in flight. Raises ``NeedsPerson``, and ``Interrupted`` if they take too long."""
+    try:
+        async with asyncio.timeout(FINISH_S):
+            for step in session.open_calls():
+                with suppress(CallFailed):
+                    await session.outcome(step)
+    except TimeoutError:
+        raise Interrupted(
+            f"call {', '.join(session.open_calls()[:5])} of saga {session.saga_id} has not ended yet; nothing was done",
+            hint="try again later; saga_rollback without a savepoint does not wait for it",
+        ) from None
 
 
 def _place(to: str | None, saga_id: str) -> int | None:

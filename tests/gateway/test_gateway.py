@@ -13,6 +13,7 @@ from mcp import Client, StdioServerParameters
 
 from saga_engine import tool
 from saga_engine.errors import SettingInvalid
+from saga_engine.gateway import work
 from saga_engine.gateway.offer import offered
 from saga_engine.sources.mcp import McpServer, stdio
 from saga_engine.tools.registry import ToolRegistry
@@ -229,6 +230,7 @@ async def test_a_cancelled_request_leaves_its_call_under_way(
 ) -> None:
     """A client that cancels a call that never answers has undone nothing: it is in doubt, and a rollback reports it."""
     monkeypatch.setattr(stdio, "_GRACE_S", 0.05)  # the server sleeps
+    monkeypatch.setattr(work, "FINISH_S", 0.01)
     other = World(tmp_path / "other")
     other.file.parent.mkdir()
     silent = server(other, "pub", tools={"silent": {"timeout_s": 0.5}})
@@ -238,6 +240,7 @@ async def test_a_cancelled_request_leaves_its_call_under_way(
         await until(lambda: bool(other.calls))
         asked.cancel()
         await asyncio.wait([asked])
+        assert (await it.refused("saga_savepoint")).startswith(("interrupted", "needs-person"))
         told = json.loads(await it.refused("saga_rollback"))
         assert [each["tool"] for each in told["unknown"]] == ["pub.silent"]
         assert told["questions"][0]["kind"] == "in-doubt"
