@@ -1,4 +1,4 @@
-"""Steps with conditions through the public API: a completed saga with a skipped step is undone in reverse."""
+"""Steps with conditions, and steps that cannot be undone, through the public API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from saga_engine import Coordinator, tool
+from saga_engine import Coordinator, ToolError, tool
 
 ORDER: list[str] = []
 
@@ -69,3 +69,62 @@ async def test_a_person_chooses_among_the_items_of_an_earlier_output(found: str,
             done = await engine.resolve("one", "which", answer)
     assert done.status == ("COMPLETED" if booked else "COMPENSATED")
     assert [f"{booked} on 2026-03-01"] * bool(booked) == ORDER
+
+
+@tool(undo="release")
+async def priced(thing: str) -> dict[str, Any]:
+    ORDER.append(f"{thing} is priced")
+    return {"ref": thing, "price": "many"}
+
+
+#: A word has no order.
+UNDECIDABLE = [{"value": "$output.step_a.price", "op": ">", "to": 100}]
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        ({"when": UNDECIDABLE}, "when_undecidable"),
+        ({"when": {"not": UNDECIDABLE}}, "when_undecidable"),
+        ({"failed_when": [{"value": "$output.step_b.price", "op": ">", "to": 100}]}, "failed_when_undecidable"),
+    ],
+)
+async def test_conditions_that_cannot_be_evaluated_are_failures(second: dict[str, Any], code: str) -> None:
+    """Neither a yes nor a no: nothing is called on either side of it, and what happened is undone."""
+    ORDER.clear()
+    steps = [{"step_id": key, "tool": "priced", "params": {"thing": key}} for key in ("a", "b", "c")]
+    steps[1] |= second
+    async with Coordinator.open("memory://", tools=[priced, release]) as engine:
+        done = await engine.run({"steps": steps})
+    called = ["a is priced"] if "when" in second else ["a is priced", "b is priced"]
+    undone = [f"undo of {key[0]} {what}" for key in reversed(called) for what in ("begins", "ends")]
+    assert (done.status, done.body["steps"][1]["error"]["error_code"], done.report["clean"]) == (
+        "COMPENSATED",
+        code,
+        True,
+    )
+    assert [*called, *undone] == ORDER
+
+
+@tool
+async def announce(thing: str) -> dict[str, Any]:
+    return {"ref": thing}
+
+
+@tool(undo="release")
+async def refused(thing: str) -> dict[str, Any]:
+    raise ToolError("sold out", error_code="full", retryable=False)
+
+
+async def test_what_cannot_be_undone_is_reported_as_left() -> None:
+    """An irreversible step in the middle: what is around it is undone, it remains, and no report calls that clean."""
+    ORDER.clear()
+    said = [{"step_id": key, "tool": "announce", "params": {"thing": key}, "kind": "irreversible"} for key in "xy"]
+    steps = [step("a"), said[0], step("b"), said[1]]
+    async with Coordinator.open("memory://", tools=[reserve, release, announce, refused]) as engine:
+        done = await engine.run({"steps": [*steps, {**step("c"), "tool": "refused"}]})
+        whole = await engine.run({"steps": steps})
+    assert (done.status, done.report["left_in_place"], done.report["clean"]) == ("WAIVED", ["x", "y"], False)
+    assert done.report["compensated"] == ["a", "b"]
+    assert [f"undo of {key} {what}" for key in "ba" for what in ("begins", "ends")] == ORDER
+    assert (whole.status, whole.report["clean"]) == ("COMPLETED", True)

@@ -167,8 +167,9 @@ async def test_an_early_event_is_kept(url: str) -> None:
     """It is kept for the first saga that waits for it, and for no other."""
     async with opened(url) as engine:
         assert (await engine.send_event("paid", 17, {"sum": 7})).disposition == "kept"
-        wait = {"step_id": 1, "wait": {**PAID["wait"], "key": "$input.order", "timeout_s": 0.05}}
-        found = [await engine.run(plan(wait, BOOK, input={"order": 17})) for _ in range(2)]
+        wait = {"event": "paid", "key": "$input.order"}
+        waits = [{"step_id": 1, "wait": {**wait, "timeout_s": seconds}} for seconds in (600, 0.05)]
+        found = [await engine.run(plan(each, BOOK, input={"order": 17})) for each in waits]
         assert [result.status for result in found] == ["COMPLETED", "COMPENSATED"]
         assert found[1].steps[0].error is not None
         assert found[1].steps[0].error.error_code == "wait_timed_out"

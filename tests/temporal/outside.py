@@ -68,7 +68,13 @@ class Outside:
             await self.gate.wait()
             return ledger.apply(ctx, "wait", {"ref": item})
 
-        return [book, cancel, refuse, silent, find, lose, wait]
+        @tool(keyed=True, retry=FAST)
+        async def post(text: str, ctx: ToolContext) -> dict:
+            """Nothing undoes it."""
+            ledger.sent(ctx, "post", {"text": text})
+            return ledger.apply(ctx, "post", {"id": 7})
+
+        return [book, cancel, refuse, silent, find, lose, wait, post]
 
 
 def step(number: int, name: str = "book", **fields: Any) -> dict[str, Any]:

@@ -42,6 +42,30 @@ async def _eventful(place: Place, outside: Outside, name: str) -> Any:
         return await place.histories(coordinator, name)
 
 
+async def _conditional(place: Place, outside: Outside, name: str) -> Any:
+    """Steps without a tool, one that is skipped, one from whose failure it goes on, one that stands, and ``finally``."""
+    steps = [
+        step(1),
+        {"step_id": 2, "compute": {"join": ["i", {"add": ["0.1", "0.2"]}]}},
+        step(3, when=[{"value": "$output.step_2", "op": "!=", "to": "i0.3"}]),
+        step(4, "refuse", on_error="continue"),
+        {"step_id": 5, "sleep": 0.1},
+        {
+            "step_id": 6,
+            "ask": {"question": "Go on?", "options": ["yes"], "expires_s": 1, "on_timeout": {"value": "yes"}},
+        },
+        {"step_id": 7, "tool": "post", "params": {"text": "$output.step_2"}, "kind": "irreversible"},
+        step(8, failed_when=[{"value": "$output.step_8.ref", "op": "==", "to": "i8"}]),
+    ]
+    last = [{"step_id": "told", "tool": "post", "params": {"text": "{$end.status}"}}]
+    async with place.both(outside.tools, on_escalation=lambda _: None, events=30) as coordinator:
+        outcome = await coordinator.run({"steps": steps, "finally": last}, saga_id=name)
+        while outcome.status == "ESCALATED":  # until the question expires
+            outcome = await coordinator.wait(name)
+        assert outcome.status == "WAIVED"
+        return await place.histories(coordinator, name)
+
+
 async def _cancelled(place: Place, outside: Outside, name: str) -> Any:
     """Steps are added, and the saga is cancelled with a call in flight."""
     async with place.both(outside.tools) as coordinator:
@@ -58,7 +82,7 @@ async def _cancelled(place: Place, outside: Outside, name: str) -> Any:
 async def main() -> None:
     """Record all, beside those that are there."""
     with TemporalServer() as server, tempfile.TemporaryDirectory() as folder:
-        for record in (_eventful, _cancelled):
+        for record in (_eventful, _conditional, _cancelled):
             name = record.__name__.strip("_")
             outside = Outside(Path(folder) / f"{name}.db")
             histories = await record(Place(server.url), outside, name)

@@ -24,7 +24,7 @@ from saga_engine.errors import (
 )
 from saga_engine.temporal import workflow as flow
 from tests.kill.polling import eventually
-from tests.temporal.conftest import Place
+from tests.temporal.conftest import LEASE_S, Place
 from tests.temporal.outside import Outside, step
 from tests.temporal.server import detecting_deadlocks
 
@@ -34,6 +34,21 @@ def outside(tmp_path) -> Outside:
     return Outside(tmp_path / "world.db")
 
 
+def about(value: str, op: str, to: Any) -> dict[str, Any]:
+    """A condition."""
+    return {"value": value, "op": op, "to": to}
+
+
+#: Every kind of step that calls no tool and waits for nobody; one that is skipped, one that fails, one that stands.
+CONDITIONS = [
+    step(1),
+    {"step_id": 2, "compute": {"join": ["i", {"add": ["0.1", "0.2"]}]}},
+    step(3, when=[about("$output.step_2", "==", "i0.3")]),
+    step(4, when=[about("$output.step_2", "!=", "i0.3")]),
+    step(5, "refuse", on_error="continue"),
+    {"step_id": 6, "sleep": 0.05},
+    {"step_id": 7, "tool": "post", "params": {"text": "$output.step_2"}, "kind": "irreversible"},
+]
 BOUND = step(2, params={"item": "$output.step_1.ref"})
 PLANS = {
     "completes": [step(1), BOUND, step(3)],
@@ -46,6 +61,9 @@ PLANS = {
     ],
     "probed": [step(1), step(2, "silent"), step(3, "refuse")],
     "finally": [step(1), step(2, "refuse")],
+    "conditions": [*CONDITIONS, step(8, params={"item": {"$first": ["$output.step_4.ref", "$output.step_2"]}})],
+    "refused": [*CONDITIONS, step(8, failed_when=[about("$output.step_8.ref", "==", "i8")])],
+    "undecidable": [*CONDITIONS, step(8, when=[about("$output.step_1.ref", ">", 1)])],
 }
 #: Run at the end of the plan of that name: one happens, and one stays in doubt.
 FINALLY = [
@@ -59,7 +77,7 @@ def facts(records: list[Any]) -> list[Any]:
     found = []
     for record in records:
         body = plain_record(comparable(record))
-        for name in ("at", "until_ms", "seed", "engine", "error"):
+        for name in ("at", "until_ms", "due_ms", "seed", "engine", "error"):
             body.pop(name, None)
         found.append(body)
     return found
@@ -85,6 +103,23 @@ async def test_the_same_journal_as_in_process(name: str, place: Place, outside: 
         assert sorted(facts(there), key=key) == sorted(facts(records), key=key)
     else:
         assert facts(there) == facts(records)
+
+
+async def test_a_saga_that_sleeps_is_continued_and_cancelled(place: Place, outside: Outside) -> None:
+    """A sleep of days is one timer of the workflow: runs that continue others keep it, and a cancel ends it."""
+    plan = {"steps": [*CONDITIONS, step(8), {"step_id": 9, "sleep": "P2D"}, step(10)]}
+    async with place.both(outside.tools, events=30, patience_s=LEASE_S) as coordinator:
+        saga_id = (await coordinator.submit(plan, saga_id=place.saga_id("sleep"))).saga_id
+        async for record in coordinator.follow(saga_id):
+            if record["k"] == "StepWaiting" and record["step"] == "9":
+                break
+        outcome = await coordinator.cancel(saga_id, by="ada")
+        histories = await place.replayed(coordinator, saga_id)
+    assert len(histories) > 1
+    assert (outcome.status, outcome.report["left_in_place"]) == ("WAIVED", [7])
+    assert [step["status"] for step in outcome.body["steps"][-2:]] == ["SKIPPED", "SKIPPED"]
+    assert outside.ledger.compare(outcome, plan) == []
+    assert [line.tool for line in outside.ledger.standing()] == ["post"]
 
 
 async def test_retries_are_records_and_timers(place: Place, outside: Outside) -> None:

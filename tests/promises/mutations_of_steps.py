@@ -1,0 +1,95 @@
+"""Mutations of conditions, computations, waits and irreversible steps."""
+
+from __future__ import annotations
+
+from tests.promises.breaking import Mutation
+
+_CONDITIONAL = "saga_engine/core/steps/conditional.py"
+_CONDITIONS = "saga_engine/plan/conditions.py"
+_DECIMALS = "saga_engine/plan/decimals.py"
+_UNDECIDED = "tests/test_conditional_steps.py::test_conditions_that_cannot_be_evaluated_are_failures"
+
+OF_STEPS = [
+    # 51
+    Mutation(
+        _UNDECIDED,
+        "a step is skipped if its conditions cannot be evaluated",
+        _CONDITIONAL,
+        (("    if truth is False:\n", "    if truth is not True:\n"),),
+        quick=True,
+    ),
+    Mutation(
+        _UNDECIDED,
+        "an output passes if its conditions cannot be evaluated",
+        _CONDITIONAL,
+        (("    elif truth is not False:\n", "    elif False:\n"),),
+    ),
+    Mutation(
+        "tests/plan/test_compute.py::test_a_condition_is_true_false_or_undecidable",
+        "a comparison that cannot be made is a no",
+        _CONDITIONS,
+        (('truth if isinstance(truth, bool) else f"{self._text}: {truth}"', "truth is True"),),
+    ),
+    # 52
+    Mutation(
+        "tests/plan/test_compute.py::test_an_expression_has_its_value",
+        "amounts are binary floats",
+        _DECIMALS,
+        (
+            (
+                "return Number(found, isinstance(value, str))",
+                "return Number(Decimal(float(found)), isinstance(value, str))",
+            ),
+        ),
+    ),
+    Mutation(
+        "tests/plan/test_compute.py::test_a_quotient_is_rounded_once",
+        "a quotient is rounded to six digits first",
+        _DECIMALS,
+        (("prec=max(whole, 1) + 2", "prec=6"),),
+    ),
+    Mutation(
+        "tests/plan/test_compute.py::test_what_has_no_value_is_a_failure",
+        "a result loses digits without a word",
+        _DECIMALS,
+        (("        if len(value.normalize(_EXACT).as_tuple().digits) > _DOUBLE_DIGITS:\n", "        if False:\n"),),
+    ),
+    # 53
+    Mutation(
+        "tests/test_dispositions.py::test_event_time_out_and_cancel_compete_for_one_record",
+        "an event at the time-out counts",
+        "saga_engine/core/steps/wait.py",
+        (("    if wait.due is not None and wait.due <= now:\n", "    if False:\n"),),
+        quick=True,
+    ),
+    Mutation(
+        "tests/test_waits.py::test_an_early_event_is_kept",
+        "an event that nothing waits for yet is late",
+        "saga_engine/stores/lua/events.lua",
+        (("last and 'late\\n' .. last or 'kept'", "'late\\n'"),),
+    ),
+    Mutation(
+        "tests/test_waits.py::test_an_owner_that_dies_before_it_settles_an_event",
+        "an event whose owner died is never settled",
+        "saga_engine/runtime/events.py",
+        (("        if wait is not None and channel_of(wait) == channel:\n", "        if True:\n"),),
+    ),
+    Mutation(
+        "tests/kill/test_builtin_steps.py::test_killed_at_some_points",
+        "a bare call of finally is repeated after a crash",
+        "saga_engine/core/settling.py",
+        (("    if not spec.keyed:\n", "    if False:\n"),),
+    ),
+    # 54
+    Mutation(
+        "tests/test_conditional_steps.py::test_what_cannot_be_undone_is_reported_as_left",
+        "what cannot be undone is not reported",
+        "saga_engine/core/report.py",
+        (
+            (
+                'return "left_in_place" if state.undoing(compiled.index) is None else "unresolved"',
+                'return None if state.undoing(compiled.index) is None else "unresolved"',
+            ),
+        ),
+    ),
+]
