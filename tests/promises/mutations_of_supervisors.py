@@ -227,7 +227,7 @@ OF_SUPERVISORS = [
         "tests/core/test_fork.py::test_every_effect_has_one_owner",
         "the old saga undoes what it has handed over",
         "saga_engine/core/state.py",
-        ((" or effect.to)", ")"),),
+        ((" or effect.to or ", " or "),),
     ),
     Mutation(
         "tests/kill/test_forks.py::test_killed_anywhere",
@@ -452,7 +452,7 @@ OF_SUPERVISORS = [
         "saga_engine/runtime/resting.py",
         (
             (
-                "due_ms = self._in_store(self.state.binding_deadline or 0) if self.state.open else AT_ONCE",
+                "due_ms = self._in_store(self.state.next_due(self._decided_at) or 0) if self.state.open else AT_ONCE",
                 "due_ms = 0 if self.state.open else AT_ONCE",
             ),
         ),
