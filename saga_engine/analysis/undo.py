@@ -16,6 +16,7 @@ import msgspec
 from saga_engine.core import records as r
 from saga_engine.core import transitions as t
 from saga_engine.core.effects import FORWARD
+from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.state import State
 from saga_engine.core.state_values import Deduplicated, Made
 from saga_engine.plan.compiled import CompiledStep
@@ -82,6 +83,14 @@ def choose_undo(old: State, records: Iterable[r.AnyRecord], to: str, owners: Map
         elif compiled.tool:
             found.remains.append(compiled.key)
     return found
+
+
+def first_record(started: r.SagaStarted) -> r.SagaStarted:
+    """The record from which that of the undo is made: ``finally``, which ran at the end, is left out."""
+    body = plan_of(started)
+    if body.pop("finally", None) is None:
+        return started
+    return msgspec.structs.replace(started, plan=msgspec.Raw(msgspec.json.encode(body)))
 
 
 def _as_happened(old: State) -> Sequence[CompiledStep]:

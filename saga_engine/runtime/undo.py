@@ -12,12 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
-from saga_engine.analysis.undo import UndoPlan, choose_undo, step_of
+from saga_engine.analysis.undo import UndoPlan, choose_undo, first_record, step_of
 from saga_engine.core import states as t
 from saga_engine.core.fold import started_of
-from saga_engine.core.plan_growth import plan_of
 from saga_engine.core.records import AnyRecord, EffectTransferred, UndoRequested
 from saga_engine.core.state import State
 from saga_engine.core.submission import Submission
@@ -158,10 +155,7 @@ class Undoing:
         return EffectTransferred(at=now_ms, steps=steps, to=undo.saga_id)
 
     def _submission(self) -> Submission:
-        first = started_of(self._records)
-        body = plan_of(first)
-        if body.pop("finally", None) is not None:  # it ran at the end of the completed saga
-            first = msgspec.structs.replace(first, plan=msgspec.Raw(msgspec.json.encode(body)))
+        first = first_record(started_of(self._records))
         return Submission(
             saga_id=self.saga_id,
             plan=b"",

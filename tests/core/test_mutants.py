@@ -26,6 +26,8 @@ from tests.core.engine_mutants import (
 from tests.core.final_simulation import FinalSimulation
 from tests.core.session_simulation import SessionSimulation
 from tests.core.simulation import Simulation
+from tests.core.undo_mutants import UNDO_MUTANTS
+from tests.core.undo_simulation import UndoSimulation
 from tests.core.waiting_simulation import WaitingSimulation
 from tests.core.world import Violation
 
@@ -101,10 +103,18 @@ def test_the_simulation_of_lists_catches(name: str, monkeypatch: pytest.MonkeyPa
     assert hunt(range(1000), EachSimulation), f"nothing noticed the mutant '{name}'"
 
 
+@pytest.mark.parametrize("name", UNDO_MUTANTS)
+def test_the_simulation_of_undos_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that undoes a completed saga wrongly does not get through."""
+    UNDO_MUTANTS[name](monkeypatch)
+    assert hunt(range(500), UndoSimulation), f"nothing noticed the mutant '{name}'"
+
+
 def test_the_simulation_catches_nothing_else() -> None:
     """The same hunt finds nothing in the engine as it is, so what it finds are the mutants."""
     assert hunt(range(300), Simulation, SessionSimulation, AskSimulation) is None
     assert hunt(range(100), FinalSimulation) is None
     assert hunt(range(100), WaitingSimulation, AskLaterSimulation) is None
+    assert hunt(range(60), UndoSimulation) is None
     assert hunt(range(200), ConditionalSimulation) is None
     assert hunt(range(200), EachSimulation) is None
