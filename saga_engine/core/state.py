@@ -76,7 +76,6 @@ from saga_engine.core.state_values import (
     Alerting,
     Backward,
     Deduplicated,
-    Effect,
     Ending,
     Flight,
     Made,
@@ -289,7 +288,9 @@ class State:
     def owns(self, index: int) -> bool:
         """Whether the effect of a step, if it has one, is this saga's to undo. A wait that timed out took nothing."""
         effect = self.steps[index].effect
-        return effect is None or not (isinstance(effect, Deduplicated) or effect.to or _timed_out(effect))
+        if type(effect) is Made and effect.via == "timer":
+            return False
+        return effect is None or not (isinstance(effect, Deduplicated) or effect.to)
 
     def rollback(self, index: int) -> CompiledRollback:
         """The undo of a step; the step must have a rollback."""
@@ -380,10 +381,6 @@ class State:
             dues.append(deadline)
         dues += [self.ending.until] if self.ending is not None and self.ending.until > now_ms else []
         return min(dues) if dues else None
-
-
-def _timed_out(effect: Effect) -> bool:
-    return type(effect) is Made and effect.via == "timer"
 
 
 class StateScope(WithoutList):

@@ -331,8 +331,8 @@ WAITING_MUTANTS: dict[str, Patch] = {
     "a time-out stops a saga that goes on without": rewrite(
         calls, "not_done", ("error.error_code if error", '"" if error')
     ),
-    "a time-out is undone like an event": rewrite(state, "_timed_out", ("via ==", "via !=")),
-    "an event that was taken is not undone": rewrite(state.State, "owns", ("or _timed_out(effect)", "or effect.via")),
+    "a time-out is undone like an event": rewrite(state.State, "owns", ('effect.via == "timer"', "False")),
+    "an event that was taken is not undone": rewrite(state.State, "owns", ('via == "timer"', 'via == "event"')),
     "a sleep ends early": rewrite(waiting, "due_waits", ("open_wait.due <= now", "True")),
     "only an operator moves a saga that waits": rewrite(decide, "_rest", (" or state.waits:", ":")),
     "a saga that waits has no deadline": rewrite(decide, "_bound", ("or state.waits or", "or")),
